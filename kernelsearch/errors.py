@@ -1,0 +1,40 @@
+"""What can go wrong on the user's side, each as one sentence that says what to do.
+
+A candidate that fails is never an error here: that is a `Verdict`.
+"""
+
+
+class KernelsearchError(Exception):
+    """The user asked for something that cannot be done; the command line exits with 2."""
+
+
+class TaskError(KernelsearchError):
+    """The task file lacks something, or what it holds does not fit together."""
+
+
+class KernelSyntaxError(KernelsearchError):
+    """A kernel file is not Python, or its literals are not what the contract says."""
+
+
+class ExpressionError(KernelsearchError):
+    """An expression of the launch spec is malformed or has no value for these arguments."""
+
+
+class SpaceError(KernelsearchError):
+    """A space is empty, not a mapping of names to values, or no config of it is possible."""
+
+
+class StrategyError(KernelsearchError):
+    """A strategy is unknown, or its file does not define what a strategy needs."""
+
+
+class TargetError(KernelsearchError):
+    """The named target is not in the table of machine facts."""
+
+
+class StoreError(KernelsearchError):
+    """The database cannot be used: newer version, another writer, read-only, or disk full."""
+
+
+class WorkerError(KernelsearchError):
+    """A trusted worker could not start or died: a fault of the set-up, not of a candidate."""

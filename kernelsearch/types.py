@@ -1,0 +1,305 @@
+"""The words of the project as data; no behaviour beyond what ties their fields together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+Value = int | float | bool | str | None
+"""A config's value. A string is an expression of the launch spec, such as `next_power_of_2(n_cols)`."""
+
+Config = Mapping[str, Value]
+"""Values for tunable constexprs and launch options, for example `{"BLOCK": 1024, "num_warps": 4}`.
+
+A dotted name (`stage_two.num_warps`) speaks of one function of a kernel that has several.
+"""
+
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Config names that are options of Triton's compiler and not constexprs of the kernel."""
+
+
+def config_key(config: Config) -> str:
+    """The one JSON text of a config: sorted names, no spaces."""
+    return json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
+
+
+def content_digest(*parts: str) -> str:
+    """A 16-hex-digit SHA-256 prefix over the parts; how every id of the project is made."""
+    joined = "\x1f".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(joined).hexdigest()[:16]
+
+
+# ---------------------------------------------------------------- what a launcher does
+
+
+@dataclass(frozen=True)
+class TensorFact:
+    """A tensor argument as a launch sees it.
+
+    dtype is Triton's name (`fp32`, `bf16`, `i64`); shape and stride are in elements;
+    aligned says that the address is a multiple of 16 bytes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class DtypeFact:
+    """A `tl.dtype` passed as a constexpr, by its Triton name."""
+
+    name: str
+
+
+ArgFact = TensorFact | int | float | bool | str | DtypeFact | None
+
+
+@dataclass(frozen=True)
+class LaunchFact:
+    """One launch made by the task's launcher, before a candidate changes anything.
+
+    args holds every argument that the launcher passed, by parameter name, constexprs
+    included; options holds `num_warps` and the like; grid is None when the launcher's
+    grid is a function of the constexprs (a lambda), which only its own process can call.
+    """
+
+    site: str
+    args: Mapping[str, ArgFact]
+    options: Mapping[str, Value] = field(default_factory=dict)
+    grid: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All launches that the launcher makes for one shape, in order."""
+
+    shape: str
+    launches: tuple[LaunchFact, ...]
+
+
+# ---------------------------------------------------------------- the task, as the driver knows it
+
+
+@dataclass(frozen=True)
+class ShapeFact:
+    """One shape of a task.
+
+    key names it in every job and row (`timed:0`, `test:2`); label is for people
+    (`rows=4096 cols=1024 dtype=bfloat16`); bytes_moved and flops are the least that any
+    kernel must do, None when the task does not say and they cannot be inferred.
+    """
+
+    key: str
+    label: str
+    params: Mapping[str, Any]
+    bytes_moved: int | None = None
+    flops: int | None = None
+
+    @property
+    def timed(self) -> bool:
+        return self.key.startswith("timed:")
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """What the driver knows of a task without importing torch: all of it plain data.
+
+    seed is the text of the seed as a kernel file (see `source.Kernel`); sites are the
+    names of the kernels that the launcher launches; config is the seed's own config;
+    notes are sentences for the user (an inferred space, a seed that the gate refuses).
+    """
+
+    name: str
+    path: str
+    digest: str
+    form: str
+    seed: str
+    sites: tuple[str, ...]
+    shapes: tuple[ShapeFact, ...]
+    test_shapes: tuple[ShapeFact, ...]
+    space: Mapping[str, tuple[Value, ...]]
+    config: Config
+    precision: str = "ieee"
+    traces: Mapping[str, Trace] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------- search
+
+
+class ProposalKind(StrEnum):
+    SEED = "seed"
+    """The task's own kernel with its own config."""
+    REWRITE = "rewrite"
+    """A new structure made from its parents."""
+    RETUNE = "retune"
+    """An existing structure with another config."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to try next, as a strategy says it.
+
+    parents are kernel digests (none for a seed). edit names a typed edit, None leaves the
+    choice to the proposer. config is an explicit config, None leaves it to the tuner;
+    sampler says how the tuner should choose it (`tpe` or `random`).
+    """
+
+    kind: ProposalKind
+    parents: tuple[str, ...] = ()
+    edit: str | None = None
+    config: Config | None = None
+    sampler: str = "tpe"
+
+    def __post_init__(self) -> None:
+        if self.kind is ProposalKind.SEED and self.parents:
+            raise ValueError("a seed proposal has no parents")
+        if self.kind is not ProposalKind.SEED and not self.parents:
+            raise ValueError(f"a {self.kind.value} proposal names at least one parent")
+
+
+class Word(StrEnum):
+    """The verdict words of the contract."""
+
+    ACCEPT = "accept"
+    STATIC = "reject-static"
+    COMPILE = "reject-compile"
+    WRONG = "reject-wrong"
+    PRECISION = "reject-precision"
+    MEMORY = "reject-memory"
+    RACE = "reject-race"
+    TIMING = "reject-timing"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True)
+class Referee:
+    """How a verdict was reached: `gpu` or `interpreter`, and the isolation layers that were on."""
+
+    mode: str
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Accept, or reject with the stage and the reason; failure is a value.
+
+    error_ratio is the worst error over what the tolerance allows (1.0 is the limit), None
+    when nothing was computed. depth is `screen` or `full`. detail holds what `--explain`
+    shows: shape, regime, index, expected, got.
+    """
+
+    word: Word
+    stage: str
+    reason: str = ""
+    depth: str = "screen"
+    error_ratio: float | None = None
+    referee: Referee = Referee("interpreter")
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.word is not Word.ACCEPT and not self.reason:
+            raise ValueError("a rejection needs a reason")
+
+    @property
+    def accepted(self) -> bool:
+        return self.word is Word.ACCEPT
+
+
+class Evidence(StrEnum):
+    """How a time was obtained, weakest first."""
+
+    ESTIMATED = "estimated"
+    MEASURED = "measured"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True)
+class ShapeTime:
+    """The time of one launcher call at one shape, in microseconds.
+
+    spread_us is half the distance between the quartiles, None for an estimate;
+    specialisation is the digest of the binaries that ran.
+    """
+
+    shape: str
+    time_us: float
+    spread_us: float | None = None
+    samples: int = 0
+    specialisation: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times on a named device under a named protocol.
+
+    abandoned says that a bad candidate was given up before all shapes or samples were done,
+    so that its times are rough and some shapes may be missing.
+    """
+
+    evidence: Evidence
+    device: str
+    protocol: str
+    times: tuple[ShapeTime, ...]
+    abandoned: bool = False
+
+    def time_us(self, shape: str) -> float | None:
+        return next((t.time_us for t in self.times if t.shape == shape), None)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One finding about a candidate: the bottleneck, at most four numbers, one suggested change."""
+
+    bottleneck: str
+    evidence: Mapping[str, float]
+    suggestion: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What evaluating a candidate gave. A measurement exists if and only if the verdict is accept."""
+
+    verdict: Verdict
+    measurement: Measurement | None = None
+    hints: tuple[Hint, ...] = ()
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.verdict.accepted != (self.measurement is not None):
+            raise ValueError("a measurement exists if and only if the verdict is accept")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate's row: the proposal, the candidate, the verdict, the measurement.
+
+    score is the geometric mean over the timed shapes of time / the seed's time (below 1 is
+    faster than the seed), None unless accepted. edit names what made this kernel from its
+    parent, rationale says it in a sentence.
+    """
+
+    number: int
+    proposal: Proposal
+    kernel: str
+    config: Config
+    outcome: Outcome
+    score: float | None = None
+    edit: str | None = None
+    rationale: str = ""
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not self.outcome.verdict.accepted:
+            raise ValueError("a rejected trial has no score")
+
+    @property
+    def accepted(self) -> bool:
+        return self.outcome.verdict.accepted
