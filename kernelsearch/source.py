@@ -30,6 +30,7 @@ class Function:
     params: tuple[str, ...]
     constexprs: tuple[str, ...]
     calls: frozenset[str] = field(default_factory=frozenset)
+    defaults: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,16 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     params = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     constexprs = tuple(p.arg for p in params if p.annotation is not None and "constexpr" in ast.unparse(p.annotation))
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
-    return Function(node.name, text, tuple(p.arg for p in params), constexprs, calls - {node.name})
+    return Function(
+        node.name, text, tuple(p.arg for p in params), constexprs, calls - {node.name}, _literal_defaults(node.args)
+    )
+
+
+def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    given = positional[len(positional) - len(arguments.defaults) :]
+    pairs = [*zip(given, arguments.defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant)}
 
 
 class _Parser:
