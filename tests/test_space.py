@@ -1,0 +1,116 @@
+"""What a space promises: its product, its neighbours, and which configs are never worth a trial."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelsearch import space as spaces
+from kernelsearch.errors import SpaceError
+from kernelsearch.source import Kernel
+from kernelsearch.space import Space
+from kernelsearch.types import config_key
+
+ROW = Kernel.parse(
+    """
+import triton
+import triton.language as tl
+
+@triton.jit
+def row_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    acc = tl.zeros((ROWS, BLOCK // 2), dtype=tl.float32)
+    tl.store(y_ptr + cols, tl.load(x_ptr + cols, mask=cols < n))
+"""
+)
+
+numbers = st.dictionaries(
+    st.sampled_from("ABCD"), st.lists(st.sampled_from([1, 2, 4, 8, 16]), min_size=1, max_size=4).map(tuple), min_size=1
+)
+mixed = st.dictionaries(
+    st.sampled_from("ABC"), st.lists(st.sampled_from([True, None, "n", 3]), min_size=1, max_size=3).map(tuple), min_size=1
+)
+
+
+@given(st.one_of(numbers, mixed))
+def test_the_product_has_size_distinct_configs(values):
+    space = Space(values)
+    keys = [config_key(c) for c in space.configs()]
+    assert len(keys) == len(set(keys)) == space.size
+    assert all(c in space for c in space.configs())
+
+
+@given(st.one_of(numbers, mixed), st.randoms())
+def test_outward_visits_every_config_once_and_the_nearest_first(values, random):
+    space = Space(values)
+    start = random.choice(list(space.configs()))
+    visited = [config_key(c) for c in space.outward(start)]
+    assert visited[0] == config_key(start)
+    assert sorted(visited) == sorted(config_key(c) for c in space.configs())
+    near = {config_key(c) for c in space.neighbours(start)}
+    assert set(visited[1 : 1 + len(near)]) == near
+
+
+@given(numbers)
+def test_being_a_neighbour_is_mutual_and_changes_one_name(values):
+    space = Space(values)
+    for config in itertools.islice(space.configs(), 20):
+        for near in space.neighbours(config):
+            assert sum(near[n] != config[n] for n in space.names) == 1
+            assert config in list(space.neighbours(near))
+
+
+def test_a_start_outside_the_space_still_reaches_all_of_it():
+    space = Space({"BLOCK": (64, 256), "num_warps": (4,)})
+    assert [c["BLOCK"] for c in space.outward({"BLOCK": 128, "num_warps": 4})] == [64, 256]
+    assert len(list(space.outward({}))) == 2
+
+
+def test_a_bool_is_not_the_number_one():
+    space = Space({"FLAG": (True, False)})
+    assert {"FLAG": 1} not in space and {"FLAG": True} in space
+
+
+@pytest.mark.parametrize("values", [{"BLOCK": ()}, {"BLOCK": 4}, {"BLOCK": "128"}])
+def test_a_name_without_a_list_of_values_is_a_space_error(values):
+    with pytest.raises(SpaceError, match="BLOCK"):
+        Space(values)
+
+
+def test_an_empty_and_an_impossible_space_are_space_errors():
+    with pytest.raises(SpaceError, match="empty"):
+        spaces.checked(Space({}), ROW, spaces.possible)
+    with pytest.raises(SpaceError, match="none of the 2 configs"):
+        spaces.checked(Space({"num_warps": (3, 5)}), ROW, spaces.possible)
+    assert spaces.checked(Space({"num_warps": (3, 4)}), ROW, spaces.possible) == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "answer"),
+    [
+        ({"BLOCK": 4096, "ROWS": 1, "num_warps": 1}, True),  # 128 elements a thread
+        ({"BLOCK": 8192, "ROWS": 1, "num_warps": 1}, False),
+        ({"BLOCK": 4096, "ROWS": 4, "num_warps": 1}, False),  # the accumulator, ROWS * BLOCK // 2
+        ({"BLOCK": 4096, "ROWS": 4, "num_warps": 2}, True),
+        ({"BLOCK": 65536, "num_warps": 8}, False),
+        ({"BLOCK": "next_power_of_2(n)", "num_warps": 1}, True),  # unknown here
+        ({"num_warps": 6}, False),
+        ({"num_warps": 64}, False),
+        ({"num_warps": "num_sms"}, True),
+        ({"BLOCK": 16384, "ROWS": 1}, True),  # Triton's own four warps
+        ({"BLOCK": 32768, "ROWS": 1}, False),
+        ({"BLOCK": 32768, "ROWS": 1, "row_kernel.num_warps": 8}, True),
+    ],
+)
+def test_what_is_known_to_be_impossible(config, answer):
+    assert spaces.possible(ROW, config) is answer
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("BLOCK", True), ("num_warps", True), ("maxnreg", True), ("SPLIT", False), ("row_kernel.BLOCK", True),
+     ("other.BLOCK", False), ("other.num_warps", False)],
+)
+def test_which_names_still_exist(name, answer):
+    assert spaces.present(name, ROW) is answer
