@@ -17,6 +17,7 @@ from kernelsearch.errors import ExpressionError
 from kernelsearch.types import ArgFact, TensorFact
 
 MAX_LENGTH = 400
+MAX_DEPTH = 40
 MAX_MAGNITUDE = 2**62
 
 Result = int | bool | tuple
@@ -41,6 +42,39 @@ def names_in(text: str) -> frozenset[str]:
     tree = _parsed(text)
     functions = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)) - functions - {"num_sms"}
+
+
+def validate(text: str) -> None:
+    """Checks an expression's form without values for its names. Raises ExpressionError."""
+    _validated(_parsed(text), text, 0)
+
+
+def _validated(node: ast.expr, text: str, depth: int) -> None:
+    match node:
+        case ast.Constant(value=bool() | int() as value):
+            _bounded(value, text)
+            inner = []
+        case ast.Name():
+            inner = []
+        case ast.Tuple(elts=inner) | ast.BoolOp(values=inner):
+            pass
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            inner = [left, right]
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand):
+            inner = [operand]
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            inner = [left, right]
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            inner = [test, body, orelse]
+        case ast.Call(func=ast.Name(id=name), args=[_, *_] as inner, keywords=[]):
+            if name not in (*_FUNCTIONS, "shape", "stride", "numel", "grid"):
+                raise ExpressionError(f"unknown function {name!r} in {text!r}")
+        case _:
+            raise ExpressionError(f"{type(node).__name__} is not allowed in {text!r}")
+    if depth > MAX_DEPTH:
+        raise ExpressionError("an expression nests too deeply")
+    for item in inner:
+        _validated(item, text, depth + 1)
 
 
 def cdiv(a: int, b: int) -> int:

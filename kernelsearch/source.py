@@ -211,6 +211,8 @@ class _Parser:
                     spec[name] = self._literal(name, node.value)
                 else:
                     constants.append(self._segment(node))
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+                constants.append(self._segment(node))  # NAME: tl.constexpr = 1.44
             else:
                 raise KernelSyntaxError(
                     f"line {node.lineno}: a kernel file holds imports, literals and jit functions, "

@@ -1,0 +1,316 @@
+"""The gate: a deny-by-default whitelist over a kernel file's syntax tree, which never executes anything.
+
+Layout of the decision: the text (size, characters), the file (imports, literals, jit functions), each
+function's body (`body.py`), and last that the parts which will be compiled are the parts that were read.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import threading
+import tokenize
+import warnings
+
+from kernelsearch.errors import KernelSyntaxError
+from kernelsearch.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
+from kernelsearch.source import SPEC_NAMES, Kernel
+from kernelsearch.types import Verdict, Word
+from kernelsearch.verify.body import MAX_INTEGER, Names, Refused, check_body, local_names, short
+from kernelsearch.verify.literals import check_spec
+
+MAX_BYTES = 64 * 1024
+MAX_LINES = 3000
+MAX_NODES = 20_000
+MAX_DEPTH = 100
+MAX_FUNCTIONS = 32
+MAX_PARAMETERS = 100
+
+RESERVED = frozenset({"tl", "triton", "libdevice", "int", "bool", *BUILTINS, *SPEC_NAMES})
+"""Names that a kernel file may not give to anything of its own at module level."""
+
+_IMPORTS = frozenset({
+    "import triton",
+    "import triton.language as tl",
+    "from triton import language as tl",
+    "from triton.language.extra import libdevice",
+})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
+# Characters on which `str.splitlines` breaks a line and Python's tokenizer does not, other control
+# characters, and those that show a text in another order than it is read: none belongs in a kernel.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_ANNOTATIONS = frozenset({"tl.constexpr", "tl.const", "tl.tensor", "int", "float", "bool", *(f"tl.{d}" for d in DTYPES)})
+_PARSING = threading.Lock()
+
+
+def check(text: str) -> Verdict:
+    """Accept, or reject-static with the line and what is allowed instead. Always answers; executes nothing."""
+    try:
+        _check_file(text)
+    except Refused as refused:
+        where = f"line {refused.line}: " if refused.line else ""
+        detail = {"line": refused.line} if refused.line else {}
+        return Verdict(Word.STATIC, "gate", f"{where}{refused.reason}", detail=detail)
+    return Verdict(Word.ACCEPT, "gate")
+
+
+def _check_file(text: str) -> None:
+    text = _checked_text(text)
+    tree = _parsed(text)
+    _check_size(tree)
+    if not text.isascii():
+        _check_identifiers(text)
+    functions, constants = _check_top_level(tree)
+    names = Names(
+        helpers={f.name: tuple(p.arg for p in _parameters(f)) for f in functions},
+        constants=frozenset(constants),
+    )
+    for function in functions:
+        _check_signature(function)
+        check_body(function, names)
+    _check_call_graph(functions)
+    _check_compiled_is_read(text, tree, functions)
+
+
+# ---------------------------------------------------------------- the text
+
+
+def _checked_text(text: str) -> str:
+    if not isinstance(text, str):
+        raise Refused(0, "a kernel file is text")
+    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise Refused(0, f"the file is longer than {MAX_BYTES} bytes")
+    text = text.replace("\r\n", "\n")
+    bad = _FORBIDDEN.search(text)
+    if bad:
+        raise Refused(text.count("\n", 0, bad.start()) + 1, f"the character U+{ord(bad.group()):04X} is not allowed")
+    if text.count("\n") > MAX_LINES:
+        raise Refused(MAX_LINES, f"the file has more than {MAX_LINES} lines")
+    return text
+
+
+def _parsed(text: str) -> ast.Module:
+    # The filter list of `warnings` belongs to the process, hence the lock.
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except SyntaxError as error:
+            raise Refused(error.lineno or 0, f"not Python: {error.msg}") from None
+        except (ValueError, RecursionError, MemoryError, OverflowError) as error:
+            raise Refused(0, f"not Python that can be read: {type(error).__name__}") from None
+
+
+def _check_size(tree: ast.Module) -> None:
+    count, stack = 0, [(tree, 0, 0)]
+    while stack:
+        node, depth, line = stack.pop()
+        count += 1
+        line = getattr(node, "lineno", line)
+        if count > MAX_NODES:
+            raise Refused(line, f"the file has more than {MAX_NODES} syntax nodes")
+        if depth > MAX_DEPTH:
+            raise Refused(line, f"the code nests deeper than {MAX_DEPTH}")
+        if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) > MAX_INTEGER:
+            raise Refused(line, "an integer beyond 2**64")
+        stack.extend((child, depth + 1, line) for child in ast.iter_child_nodes(node))
+
+
+def _check_identifiers(text: str) -> None:
+    """Python reads look-alike letters as one name (NFKC); a person does not, so names are ASCII."""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.ERRORTOKEN):
+                if not token.string.isascii():
+                    raise Refused(token.start[0], f"names are ASCII; {token.string[:20]!r} is not")
+    except (tokenize.TokenError, SyntaxError):
+        raise Refused(0, "not Python that can be read") from None
+
+
+# ---------------------------------------------------------------- the file
+
+
+def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]]:
+    functions: list[ast.FunctionDef] = []
+    constants: list[str] = []
+    spec: dict[str, ast.expr] = {}
+    end = 0
+    for index, node in enumerate(tree.body):
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        if node.col_offset or first <= end:
+            raise Refused(node.lineno, "every statement of the file starts on a line of its own, without `;`")
+        end = node.end_lineno or first
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())) if index == 0:
+                pass
+            case ast.Import() | ast.ImportFrom():
+                if short(node) not in _IMPORTS:
+                    raise Refused(node.lineno, f"`{short(node)}` is refused; allowed are: {'; '.join(sorted(_IMPORTS))}")
+            case ast.FunctionDef():
+                functions.append(node)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
+                if name in spec:
+                    raise Refused(node.lineno, f"{name} is given twice")
+                spec[name] = value
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                inner = value.args[0] if _is_constexpr_call(value) else value
+                _check_constant(name, inner, node.lineno)
+                constants.append(name)
+            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=ast.expr() as value):
+                if short(annotation) != "tl.constexpr":
+                    raise Refused(node.lineno, f"a global is annotated `tl.constexpr`, not `{short(annotation)}`")
+                _check_constant(name, value.args[0] if _is_constexpr_call(value) else value, node.lineno)
+                constants.append(name)
+            case _:
+                raise Refused(
+                    node.lineno,
+                    f"{type(node).__name__} is refused here; a kernel file holds imports of triton, "
+                    "@triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES),
+                )
+    if not functions:
+        raise Refused(0, "the file has no @triton.jit function")
+    if len(functions) > MAX_FUNCTIONS:
+        raise Refused(functions[MAX_FUNCTIONS].lineno, f"the file has more than {MAX_FUNCTIONS} functions")
+    names = [f.name for f in functions] + constants
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice:
+        raise Refused(0, f"{twice!r} is defined twice")
+    for name, value in spec.items():
+        check_spec(name, value)
+    return functions, constants
+
+
+def _is_constexpr_call(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
+        and short(node.func) == "tl.constexpr"
+    )
+
+
+def _check_constant(name: str, value: ast.expr, line: int) -> None:
+    check_name(name, line, module=True)
+    negative = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
+    inner = value.operand if negative else value
+    if not (isinstance(inner, ast.Constant) and isinstance(inner.value, (bool, int, float))):
+        raise Refused(line, f"the global {name} must be a literal number, not `{short(value)}`")
+
+
+def check_name(name: str, line: int, module: bool = False) -> None:
+    """A name that the kernel gives to something of its own."""
+    taken = RESERVED if module else ("tl", "triton", "libdevice", *SPEC_NAMES)
+    if name in taken:
+        raise Refused(line, f"{name!r} may not be redefined")
+    if name.startswith("__") or not _NAME.fullmatch(name):
+        raise Refused(line, f"{name[:40]!r} is not a name that a kernel may use (ASCII, at most 80, no leading `__`)")
+
+
+# ---------------------------------------------------------------- functions
+
+
+def _parameters(function: ast.FunctionDef) -> list[ast.arg]:
+    return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+
+
+def _check_signature(function: ast.FunctionDef) -> None:
+    line = function.lineno
+    check_name(function.name, line, module=True)
+    _check_decorator(function)
+    if function.args.vararg or function.args.kwarg:
+        raise Refused(line, "a kernel has named parameters only, no * or **")
+    if getattr(function, "type_params", None):
+        raise Refused(line, "type parameters are refused")
+    if function.returns is not None:
+        raise Refused(line, "a return annotation is refused: leave it out")
+    parameters = _parameters(function)
+    if len(parameters) > MAX_PARAMETERS:
+        raise Refused(line, f"a function has at most {MAX_PARAMETERS} parameters")
+    for parameter in parameters:
+        check_name(parameter.arg, parameter.lineno)
+        if parameter.annotation is not None and _annotation(parameter.annotation) not in _ANNOTATIONS:
+            raise Refused(
+                parameter.lineno,
+                f"the annotation `{short(parameter.annotation)}` is refused; allowed are tl.constexpr, a tl dtype, "
+                "int, float, bool",
+            )
+    for default in (*function.args.defaults, *function.args.kw_defaults):
+        if default is not None and not _is_default(default):
+            raise Refused(default.lineno, f"a default must be a literal or a tl dtype, not `{short(default)}`")
+    for name, at in local_names(function).items():
+        check_name(name, at)
+
+
+def _annotation(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return short(node)
+
+
+def _is_default(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=str() as value):
+            return value in WORDS
+        case ast.Constant(value=bool() | int() | float() | None):
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return _is_default(node.operand)
+        case ast.Attribute(value=ast.Name(id="tl"), attr=name):
+            return name in DTYPES
+    return False
+
+
+def _check_decorator(function: ast.FunctionDef) -> None:
+    wanted = "each function has the one decorator @triton.jit (with at most " + ", ".join(sorted(JIT_FLAGS)) + ")"
+    if len(function.decorator_list) != 1:
+        raise Refused(function.lineno, wanted)
+    decorator = function.decorator_list[0]
+    if isinstance(decorator, ast.Call):
+        good = not decorator.args and all(k.arg in JIT_FLAGS and _is_flag(k.value) for k in decorator.keywords)
+        if not good or not decorator.keywords:
+            raise Refused(decorator.lineno, wanted)
+        decorator = decorator.func
+    if short(decorator) != "triton.jit":
+        raise Refused(decorator.lineno, wanted)
+
+
+def _is_flag(node: ast.expr) -> bool:
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return all(_is_flag(item) for item in node.elts)
+    if not isinstance(node, ast.Constant):
+        return False
+    is_name = isinstance(node.value, str) and _NAME.fullmatch(node.value) is not None
+    return is_name or isinstance(node.value, (bool, int))
+
+
+def _check_call_graph(functions: list[ast.FunctionDef]) -> None:
+    """Triton inlines helpers, so a function that reaches itself can only hang or crash."""
+    names = {f.name for f in functions}
+    calls = {f.name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} & names - set(local_names(f)) for f in functions}
+    for function in functions:
+        reached, frontier = set(), set(calls[function.name])
+        while frontier:
+            reached |= frontier
+            frontier = set().union(*(calls[n] for n in frontier)) - reached
+        if function.name in reached:
+            raise Refused(function.lineno, f"{function.name} calls itself; a kernel cannot recurse")
+
+
+def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.FunctionDef]) -> None:
+    """The source parts that `Kernel` cuts out by line numbers must be the trees that were checked above."""
+    try:
+        kernel = Kernel.parse(text)
+        compiled = ast.parse(kernel.code)
+    except KernelSyntaxError as error:
+        raise Refused(0, str(error)) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Refused(0, "the file's parts do not stand on their own") from None
+    assigned = (n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)))
+    read = [n for n in assigned if _target(n) not in SPEC_NAMES]
+    cut = [n for n in compiled.body if short(n) not in _IMPORTS]
+    if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*read, *functions)]:
+        raise Refused(0, "the file's parts do not stand on their own")
+
+
+def _target(node: ast.Assign | ast.AnnAssign) -> str:
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.id if isinstance(target, ast.Name) else ""

@@ -1,0 +1,54 @@
+"""The gate's rules for the launch spec: literals, whose strings are expressions of the small evaluator."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from kernelsearch import expressions
+from kernelsearch.errors import ExpressionError
+from kernelsearch.language import SCRATCH_DTYPES
+from kernelsearch.verify.body import Refused
+
+
+
+def check_spec(name: str, node: ast.expr) -> None:
+    """Raises Refused when a literal is not one, or an expression in it is not the evaluator's arithmetic."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise Refused(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
+    texts = _scratch_texts(value, node.lineno) if name == "SCRATCH" else (
+        () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+    )
+    for text in texts:
+        try:
+            expressions.validate(text)
+        except ExpressionError as error:
+            raise Refused(node.lineno, f"{name}: {error}") from None
+
+
+def _scratch_texts(value: object, line: int) -> Iterator[str]:
+    for item in value.values() if isinstance(value, dict) else ():
+        if not (isinstance(item, (tuple, list)) and len(item) in (2, 3) and isinstance(item[1], str)):
+            raise Refused(line, 'SCRATCH must be {"name": ("float32", "(shape, expression)")}')
+        if item[0] not in SCRATCH_DTYPES:
+            raise Refused(line, f"SCRATCH: the dtype is one of {', '.join(SCRATCH_DTYPES)}, not {item[0]!r}")
+        if len(item) == 3 and (isinstance(item[2], bool) or item[2] != 0):
+            raise Refused(line, "SCRATCH: a third item can only be 0, which asks for zero-fill")
+        yield item[1]
+
+
+def _strings_in(value: object) -> Iterator[str]:
+    return (leaf for leaf in _leaves(value) if isinstance(leaf, str))
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, (list, tuple, set)):
+        for inner in value:
+            yield from _leaves(inner)
+    else:
+        yield value
