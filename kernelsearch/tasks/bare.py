@@ -1,0 +1,76 @@
+"""A bare Triton file: kernels, a launcher, and the PyTorch function that it is compared with.
+
+The reference is, in this order:
+1. a companion file beside it, `softmax_reference.py` for `softmax.py`, in the native form: `reference`,
+   and, where the file itself has none, `get_inputs`, SHAPES and the rest;
+2. in the file, the function that tutorials and tests name after the launcher: `softmax_ref`,
+   `softmax_reference`, `ref_softmax`, `reference_softmax`, `softmax_torch`, `torch_softmax`,
+   `softmax_naive`, `naive_softmax`, `softmax_pytorch`, `pytorch_softmax`;
+3. in the file, the one function of such a name (`torch_...`, `..._ref`) that has the launcher's parameters.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernelsearch.errors import TaskError
+from kernelsearch.tasks.forms import Form, Source, no_kernel, own_callables, parameters
+from kernelsearch.tasks.module import import_file
+from kernelsearch.tasks.native import from_functions
+from kernelsearch.tasks.reach import kernels_reached
+from kernelsearch.tasks.task import Task
+
+MARK = re.compile(r"^(ref|reference|torch|pytorch|naive)_|_(ref|reference|torch|pytorch|naive)$")
+
+
+def matches(source: Source) -> bool:
+    """Any file that holds a Triton kernel."""
+    return bool(kernels_reached(vars(source.module).values()))
+
+
+def adapt(source: Source, need_kernel: bool) -> Task:
+    companion = source.path.with_name(f"{source.path.stem}_reference.py")
+    if companion.exists():
+        return _with_companion(source, companion, need_kernel)
+    reference = _reference_in(source)
+    if reference is None:
+        raise TaskError(no_reference(source))
+    return from_functions(source, "bare", reference, source.get("get_inputs"), need_kernel)
+
+
+FORM = Form("bare", matches, adapt)
+
+
+def no_reference(source: Source) -> str:
+    launcher = next((f for f in own_callables(source).values() if kernels_reached([f])), None)
+    takes = ", ".join(parameters(launcher)) if launcher is not None else "x"
+    return (
+        f"{source.path.name} has no reference; add to it, or to a file {source.path.stem}_reference.py,\n"
+        f"    def reference({takes}): ...  # the same result with plain torch operations\n"
+        "    def get_inputs(rows=4096, cols=1024, dtype=torch.float32): return [torch.randn(rows, cols, dtype=dtype)]"
+    )
+
+
+def _with_companion(source: Source, companion, need_kernel: bool) -> Task:
+    other = import_file(companion, f"{source.module.__name__}_reference")
+    if not callable(getattr(other, "reference", None)):
+        raise TaskError(f"{companion.name} has no function named reference")
+    for name, value in vars(other).items():
+        optional = name.isupper() or name in ("get_inputs", "bytes_moved", "flops")
+        if optional and not hasattr(source.module, name):
+            setattr(source.module, name, value)
+    return from_functions(source, "bare", other.reference, source.get("get_inputs"), need_kernel)
+
+
+def _reference_in(source: Source):
+    functions = own_callables(source)
+    launching = {n: f for n, f in functions.items() if kernels_reached([f])}
+    if not launching and not kernels_reached(vars(source.module).values()):
+        raise TaskError(no_kernel(source))
+    marked = {n: f for n, f in functions.items() if n not in launching and MARK.search(n)}
+    for name in launching:
+        for other, function in marked.items():
+            if MARK.sub("", other) == name:
+                return function
+    alike = [f for f in marked.values() if any(parameters(f) == parameters(g) for g in launching.values())]
+    return alike[0] if len(alike) == 1 else None

@@ -1,0 +1,33 @@
+"""Loads a task file: imports it once and hands it to the first form that recognises it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kernelsearch.errors import TaskError
+from kernelsearch.tasks import bare, kernelbench, native
+from kernelsearch.tasks.bare import no_reference
+from kernelsearch.tasks.forms import Form, Source
+from kernelsearch.tasks.module import import_file, read_text
+from kernelsearch.tasks.task import Task
+from kernelsearch.types import content_digest
+
+FORMS: tuple[Form, ...] = (kernelbench.FORM, native.FORM, bare.FORM)
+"""The forms, in the order in which they are tried."""
+
+
+def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
+    """The task of a file. Runs the file's top level, never its `__main__` block.
+
+    need_kernel=False accepts a file with a reference and no kernel, for a model to write the
+    first one. Raises TaskError, one sentence and the lines to add, when something is missing.
+    """
+    path = Path(path)
+    digest = content_digest(read_text(path))
+    module = import_file(path, f"kernelsearch_task_{digest}")
+    source = Source(path, digest, module)
+    for form in FORMS:
+        if form.matches(source):
+            return form.adapt(source, need_kernel)
+    raise TaskError(no_reference(source))

@@ -1,0 +1,66 @@
+"""Imports a user's file under a name of its own, so that its `__main__` block never runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from kernelsearch.errors import TaskError
+
+USER_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
+    NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError,
+)  # fmt: skip
+"""What a user's own code may raise where the answer is a sentence about the user's file.
+
+Named one by one: an interrupt or the project's own errors pass through.
+"""
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Raises TaskError in one sentence when there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TaskError(f"no such file: {path}") from None
+    except IsADirectoryError:
+        raise TaskError(f"{path} is a folder; a task is one Python file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def import_file(path: Path, name: str) -> ModuleType:
+    """Runs the file as module `name`; its folder is searched for what it imports.
+
+    Raises TaskError with the line of this file that failed.
+    """
+    text = read_text(path)
+    try:
+        compile(text, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f", line {line}" if line else ""
+        raise TaskError(f"{path} is not Python: {getattr(error, 'msg', None) or error}{where}") from None
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except USER_ERRORS as error:
+        del sys.modules[name]
+        raise TaskError(f"{path.name} cannot be imported: {said(error, path)}") from None
+    return module
+
+
+def said(error: BaseException, path: Path) -> str:
+    """An exception of the user's code in one line, with the last line of the user's file that it passed."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
+    where = f" (line {lines[-1]})" if lines else ""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:300]}{where}"

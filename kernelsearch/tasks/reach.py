@@ -1,0 +1,108 @@
+"""Which Triton kernels a function's code can reach, found by following the names it uses; nothing is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from triton.runtime.jit import KernelInterface
+
+LIBRARIES = ("torch", "triton", "numpy")
+"""Packages whose insides are not searched: no user's kernel is defined there."""
+
+
+def kernels_reached(roots: Iterable[Any]) -> dict[str, Any]:
+    """Kernels by function name, in the order in which the code names them.
+
+    Follows module-level functions, classes (their methods), closures, `functools.partial`
+    objects, custom operators, and attributes of the user's own modules.
+    """
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    queue = list(roots)
+    while queue:
+        item = queue.pop(0)
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, KernelInterface):
+            found.setdefault(innermost(item).__name__, item)
+        else:
+            queue.extend(_mentioned(item))
+    return found
+
+
+def innermost(kernel: Any) -> Any:
+    """The Python function under `@triton.jit` and whatever decorates it."""
+    while not isinstance(kernel, FunctionType):
+        kernel = kernel.fn
+    return kernel
+
+
+def layers(kernel: Any) -> tuple[Any, ...]:
+    """The decorators of a kernel from the outermost to `@triton.jit`'s own object."""
+    chain = []
+    while not isinstance(kernel, FunctionType):
+        chain.append(kernel)
+        kernel = kernel.fn
+    return tuple(chain)
+
+
+def _mentioned(item: Any) -> Iterator[Any]:
+    """What an object leads to."""
+    item = inspect.unwrap(item) if isinstance(item, FunctionType) else item
+    if isinstance(item, (staticmethod, classmethod)):
+        yield item.__func__
+    elif isinstance(item, FunctionType):
+        yield from _of_function(item)
+    elif isinstance(item, type):
+        if item.__module__.partition(".")[0] not in LIBRARIES:
+            yield from vars(item).values()
+    elif inspect.ismethod(item):
+        yield item.__func__
+        yield item.__self__ if isinstance(item.__self__, type) else type(item.__self__)
+    elif inspect.isbuiltin(item) and isinstance(item.__self__, type):
+        yield item.__self__  # `SomeFunction.apply` of a torch.autograd.Function
+    elif isinstance(item, property):
+        yield item.fget
+    else:
+        for name in ("func", "_init_fn", "kernel"):  # functools.partial, torch's custom operators, wrap_triton
+            inner = getattr(item, name, None) if type(item).__module__ != "builtins" else None
+            if inner is not None and not isinstance(item, ModuleType):
+                yield inner
+
+
+def _of_function(function: FunctionType) -> Iterator[Any]:
+    names = list(_names(function.__code__))
+    scope = {**function.__globals__, **_closure(function)}
+    for name in names:
+        value = scope.get(name)
+        if isinstance(value, ModuleType):
+            if value.__name__.partition(".")[0] not in LIBRARIES:
+                yield from (vars(value)[n] for n in names if n in vars(value))
+        elif value is not None:
+            yield value
+            if isinstance(value, type):
+                continue
+    yield from (d for d in function.__defaults__ or () if d is not None)
+
+
+def _closure(function: FunctionType) -> dict[str, Any]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held = {}
+    for name, cell in cells:
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # a cell that is not filled yet
+            continue
+    return held
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

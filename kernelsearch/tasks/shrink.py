@@ -1,0 +1,64 @@
+"""Makes test shapes from a timed one: the large integers shrink, as long as the reference still takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+LARGE = 48
+"""Integers up to this stay: they are kernel sizes, groups, heads, and small already."""
+
+STEPS = ((37, 70, 5, 3), (64, 32, 16), (128, 96, 48))
+"""What a large integer becomes: first sizes that divide nothing, then powers of two, then what heads divide."""
+
+
+def shrunk(
+    base: Mapping[str, Any], numbers: Mapping[str, int], runs: Callable[[Mapping[str, Any]], bool]
+) -> tuple[list[dict[str, Any]], str]:
+    """One or two test shapes, and a note for the user when an integer could not shrink.
+
+    base are all parameters, numbers the integer ones among them. Parameters of equal value shrink
+    together (they are likely one size under two names), the largest first.
+    """
+    odd, stuck = _one(base, numbers, runs, STEPS)
+    even, _ = _one(base, numbers, runs, STEPS[1:])
+    shapes = [odd] if odd == even else [odd, even]
+    if shapes == [dict(base)]:
+        return shapes, "no smaller test shape was found: the timed shape is judged; add TEST_SHAPES"
+    note = f"test shapes keep {', '.join(stuck)}: the reference takes nothing smaller; add TEST_SHAPES" if stuck else ""
+    return shapes, note
+
+
+def _one(
+    base: Mapping[str, Any],
+    numbers: Mapping[str, int],
+    runs: Callable[[Mapping[str, Any]], bool],
+    steps: tuple[tuple[int, ...], ...],
+) -> tuple[dict[str, Any], list[str]]:
+    shape = dict(base)
+    stuck: list[str] = []
+    used: dict[int, int] = {}
+    for value in sorted({v for v in numbers.values() if v > LARGE}, reverse=True):
+        together = [n for n, v in numbers.items() if v == value]
+        groups = [together] if len(together) == 1 else [together, *([n] for n in together)]
+        for group in groups:
+            if all(shape[n] != value for n in group):
+                continue
+            for size in _sizes(steps, value, used):
+                tried = {**shape, **dict.fromkeys(group, size)}
+                if runs(tried):
+                    shape = tried
+                    used[size] = used.get(size, 0) + 1
+                    break
+        stuck.extend(n for n in together if shape[n] == value)
+    return shape, stuck
+
+
+def _sizes(steps: tuple[tuple[int, ...], ...], value: int, used: Mapping[int, int]) -> list[int]:
+    """Smaller sizes to try, those not yet taken first, so that two axes rarely have the same size."""
+    smaller = [size for step in steps for size in step if size < value]
+    return sorted(smaller, key=lambda size: (_step(steps, size), used.get(size, 0)))
+
+
+def _step(steps: tuple[tuple[int, ...], ...], size: int) -> int:
+    return next(i for i, step in enumerate(steps) if size in step)
