@@ -1,0 +1,98 @@
+"""Where a kernel came from, read from the record: its ancestors, its children, what each step gained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelsearch.errors import StoreError
+from kernelsearch.record.store import Store
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a run's tree.
+
+    score is its best time over the seed's; gain is its parent's best score over its own (above 1 is
+    faster), None where either was never accepted; depth counts the rewrites since the run's seed.
+    """
+
+    kernel: str
+    name: str
+    run: int
+    number: int
+    parent: str | None
+    edit: str | None
+    rationale: str
+    proposer: str
+    trials: int
+    accepted: int
+    score: float | None
+    gain: float | None
+    depth: int
+    source: str
+
+
+def run_of(store: Store, digest: str, run: int | None = None) -> int:
+    """The run to tell a kernel's story from: the given one, else the one where it did best, newest first."""
+    found = store.query(
+        "SELECT run FROM lineage WHERE kernel = ?1 AND (?2 IS NULL OR run = ?2) ORDER BY score IS NULL, score, run DESC",
+        [digest, run],
+    )
+    if not found:
+        raise StoreError(f"kernel {digest} belongs to no run" if run is None else f"run {run} has no kernel {digest}")
+    return found[0]["run"]
+
+
+def tree(store: Store, run: int) -> dict[str, Step]:
+    """All kernels of a run by digest, parents before children."""
+    rows = store.query(
+        """SELECT lineage.*, kernel.source FROM lineage JOIN kernel ON kernel.digest = lineage.kernel
+           WHERE run = ? ORDER BY number""",
+        [run],
+    )
+    steps: dict[str, Step] = {}
+    for row in rows:
+        above = steps.get(row["parent"])
+        steps[row["kernel"]] = Step(
+            kernel=row["kernel"], name=row["name"], run=run, number=row["number"], parent=row["parent"],
+            edit=row["edit"], rationale=row["rationale"], proposer=row["proposer"], trials=row["trials"] or 0,
+            accepted=row["accepted"] or 0, score=row["score"], gain=row["gain"],
+            depth=above.depth + 1 if above else 0, source=row["source"],
+        )
+    return steps
+
+
+def ancestors(steps: dict[str, Step], digest: str) -> list[Step]:
+    """From the run's seed to the kernel itself."""
+    chain = []
+    at: str | None = digest
+    while at is not None and at in steps:
+        chain.append(steps[at])
+        at = steps[at].parent
+    return chain[::-1]
+
+
+def children(steps: dict[str, Step], digest: str) -> list[Step]:
+    """Kernels made directly from this one, best first, rejected ones last."""
+    made = [s for s in steps.values() if s.parent == digest]
+    return sorted(made, key=lambda s: (s.score is None, s.score or 0.0, s.number))
+
+
+def best(store: Store, task: str | None = None, device: str | None = None, run: int | None = None) -> str:
+    """The digest of the fastest accepted kernel: of a run, of a task (its name or digest), of a device, or of all.
+
+    Scores of different tasks cannot be compared: without a task or run, the newest run's task is meant.
+    """
+    if task is None and run is None:
+        newest = store.runs()
+        task = newest[0].task if newest else None
+    found = store.query(
+        """SELECT trial.kernel FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
+           WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
+             AND (?2 IS NULL OR trial.device = ?2) AND (?3 IS NULL OR trial.run = ?3)
+           ORDER BY trial.evidence = 'estimated', trial.score, trial.run, trial.number LIMIT 1""",
+        [task, device, run],
+    )
+    if not found:
+        raise StoreError(f"{store.path} has no accepted kernel yet")
+    return found[0]["kernel"]

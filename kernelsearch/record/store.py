@@ -1,0 +1,168 @@
+"""The store: a run's rows in one SQLite file, each trial in one transaction, written by one process.
+
+It keeps and gives back; it selects nothing for a search and writes no prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from kernelsearch.errors import StoreError
+from kernelsearch.record import opening, rows
+from kernelsearch.record.rows import Row, Run, RunFacts, Structure
+from kernelsearch.types import Config, Measurement, TaskFacts, Trial
+
+DEFAULT = "kernelsearch.db"
+
+
+class Store:
+    """An open database. Make one with `open` or `in_memory`; as a context manager it closes itself.
+
+    Every method raises StoreError, with a sentence for the user, when the file cannot be used.
+    """
+
+    def __init__(self, database: Database, path: Path | str, lock: opening.Lock | None = None) -> None:
+        self.database = database
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: str | Path = DEFAULT, write: bool = True) -> Store:
+        """Opens a file for its only writer (made, and brought up to date, if need be), or for reading."""
+        path = Path(path)
+        if not write:
+            return cls(opening.for_reading(path), path)
+        database, lock = opening.for_writing(path)
+        return cls(database, path, lock)
+
+    @classmethod
+    def in_memory(cls) -> Store:
+        return cls(opening.in_memory(), ":memory:")
+
+    def close(self) -> None:
+        """Gives the file and the right to write it back; closing twice does nothing."""
+        self.database.close()
+        if self._lock:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ writing
+
+    def add_run(self, task: TaskFacts, facts: RunFacts) -> Run:
+        """A new run, begun now."""
+        with self._transaction():
+            self._add("task", rows.task_row(task), "OR IGNORE")
+            row = rows.run_row(task, facts, rows.now())
+            number = self._add("run", row)
+        return rows.run_of({**row, "id": number})
+
+    def add_trial(self, run: Run, trial: Trial, structure: Structure | None = None) -> None:
+        """One trial with all that belongs to it, wholly or not at all.
+
+        structure says where its kernel came from, when the trial is the first of that kernel in the run.
+        """
+        candidate = rows.candidate_row(run.task, trial.kernel, trial.config)
+        with self._transaction():
+            if structure:
+                self._add("kernel", rows.kernel_row(structure), "OR IGNORE")
+                self._add("structure", rows.structure_row(run.id, structure))
+            self._add("candidate", candidate, "OR IGNORE")
+            self._add("trial", rows.trial_row(run.id, run.task, trial))
+            for row in rows.hint_rows(run.id, trial):
+                self._add("hint", row)
+            if trial.outcome.measurement:
+                self._add_measurement(candidate["digest"], trial.outcome.measurement, run.facts.versions)
+
+    def add_measurement(
+        self, task: TaskFacts, structure: Structure, config: Config, measurement: Measurement,
+        versions: Mapping[str, str],
+    ) -> None:
+        """Times that belong to no trial, such as confirmed ones."""
+        candidate = rows.candidate_row(task.digest, structure.kernel.digest, config)
+        with self._transaction():
+            self._add("task", rows.task_row(task), "OR IGNORE")
+            self._add("kernel", rows.kernel_row(structure), "OR IGNORE")
+            self._add("candidate", candidate, "OR IGNORE")
+            self._add_measurement(candidate["digest"], measurement, versions)
+
+    def set_budget(self, run: Run, trials: int) -> None:
+        """A resumed run may be given more trials; it is then unfinished again."""
+        with self._transaction():
+            self._execute("UPDATE run SET trials = ?, finished = NULL WHERE id = ?", [trials, run.id])
+
+    def finish_run(self, run: Run) -> None:
+        with self._transaction():
+            self._execute("UPDATE run SET finished = ? WHERE id = ?", [rows.now(), run.id])
+
+    # ------------------------------------------------------------ reading
+
+    def run(self, number: int) -> Run:
+        found = self.query("SELECT * FROM run WHERE id = ?", [number])
+        if not found:
+            raise StoreError(f"{self.path} has no run {number}")
+        return rows.run_of(found[0])
+
+    def runs(self, task: str | None = None) -> list[Run]:
+        """All runs, newest first; task is a digest."""
+        sql = "SELECT * FROM run WHERE ?1 IS NULL OR task = ?1 ORDER BY id DESC"
+        return [rows.run_of(r) for r in self.query(sql, [task])]
+
+    def trials(self, run: int) -> list[Trial]:
+        """A run's trials in order."""
+        hints: dict[int, list[Any]] = {}
+        for row in self.query("SELECT * FROM hint WHERE run = ? ORDER BY number, position", [run]):
+            hints.setdefault(row["number"], []).append(rows.hint_of(row))
+        sql = """SELECT trial.*, candidate.config FROM trial JOIN candidate ON candidate.digest = trial.candidate
+                 WHERE run = ? ORDER BY number"""
+        return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, [run])]
+
+    def structures(self, run: int) -> dict[str, Structure]:
+        """A run's kernels by digest, in the order in which they came in."""
+        sql = """SELECT structure.*, kernel.source FROM structure JOIN kernel ON kernel.digest = structure.kernel
+                 WHERE run = ? ORDER BY number"""
+        return {r["kernel"]: rows.structure_of(r) for r in self.query(sql, [run])}
+
+    def digest(self, prefix: str) -> str:
+        """The whole digest of the one kernel that it begins. Raises StoreError when none or several do."""
+        found = self.query("SELECT digest FROM kernel WHERE substr(digest, 1, length(?1)) = ?1 LIMIT 3", [prefix.lower()])
+        if not prefix or not found:
+            raise StoreError(f"{self.path} has no kernel {prefix!r}: `kernelsearch leaderboard` lists them")
+        if len(found) > 1:
+            raise StoreError(f"{prefix!r} begins several digests, {found[0]['digest']} among them: give more of it")
+        return found[0]["digest"]
+
+    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Rows of a SELECT as dicts."""
+        with opening.said_clearly(self.path):
+            cursor = self.database.conn.execute(sql, list(values))
+            names = [d[0] for d in cursor.description]
+            return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+
+    # ------------------------------------------------------------ how
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with opening.said_clearly(self.path), self.database.atomic():
+            yield
+
+    def _add_measurement(self, candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> None:
+        for row in rows.measurement_rows(candidate, measurement, versions):
+            self._add("measurement", row, "OR REPLACE")
+
+    def _add(self, table: str, row: Row, conflict: str = "") -> int:
+        marks = ", ".join("?" * len(row))
+        return self._execute(f"INSERT {conflict} INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> int:
+        return self.database.conn.execute(sql, values).lastrowid

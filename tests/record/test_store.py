@@ -1,0 +1,143 @@
+"""What goes into the store comes out equal, wholly or not at all."""
+
+import math
+import sqlite3
+
+import pytest
+
+from kernelsearch.errors import StoreError
+from kernelsearch.record.migrations import migrations
+from kernelsearch.record.rows import Structure, geometric_mean
+from kernelsearch.types import Word, config_key
+
+
+def begun(store, task, facts, seed, make):
+    run = store.add_run(task, facts)
+    store.add_trial(run, make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0), Structure(seed, 0))
+    return run
+
+
+def test_trials_come_back_equal(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    child = seed.changed(constants=("edit_01 = 1",))
+    put = [
+        make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0),
+        make.rejected(1, child, {"BLOCK": "next_power_of_2(n)", "flag": True, "x": None, "y": 0.1}, parents=(seed.digest,)),
+        make.accepted(2, seed, {"BLOCK": 256}, 0.9, parents=(seed.digest,)),
+    ]
+    store.add_trial(run, put[1], Structure(child, 1, seed.digest, "edit_01", "because"))
+    store.add_trial(run, put[2])
+    assert store.trials(run.id) == put
+
+
+def test_a_run_and_its_structures_come_back_equal(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    child = seed.changed(constants=("edit_01 = 1",), space={"ROWS": (1, 2)}, config={"ROWS": 2})
+    store.add_trial(run, make.rejected(1, child, {"ROWS": 2}), Structure(child, 1, seed.digest, "edit_01", "because"))
+    assert store.run(run.id) == run and run.facts == facts
+    found = store.structures(run.id)
+    assert list(found) == [seed.digest, child.digest]
+    got = found[child.digest]
+    assert (got.kernel.digest, got.kernel.space, got.kernel.config) == (child.digest, child.space, child.config)
+    assert (got.number, got.parent, got.edit, got.rationale) == (1, seed.digest, "edit_01", "because")
+
+
+def test_a_kernel_of_two_runs_keeps_the_space_that_each_run_gave_it(store, task, facts, seed, make):
+    first = begun(store, task, facts, seed, make)
+    second = store.add_run(task, facts)
+    other = seed.changed(space={"ROWS": (4,)}, config={"ROWS": 4})
+    store.add_trial(second, make.accepted(0, other, {"ROWS": 4}, 1.0), Structure(other, 0))
+    assert store.structures(first.id)[seed.digest].kernel.space == {}
+    assert store.structures(second.id)[seed.digest].kernel.space == {"ROWS": (4,)}
+
+
+def test_a_trial_is_stored_wholly_or_not_at_all(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    before = {t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in ("candidate", "trial", "measurement", "hint")}
+    orphan = make.accepted(1, seed.changed(constants=("edit_09 = 1",)), {"BLOCK": 1}, 0.5, parents=(seed.digest,))
+    with pytest.raises(StoreError):
+        store.add_trial(run, orphan)  # its kernel was never introduced: the foreign key refuses it
+    with pytest.raises(StoreError):
+        store.add_trial(run, make.accepted(0, seed, {"BLOCK": 2048}, 0.5, parents=(seed.digest,)))  # number 0 is taken
+    after = {t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in before}
+    assert after == before
+
+
+def test_every_foreign_key_holds_and_every_table_is_strict(store, task, facts, seed, make):
+    begun(store, task, facts, seed, make)
+    assert store.query("PRAGMA foreign_key_check") == []
+    ours = ("task", "run", "kernel", "structure", "candidate", "trial", "measurement", "hint")
+    tables = {r["name"]: r["strict"] for r in store.query("PRAGMA table_list") if r["type"] == "table"}
+    assert all(tables[t] == 1 for t in ours)
+    assert not {"trials", "studies"} & set(tables)
+    with pytest.raises(StoreError):
+        store.query("INSERT INTO hint VALUES (1, 'zero', 0, '', '', '') RETURNING run")
+
+
+def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    child = seed.changed(constants=("edit_01 = 1",))
+    store.add_trial(run, make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)), Structure(child, 1, seed.digest, "edit_01", "w"))
+    store.add_trial(run, make.accepted(2, child, {"BLOCK": 2}, 0.5, (child.digest,)))
+    store.add_trial(run, make.accepted(3, child, {"BLOCK": 4}, 0.6, (child.digest,)))
+    store.add_trial(run, make.accepted(4, seed, {"BLOCK": 8}, 0.1, (seed.digest,), device="other"))
+    rows = store.query("SELECT * FROM leaderboard ORDER BY device DESC, rank")
+    assert [(r["device"], r["rank"], r["kernel"], r["number"]) for r in rows] == [
+        ("simulated", 1, child.digest, 2), ("simulated", 2, seed.digest, 0), ("other", 1, seed.digest, 4),
+    ]
+    assert rows[0]["speedup"] == pytest.approx(2.0) and rows[0]["edit"] == "edit_01"
+    assert rows[0]["time_us"] == pytest.approx(math.sqrt(50 * 150))
+
+
+def test_source_and_rationale_can_be_searched(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    child = seed.changed(constants=("edit_01 = 1",))
+    store.add_trial(run, make.rejected(1, child, {}), Structure(child, 1, seed.digest, "edit_01", "hoists the reduction"))
+    sql = "SELECT kernel.digest FROM kernel_fts JOIN kernel ON kernel.rowid = kernel_fts.rowid WHERE kernel_fts MATCH ?"
+    assert store.query(sql, ["reduction"]) == [{"digest": child.digest}]
+    assert len(store.query(sql, ["simulated_kernel"])) == 2
+
+
+def test_a_digest_may_be_shortened_while_it_is_unique(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    assert store.digest(seed.digest[:5].upper()) == seed.digest
+    for prefix in ("", "zzz", "%"):
+        with pytest.raises(StoreError, match="no kernel"):
+            store.digest(prefix)
+    twin = next(
+        k for i in range(1000) if (k := seed.changed(constants=(f"v = {i}",))).digest[0] == seed.digest[0]
+    )
+    store.add_trial(run, make.rejected(1, twin, {}), Structure(twin, 1, seed.digest))
+    with pytest.raises(StoreError, match="several"):
+        store.digest(seed.digest[0])
+
+
+def test_a_second_measurement_under_the_same_key_replaces_the_first_but_not_the_trials_own(store, task, facts, seed, make):
+    first = begun(store, task, facts, seed, make)
+    again = store.add_run(task, facts)
+    trial = make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0, scale=50.0)
+    store.add_trial(again, trial, Structure(seed, 0))
+    assert [r["time_us"] for r in store.query("SELECT time_us FROM measurement ORDER BY time_us")] == [50.0, 150.0]
+    assert store.trials(first.id)[0].outcome.measurement.time_us("timed:0") == 100.0
+
+
+def test_migrations_only_grow():
+    """Released names, in order. Add to the end; never change what is here."""
+    from sqlite_utils import Database
+
+    names = [m.name for m in migrations.pending(Database(memory=True))]
+    assert names[:4] == ["m001_tasks_runs_kernels", "m002_structures_candidates_trials", "m003_measurements_hints", "m004_views"]
+
+
+def test_geometric_mean():
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0) and geometric_mean([]) is None
+
+
+def test_words_fit_the_check_between_verdict_and_times(store, task, facts, seed, make):
+    run = begun(store, task, facts, seed, make)
+    for number, word in enumerate((w for w in Word if w is not Word.ACCEPT), start=1):
+        store.add_trial(run, make.rejected(number, seed, {"BLOCK": number}, word, (seed.digest,)))
+    assert [t.outcome.verdict.word for t in store.trials(run.id)][1:] == [w for w in Word if w is not Word.ACCEPT]
+    with pytest.raises(sqlite3.IntegrityError):
+        store.database.conn.execute("UPDATE trial SET verdict = 'accept' WHERE number = 1")
+    assert config_key({"b": 1, "a": 2}) == '{"a":2,"b":1}'
