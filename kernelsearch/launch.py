@@ -258,3 +258,29 @@ def _specialise_value(value: Any, scratch: Mapping[str, Buffer]) -> tuple[str, b
         case str() | DtypeFact():
             return "constexpr", True, False
     raise LaunchError(f"an argument of type {type(value).__name__} cannot be passed to a kernel")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What runs at one launch of the launcher: the kernel that it comes from, and the plan."""
+
+    kernel: Kernel
+    of_seed: bool
+    plan: Plan
+
+    def specialisations(self, fact: LaunchFact) -> tuple[Specialisation, ...]:
+        return tuple(specialise(step, fact, self.plan.scratch) for step in self.plan.steps)
+
+
+def bind(
+    kernel: Kernel, config: Config, seed: Kernel, seed_config: Config, sites: tuple[str, ...], fact: LaunchFact,
+    grid_of: GridOf, num_sms: int,
+) -> Bound:  # fmt: skip
+    """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError."""
+    names = kernel.steps_at(fact.site, sites)
+    if names is not None:
+        return Bound(kernel, False, plan(kernel, names, config, fact, grid_of, num_sms))
+    names = seed.steps_at(fact.site, sites)
+    if names is None:
+        raise LaunchError(f"the launcher launches {fact.site!r}, which neither this kernel nor the seed defines")
+    return Bound(seed, True, plan(seed, names, seed_config, fact, grid_of, num_sms))

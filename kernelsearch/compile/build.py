@@ -1,0 +1,159 @@
+"""Compiles one specialisation of a kernel with Triton for a target, with no GPU needed.
+
+Runs in a compile worker: executing the source's decorators is the first time that candidate text
+becomes Python objects, so the gate has passed it before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelsearch.compile.elf import resources
+from kernelsearch.compile.ptx import Mix, instruction_mix
+from kernelsearch.launch import TRITON_DTYPES, Specialisation
+from kernelsearch.types import DtypeFact
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled specialisation: the cubin and what is known of it.
+
+    identity is the hash of the cubin with the kernel's name blanked: equal identities run the same
+    machine code. shared is in bytes per program, registers and stack_bytes are per thread;
+    unsupported says why a plain launch through the driver cannot run it, empty when it can.
+    """
+
+    name: str
+    cubin: bytes
+    identity: str
+    arch: int
+    num_warps: int
+    num_ctas: int
+    shared: int
+    registers: int
+    stack_bytes: int
+    mix: Mix
+    params: tuple[tuple[str, str], ...]
+    unsupported: str = ""
+
+
+@dataclass(frozen=True)
+class BuildFailure:
+    """A compile that did not give a binary: the compiler's own message, cut to its useful end."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The intermediate forms, for the precision contract and for hints."""
+
+    ttir: str = ""
+    ttgir: str = ""
+    ptx: str = ""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build gives: a binary and its texts."""
+
+    binary: Binary
+    texts: Texts = field(default_factory=Texts)
+
+
+def load_functions(code: str, name: str) -> dict[str, Any]:
+    """Executes the code of a kernel file and returns its namespace.
+
+    The text is put into linecache under a made-up file name, because Triton reads a jit function's
+    source through `inspect`.
+    """
+    filename = f"kernelsearch/{name}.py"
+    linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {"__name__": f"kernelsearch_{name}"}
+    exec(compile(code, filename, "exec"), namespace)
+    return namespace
+
+
+def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:
+    """Compiles one function of a kernel file.
+
+    arch is the compute capability (90), shared_limit the target's bytes per program. Triton's and
+    ptxas's complaints, and a kernel that needs more shared memory than there is, are BuildFailures.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.errors import TritonError
+
+    function = load_functions(code, name)[spec.function]
+    order = {param.name: i for i, param in enumerate(function.params)}
+    signature = dict(sorted(spec.signature, key=lambda item: order[item[0]]))
+    source = ASTSource(
+        fn=function,
+        signature=signature,
+        constexprs={(order[name],): live_constant(value) for name, value in spec.constexprs},
+        attrs={(order[name],): [["tt.divisibility", 16]] for name in spec.divisible},
+    )
+    options = {k: v for k, v in spec.options if v is not None}
+    try:
+        compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+    except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, KeyError, AttributeError, IndexError,
+            NotImplementedError, RecursionError) as error:  # fmt: skip
+        return BuildFailure(_message(error))
+    if compiled.metadata.shared > shared_limit:
+        return BuildFailure(f"needs {compiled.metadata.shared} bytes of shared memory, the target has {shared_limit}")
+    params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
+    asm = compiled.asm
+    return Built(_binary(compiled, params, arch), Texts(str(asm["ttir"]), str(asm["ttgir"]), str(asm["ptx"])))
+
+
+def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Binary:
+    metadata = compiled.metadata
+    cubin = compiled.asm["cubin"]
+    used = resources(cubin, metadata.name)
+    mix = instruction_mix(str(compiled.asm["ptx"]))
+    return Binary(
+        name=metadata.name,
+        cubin=cubin,
+        identity=hashlib.sha256(cubin.replace(metadata.name.encode(), b"k")).hexdigest()[:16],
+        arch=arch,
+        num_warps=metadata.num_warps,
+        num_ctas=getattr(metadata, "num_ctas", 1),
+        shared=metadata.shared,
+        registers=used.registers,
+        stack_bytes=used.stack_bytes,
+        mix=mix,
+        params=params,
+        unsupported=_unsupported(metadata),
+    )
+
+
+def _unsupported(metadata: Any) -> str:
+    if getattr(metadata, "num_ctas", 1) > 1:
+        return "clusters (num_ctas > 1) are not launched yet"
+    if getattr(metadata, "global_scratch_size", 0) > 0:
+        return "global scratch memory (device-made tensor descriptors) is not supplied yet"
+    if getattr(metadata, "launch_cooperative_grid", False):
+        return "cooperative launches are not made yet"
+    return ""
+
+
+def live_constant(value: Any) -> Any:
+    if isinstance(value, DtypeFact):
+        import triton.language as tl
+
+        names = {short: long for long, short in TRITON_DTYPES.items()}
+        return getattr(tl, {"bool": "int1"}.get(names[value.name], names[value.name]))
+    return value
+
+
+def _message(error: BaseException) -> str:
+    """The last lines of a compiler message that say something, at most 600 characters."""
+    text = str(error).strip() or type(error).__name__
+    cause = error.__cause__
+    if cause is not None and str(cause).strip() and str(cause) not in text:
+        text = f"{text}\n{cause}"
+    return text[-600:]

@@ -1,0 +1,80 @@
+"""Counts what a kernel's PTX consists of: loads and stores by width, matrix and special instructions.
+
+The counts are static: an instruction in a loop counts once. Widths are what decides whether memory
+traffic is vectorised (`ld.global.v4.b32` moves 16 bytes a thread).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+_ACCESS = re.compile(r"\b(ld|st)\.(global|shared)[\w.:]*?(?:\.(v[248]))?\.[bfsu](8|16|32|64|128)\b")
+_COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[\w.:]*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(?:0x)?([0-9a-f]+)")
+_KINDS = {
+    "wgmma": re.compile(r"\bwgmma\.mma_async\b"),
+    "mma": re.compile(r"\bmma\.sync\b"),
+    "cp_async": re.compile(r"\bcp\.async\.c[ag]\b"),
+    "tma": re.compile(r"\bcp\.async\.bulk\b"),
+    "barrier": re.compile(r"\bbar(?:rier)?\.(?:sync|cta)"),
+    "shuffle": re.compile(r"\bshfl\.sync\b"),
+    "atomic": re.compile(r"\b(?:atom|red)\.(?:global|shared)"),
+    "special": re.compile(r"\b(?:ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh)\.approx"),
+    "divide": re.compile(r"\bdiv\.(?:full|rn|approx)"),
+    "fma": re.compile(r"\bfma\.rn"),
+    "convert": re.compile(r"\bcvt\."),
+    "branch": re.compile(r"\bbra\b"),
+}
+_PARAM = re.compile(r"\.param\s+\.")
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Static instruction counts of one kernel.
+
+    loads, stores and shared count accesses by bytes per thread; counts holds the other kinds;
+    total is all instructions; parameters is the length of the entry's parameter list.
+    """
+
+    loads: dict[int, int] = field(default_factory=dict)
+    stores: dict[int, int] = field(default_factory=dict)
+    shared: dict[int, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+    parameters: int = 0
+
+    def __getitem__(self, kind: str) -> int:
+        return self.counts.get(kind, 0)
+
+    @property
+    def load_bytes(self) -> float:
+        """Mean bytes per thread and global load; 16 is the best there is. 0.0 when nothing is loaded."""
+        return _mean_width(self.loads)
+
+    @property
+    def store_bytes(self) -> float:
+        """Mean bytes per thread and global store."""
+        return _mean_width(self.stores)
+
+
+def instruction_mix(ptx: str) -> Mix:
+    """The mix of a PTX text that holds one entry."""
+    head, _, body = ptx.partition("{")
+    tables: dict[str, Counter[int]] = {"ld": Counter(), "st": Counter(), "shared": Counter()}
+    for kind, space, vector, bits in _ACCESS.findall(body):
+        width = int(bits) // 8 * int(vector[1:] if vector else 1)
+        tables["shared" if space == "shared" else kind][width] += 1
+    for size in _COPY.findall(body):
+        tables["ld"][int(size, 16)] += 1
+    counts = {name: len(pattern.findall(body)) for name, pattern in _KINDS.items()}
+    total = sum(1 for line in body.splitlines() if line.rstrip().endswith(";") and not line.lstrip().startswith("."))
+    return Mix(
+        dict(tables["ld"]), dict(tables["st"]), dict(tables["shared"]),
+        {k: n for k, n in counts.items() if n}, total, len(_PARAM.findall(head)),
+    )  # fmt: skip
+
+
+def _mean_width(table: dict[int, int]) -> float:
+    accesses = sum(table.values())
+    return sum(width * n for width, n in table.items()) / accesses if accesses else 0.0

@@ -1,0 +1,1 @@
+"""Times, measured or estimated, and what they are compared with."""

@@ -1,0 +1,58 @@
+"""An arena for judging on a GPU: every buffer of a launch staged between guard bands that must stay untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+GUARD = 4096
+_PATTERN = 0xFF  # NaN in every IEEE format, -1 in every integer one: a value read from a guard is seen
+
+
+class Arena:
+    """The buffers of one launch, copied into one allocation; `finish` checks the guards and copies back."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self.tensors = dict(tensors)
+        self.slots: dict[int, tuple[int, int]] = {}
+        at = GUARD
+        for tensor in self.tensors.values():
+            storage = tensor.untyped_storage()
+            address = storage.data_ptr()
+            if address not in self.slots and storage.nbytes():
+                self.slots[address] = (at + address % 256, storage.nbytes())
+                at += 512 + -(-storage.nbytes() // 256) * 256 + GUARD
+        self.memory = torch.full((at,), _PATTERN, dtype=torch.uint8, device="cuda")
+        self.memory = self.memory if self.memory.data_ptr() % 256 == 0 else self.memory.clone()
+        for tensor in self.tensors.values():
+            self._slot(tensor).copy_(_bytes(tensor))
+
+    def view(self, name: str) -> torch.Tensor:
+        """The staged twin of a tensor: same dtype, shape, stride and alignment."""
+        tensor = self.tensors[name]
+        if not tensor.untyped_storage().nbytes():
+            return tensor
+        flat = self._slot(tensor)
+        typed = torch.empty(0, dtype=tensor.dtype, device="cuda")
+        offset = (flat.storage_offset()) // tensor.element_size() + tensor.storage_offset()
+        return typed.set_(self.memory.untyped_storage(), offset, tensor.shape, tensor.stride())
+
+    def finish(self) -> int:
+        """Copies the buffers back. Returns how many guard bytes were overwritten."""
+        for tensor in self.tensors.values():
+            _bytes(tensor).copy_(self._slot(tensor))
+        for at, size in self.slots.values():
+            self.memory[at : at + size].fill_(_PATTERN)
+        return int((self.memory != _PATTERN).sum().item())
+
+    def _slot(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        at, size = self.slots.get(storage.data_ptr(), (0, 0))
+        return self.memory[at : at + size]
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage as a flat uint8 tensor."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))

@@ -1,0 +1,104 @@
+"""Messages between the driver and its workers: length-prefixed pickles over a socket, read with a whitelist.
+
+A worker that ran a candidate may be hostile, so what it sends is unpickled by an unpickler that knows
+the project's own data classes and nothing else: no function, no module of the standard library, no numpy.
+Tensors travel as `Array`s.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from typing import Any
+
+_HEADER = struct.Struct("<Q")
+MAX_MESSAGE = 8 << 30
+
+_MODULES = frozenset(
+    f"kernelsearch.{name}"
+    for name in (
+        "types", "source", "launch", "targets", "compile.build", "compile.ptx", "measure.counts",
+        "worker.jobs", "worker.channel",
+    )
+)  # fmt: skip
+
+
+class ChannelClosed(Exception):
+    """The other end is gone, or sent something that is not a message."""
+
+
+class ChannelTimeout(Exception):
+    """No whole message came in time."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """A tensor as data: torch's dtype name, shape, stride in elements (None: contiguous), bytes of its elements."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    stride: tuple[int, ...] | None = None
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _MODULES and "." not in name:
+            found = super().find_class(module, name)
+            if isinstance(found, type):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is not data")
+
+
+class Channel:
+    """One end of a socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+
+    def send(self, message: Any) -> None:
+        """Raises ChannelClosed when the other end is gone."""
+        data = pickle.dumps(message, protocol=5)
+        try:
+            self.sock.sendall(_HEADER.pack(len(data)))
+            self.sock.sendall(data)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from None
+
+    def receive(self, timeout: float | None = None) -> Any:
+        """The next message. Raises ChannelTimeout after timeout seconds, ChannelClosed at the end."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        (size,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
+        if size > MAX_MESSAGE:
+            raise ChannelClosed("a message of impossible length")
+        data = self._read(size, deadline)
+        try:
+            return _Unpickler(io.BytesIO(data)).load()
+        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
+            raise ChannelClosed(f"a message that is not data: {error}") from None
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _read(self, size: int, deadline: float | None) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        done = 0
+        while done < size:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready, _, _ = select.select([self.sock], [], [], left)
+            if not ready:
+                raise ChannelTimeout()
+            try:
+                count = self.sock.recv_into(view[done:], min(size - done, 1 << 22))
+            except OSError as error:
+                raise ChannelClosed(str(error)) from None
+            if count == 0:
+                raise ChannelClosed("the other end closed")
+            done += count
+        return buffer

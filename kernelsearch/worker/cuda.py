@@ -1,0 +1,85 @@
+"""Loads a cubin and launches it through the CUDA driver API, in the context that torch has made current."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernelsearch.compile.build import Binary
+
+_DYNAMIC_SHARED_LIMIT = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_DEFAULT_SHARED = 48 << 10
+_SCALARS: dict[str, Any] = {
+    "i1": ctypes.c_int8, "u1": ctypes.c_uint8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64, "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64, "fp32": ctypes.c_float, "fp64": ctypes.c_double,
+}  # fmt: skip
+
+
+class CudaError(Exception):
+    """The driver refused a call; code is CUresult, sticky says that this process's context is lost."""
+
+    STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
+
+    def __init__(self, code: int, what: str) -> None:
+        super().__init__(f"{what}: CUDA error {code} ({_error_name(code)})")
+        self.code = code
+        self.sticky = code in self.STICKY
+
+
+class Function:
+    """A loaded binary, ready to launch.
+
+    Arguments go in the order of the signature without constexprs, followed by as many null scratch
+    pointers as the binary's parameter list is longer.
+    """
+
+    def __init__(self, binary: Binary) -> None:
+        self.binary = binary
+        module = ctypes.c_void_p()
+        _check(_driver().cuModuleLoadData(ctypes.byref(module), binary.cubin), "load")
+        self.handle = ctypes.c_void_p()
+        _check(_driver().cuModuleGetFunction(ctypes.byref(self.handle), module, binary.name.encode()), "find")
+        if binary.shared > _DEFAULT_SHARED:
+            _check(_driver().cuFuncSetAttribute(self.handle, _DYNAMIC_SHARED_LIMIT, binary.shared), "shared memory")
+        self.types = [ctypes.c_uint64 if kind[0] == "*" else _SCALARS[kind] for _, kind in binary.params]
+        spare = max(0, binary.mix.parameters - len(self.types))
+        self.types += [ctypes.c_uint64] * spare
+        self.spare = (0,) * spare
+
+    def launch(self, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
+        """Queues one launch on torch's current stream; args are tensors and scalars in signature order."""
+        values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
+        cells = [kind(v) for kind, v in zip(self.types, (*values, *self.spare), strict=True)]
+        pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        threads = 32 * self.binary.num_warps
+        code = _driver().cuLaunchKernel(
+            self.handle, *(ctypes.c_uint(g) for g in grid), ctypes.c_uint(threads), ctypes.c_uint(1), ctypes.c_uint(1),
+            ctypes.c_uint(self.binary.shared), stream, pointers, None,
+        )  # fmt: skip
+        _check(code, "launch")
+
+
+def _driver() -> ctypes.CDLL:
+    global _LIBRARY
+    if _LIBRARY is None:
+        _LIBRARY = ctypes.CDLL("libcuda.so.1")
+    return _LIBRARY
+
+
+_LIBRARY: ctypes.CDLL | None = None
+
+
+def _check(code: int, what: str) -> None:
+    if code != 0:
+        raise CudaError(code, what)
+
+
+def _error_name(code: int) -> str:
+    name = ctypes.c_char_p()
+    _driver().cuGetErrorName(code, ctypes.byref(name))
+    return (name.value or b"unknown").decode()

@@ -1,0 +1,277 @@
+"""The run worker: the user's launcher with its kernels replaced by compiled binaries; never candidate Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.launch import Bound, LaunchError, Passed, Scratch, Specialisation, Step, bind
+from kernelsearch.types import Verdict, Word
+from kernelsearch.worker.jobs import (
+    Candidate, Device, DeviceInfo, Failure, MissingBinary, Ran, RunCases, RunSeeded, Time, TimeBaseline, Timed,
+)  # fmt: skip
+from kernelsearch.worker.sandbox import Limits
+
+if TYPE_CHECKING:
+    import torch
+
+LIMITS = Limits(descriptors=4096, file_bytes=None)
+
+
+class Missing(Exception):
+    """A launch needs binaries that were not sent."""
+
+    def __init__(self, specs: list[tuple[Specialisation, bool]]) -> None:
+        super().__init__("missing binaries")
+        self.specs = specs
+
+
+class GuardBroken(Exception):
+    """A launch wrote outside its buffers."""
+
+
+def preload() -> None:
+    """Nothing: a process that touches a GPU is started, not forked."""
+
+
+def handle(job: Any) -> Any:
+    match job:
+        case RunCases():
+            return _answered(job, _run_cases)
+        case RunSeeded():
+            return _answered(job, _run_seeded)
+        case Time():
+            return _answered(job, _time)
+        case TimeBaseline():
+            return _time_baseline(job)
+        case DeviceInfo():
+            return _device()
+    return Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
+
+
+def failed(message: str, trace: str) -> Ran:
+    """A launcher that raised: a sticky CUDA error says so, because this process is then of no more use."""
+    poisoned = "CUDA" in message or "CUDA" in trace.rpartition("\n")[2]
+    return Ran(verdict=Verdict(Word.CRASH, "run", message, detail={"trace": trace, "poisoned": poisoned}))
+
+
+def _answered(job: Any, run: Callable[[Any], Any]) -> Any:
+    from kernelsearch.worker.cuda import CudaError
+
+    try:
+        return run(job)
+    except Missing as missing:
+        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+    except LaunchError as error:
+        return Ran(verdict=Verdict(Word.STATIC, "launch", str(error)))
+    except GuardBroken as error:
+        return Ran(verdict=Verdict(Word.MEMORY, "run", str(error)))
+    except CudaError as error:
+        return Ran(verdict=Verdict(Word.CRASH, "run", str(error), detail={"poisoned": error.sticky}))
+
+
+def _run_cases(job: RunCases) -> tuple[Ran, ...]:
+    from kernelsearch.worker import tensors
+
+    task = _task(job.path)
+    runs = []
+    for shape, inputs in zip(job.shapes, job.inputs, strict=True):
+        values = [tensors.unpacked(v, "cuda") for v in inputs]
+        outputs = _guarded(task, job, shape, values)
+        runs.append(Ran(tuple(tensors.packed(o) for o in outputs), tuple(tensors.packed(v) for v in values)))
+    return tuple(runs)
+
+
+def _run_seeded(job: RunSeeded) -> Ran:
+    """A whole timed shape: inputs from a seed, outputs and inputs handed over in GPU memory."""
+    from kernelsearch.worker import ipc
+
+    task = _task(job.path)
+    ipc.release()
+    values = list(task.build(job.case.shape, job.case.seed, "cuda").inputs)
+    outputs = _guarded(task, job, job.case.shape, values)
+    import torch
+
+    torch.cuda.synchronize()
+    return Ran(tuple(ipc.share(o) for o in outputs), tuple(ipc.share(v) for v in values))
+
+
+def _guarded(task: Any, job: Any, shape: str, values: list[Any]) -> list[torch.Tensor]:
+    """One launcher call with staged arguments and poisoned allocations. Raises GuardBroken."""
+    import torch
+
+    from kernelsearch.worker import intercept, standin, tensors
+    from kernelsearch.worker.arena import Arena
+
+    def execute(function: Any, step: Step, args: dict[str, Any]) -> None:
+        arena = Arena({n: a for n, a in args.items() if isinstance(a, torch.Tensor)})
+        staged = {n: arena.view(n) if isinstance(a, torch.Tensor) else a for n, a in args.items()}
+        function.launch(step.grid, [staged[n] for n, _ in function.binary.params])
+        torch.cuda.synchronize()
+        broken = arena.finish()
+        if broken:
+            raise GuardBroken(f"{step.function} overwrote {broken} bytes outside its buffers, at {shape}")
+
+    case = _case(task, shape)
+    launcher = Launcher(job.candidate, job.binaries, execute, poison=True)
+    with standin.poisoned_empty(), intercept.intercepted(launcher):
+        result = case.launch(*values)
+    torch.cuda.synchronize()
+    return tensors.flattened(result, values, case.mutates)
+
+
+def _time(job: Time) -> Timed:
+    import torch
+
+    from kernelsearch.measure import timing
+    from kernelsearch.worker import intercept
+
+    def execute(function: Any, step: Step, args: dict[str, Any]) -> None:
+        function.launch(step.grid, [args[n] for n, _ in function.binary.params])
+
+    task = _task(job.path)
+    times: dict[str, tuple[float, ...]] = {}
+    host: dict[str, float] = {}
+    abandoned = False
+    launcher = Launcher(job.candidate, job.binaries, execute, poison=False)
+    for shape in job.shapes:
+        inputs = _rotating_inputs(task.path, shape)
+        with intercept.intercepted(launcher):
+            samples = timing.sample(_case(task, shape).launch, inputs, _flush(), job.limits_us.get(shape))
+        times[shape], host[shape] = samples.times_us, samples.host_us
+        abandoned = abandoned or samples.abandoned
+        if samples.abandoned:
+            break
+    torch.cuda.synchronize()
+    return Timed(times, host, abandoned)
+
+
+def _time_baseline(job: TimeBaseline) -> Timed:
+    import torch
+
+    from kernelsearch.measure import timing
+
+    task = _task(job.path)
+    call = _case(task, job.shape).reference
+    if job.baseline != "eager":
+        mode = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}[job.baseline]
+        torch._dynamo.reset()
+        call = torch.compile(call, mode=mode, fullgraph=False, dynamic=False)
+    with torch.no_grad():
+        samples = timing.sample(call, _rotating_inputs(task.path, job.shape), _flush())
+    return Timed({job.shape: samples.times_us}, {job.shape: samples.host_us})
+
+
+class Launcher:
+    """What an intercepted launch does: binds the candidate, finds the binary, launches it.
+
+    Bindings are kept per (site, argument facts), so that a timed call pays for planning once.
+    """
+
+    def __init__(
+        self, candidate: Candidate, binaries: Mapping[str, Any], execute: Callable[..., None], *, poison: bool
+    ) -> None:
+        self.candidate, self.binaries, self.execute, self.poison = candidate, binaries, execute, poison
+        self.bound: dict[Any, tuple[Bound, list[Any]]] = {}
+
+    def __call__(self, launch: Any) -> None:
+        from kernelsearch.worker import tensors, trace
+
+        fact = trace.launch_fact(launch)
+        key = repr(fact) if fact.grid is not None else None
+        if key is None or key not in self.bound:
+            found = self._bind(fact, launch)
+            if key is not None:
+                self.bound[key] = found
+        else:
+            found = self.bound[key]
+        bound, functions = found
+        scratch = {n: tensors.scratch(b, "cuda", poison=self.poison) for n, b in bound.plan.scratch.items()}
+        for name, value in bound.plan.init.items():
+            launch.args[name].fill_(value)
+        for step, function in zip(bound.plan.steps, functions, strict=True):
+            args = {
+                n: launch.args[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
+                for n, a in step.args.items()
+            }
+            self.execute(function, step, args)
+
+    def _bind(self, fact: Any, launch: Any) -> tuple[Bound, list[Any]]:
+        c = self.candidate
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.num_sms)
+        specs = bound.specialisations(fact)
+        missing = [(s, bound.of_seed) for s in specs if spec_key(s, bound.of_seed) not in self.binaries]
+        if missing:
+            raise Missing(missing)
+        return bound, [_function(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
+
+
+def spec_key(spec: Specialisation, of_seed: bool) -> str:
+    """The key of a binary among those sent with one candidate."""
+    return spec.key("seed" if of_seed else "candidate", "", "")
+
+
+@lru_cache(maxsize=64)
+def _loaded(identity: str, name: str) -> Any:
+    from kernelsearch.worker.cuda import Function
+
+    return Function(_PENDING[identity])
+
+
+_PENDING: dict[str, Any] = {}
+
+
+def _function(binary: Any) -> Any:
+    key = f"{binary.identity}/{binary.params!r}/{binary.num_warps}"
+    _PENDING.clear()
+    _PENDING[key] = binary
+    return _loaded(key, binary.name)
+
+
+@lru_cache(maxsize=1)
+def _flush() -> Any:
+    from kernelsearch.measure.timing import Flush
+
+    return Flush()
+
+
+@lru_cache(maxsize=4)
+def _task(path: str) -> Any:
+    import torch
+
+    from kernelsearch import tasks
+
+    torch.zeros(1, device="cuda")
+    return tasks.load(path)
+
+
+_CASES: dict[tuple[str, str], Any] = {}
+
+
+def _case(task: Any, shape: str) -> Any:
+    """The case of a shape, for its launcher and reference; its inputs are dropped, as others are used."""
+    key = (task.digest, shape)
+    if key not in _CASES:
+        _CASES[key] = task.build(shape, 0, "cuda")
+    return _CASES[key]
+
+
+@lru_cache(maxsize=3)
+def _rotating_inputs(path: str, shape: str) -> tuple[tuple[Any, ...], ...]:
+    """Two sets of inputs, so that no call finds the last one's data in the cache."""
+    task = _task(path)
+    return tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
+
+
+def _device() -> Device | Failure:
+    import torch
+    import triton
+
+    if not torch.cuda.is_available():
+        return Failure("no CUDA device is visible", "WorkerError")
+    properties = torch.cuda.get_device_properties(0)
+    return Device(
+        properties.name, properties.major * 10 + properties.minor, properties.multi_processor_count,
+        {"torch": torch.__version__, "triton": triton.__version__, "cuda": str(torch.version.cuda)},
+    )  # fmt: skip

@@ -1,0 +1,188 @@
+"""The interpreter worker: candidate source under TRITON_INTERPRET, for judging and for counting without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.launch import LaunchError, Passed, Plan, Scratch, Step, bind
+from kernelsearch.source import Kernel
+from kernelsearch.types import Verdict, Word
+from kernelsearch.worker.jobs import Candidate, Interpret, Profile, Profiled, Ran
+from kernelsearch.worker.sandbox import Limits
+
+if TYPE_CHECKING:
+    import torch
+
+LIMITS = Limits()
+
+
+def preload() -> None:
+    """Imports what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
+    import torch
+
+    torch.set_num_threads(1)
+    import kernelsearch.tasks  # noqa: F401
+    import kernelsearch.worker.counting
+    import kernelsearch.worker.programs
+    import kernelsearch.worker.tensors
+    import kernelsearch.worker.trace
+    import kernelsearch.worker.twin  # noqa: F401
+
+
+def handle(job: Interpret | Profile) -> Any:
+    return _interpret(job) if isinstance(job, Interpret) else _profile(job)
+
+
+def failed(message: str, trace: str) -> Ran:
+    return Ran(verdict=Verdict(Word.CRASH, "run", message, detail={"trace": trace}))
+
+
+def _interpret(job: Interpret) -> tuple[Ran, ...]:
+    task = _task(job.path)
+    runs = []
+    for shape, inputs in zip(job.shapes, job.inputs, strict=True):
+        runs.append(_run_case(task, job.candidate, shape, inputs, job.order))
+        if runs[-1].verdict is not None:
+            break
+    return tuple(runs)
+
+
+def _run_case(task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str) -> Ran:
+    from kernelsearch.worker import tensors
+    from kernelsearch.worker.programs import ordered, run_programs, watched
+    from kernelsearch.worker.twin import TwinMode, twin_constant
+
+    values = [tensors.unpacked(value) for value in inputs]
+
+    def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any) -> None:
+        constexprs = {n: _live(twin_constant(v)) for n, v in step.constexprs.items()}
+        with watched(buffers):
+            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, ordered(step.grid, order))
+
+    with TwinMode():
+        outputs, verdict = _launch(task, candidate, shape, values, execute, twin=True)
+    if verdict is not None:
+        return Ran(verdict=verdict)
+    return Ran(tuple(tensors.packed(o) for o in outputs), tuple(tensors.packed(v) for v in values))
+
+
+def _profile(job: Profile) -> Profiled:
+    from kernelsearch.worker.counting import Tally, sampled_programs, tallied
+    from kernelsearch.worker.programs import run_programs
+
+    task = _task(job.path)
+    counts: dict[str, tuple[Any, ...]] = {}
+    for shape in job.shapes:
+        found: list[Any] = []
+
+        def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, found: list[Any] = found) -> None:
+            tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+            constexprs = {n: _live(v) for n, v in step.constexprs.items()}
+            programs = sampled_programs(step.grid)
+            with tallied(tally):
+                run_programs(
+                    function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, tally.patch
+                )
+            found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
+
+        _, verdict = _launch(task, job.candidate, shape, _zeros(task, shape), execute, twin=False)
+        if verdict is not None:
+            return Profiled(verdict=verdict)
+        counts[shape] = tuple(found)
+    return Profiled(counts)
+
+
+def _launch(
+    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], *, twin: bool
+) -> tuple[list[torch.Tensor], Verdict | None]:
+    """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
+    from triton.runtime.errors import InterpreterError
+
+    from kernelsearch.worker import intercept, standin, tensors, trace
+    from kernelsearch.worker.programs import OutOfBounds
+
+    def on_launch(launch: Any) -> None:
+        fact = trace.launch_fact(launch)
+        bound = bind(
+            candidate.kernel, candidate.config, candidate.seed, candidate.seed_config, candidate.sites, fact,
+            launch.resolve_grid, candidate.num_sms,
+        )  # fmt: skip
+        _run_plan(bound.kernel, bound.plan, launch.args, execute, twin=twin)
+
+    case = _case(task, shape)
+    try:
+        with standin.shim(candidate.num_sms), standin.poisoned_empty(), intercept.intercepted(on_launch):
+            result = case.launch(*values)
+    except LaunchError as error:
+        return [], Verdict(Word.STATIC, "launch", str(error))
+    except OutOfBounds as error:
+        return [], Verdict(Word.MEMORY, "run", str(error), detail={"shape": shape})
+    except InterpreterError as error:
+        return [], Verdict(Word.CRASH, "run", str(error)[:500], detail={"shape": shape})
+    return tensors.flattened(result, values, case.mutates), None
+
+
+def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], *, twin: bool) -> None:
+    from kernelsearch.worker import tensors
+    from kernelsearch.worker.programs import Buffers
+
+    scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
+    for name, value in plan.init.items():
+        passed[name].fill_(value)
+    functions = _functions(kernel, twin)
+    for step in plan.steps:
+        args: dict[str, Any] = {}
+        for name, arg in step.args.items():
+            args[name] = passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
+        buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+        execute(functions[step.function], step, args, buffers)
+
+
+_FUNCTIONS: dict[tuple[str, bool], dict[str, Any]] = {}
+
+
+def _functions(kernel: Kernel, twin: bool) -> dict[str, Any]:
+    from kernelsearch.compile.build import load_functions
+    from kernelsearch.worker.twin import twin_source
+
+    key = (kernel.digest, twin)
+    if key not in _FUNCTIONS:
+        if len(_FUNCTIONS) > 64:
+            _FUNCTIONS.clear()
+        code = twin_source(kernel.code) if twin else kernel.code
+        _FUNCTIONS[key] = load_functions(code, f"{kernel.digest}{'t' if twin else ''}")
+    return _FUNCTIONS[key]
+
+
+@lru_cache(maxsize=4)
+def _task(path: str) -> Any:
+    from kernelsearch import tasks
+    from kernelsearch.worker import standin
+
+    with standin.shim():
+        return tasks.load(path)
+
+
+_CASES: dict[tuple[str, str], Any] = {}
+
+
+def _case(task: Any, shape: str) -> Any:
+    """The case of a shape with its weights; its own inputs are made on the meta device and never used."""
+    key = (task.digest, shape)
+    if key not in _CASES:
+        _CASES[key] = task.build(shape, 0, "meta")
+    return _CASES[key]
+
+
+def _zeros(task: Any, shape: str) -> list[Any]:
+    import torch
+
+    return [torch.zeros(v.shape, dtype=v.dtype) if isinstance(v, torch.Tensor) else v for v in _case(task, shape).inputs]
+
+
+def _live(value: Any) -> Any:
+    from kernelsearch.compile.build import live_constant
+
+    return live_constant(value)

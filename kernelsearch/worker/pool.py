@@ -1,0 +1,205 @@
+"""The driver's side of the workers: starts them, asks them, and replaces the ones that die or hang."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from kernelsearch.errors import WorkerError
+from kernelsearch.worker.channel import Channel, ChannelClosed, ChannelTimeout
+from kernelsearch.worker.jobs import Failure, Hello
+from kernelsearch.worker.sandbox import scrubbed_environment
+
+START_TIMEOUT_S = 120.0
+_ENVIRONMENT = {"interpret": {"TRITON_INTERPRET": "1"}, "compile": {"CUDA_VISIBLE_DEVICES": ""}}
+
+
+class WorkerDied(Exception):
+    """The worker's process ended during a job."""
+
+
+class WorkerHung(Exception):
+    """The worker did not answer in time and was killed."""
+
+
+class Worker:
+    """One worker process, asked one thing at a time."""
+
+    def __init__(self, channel: Channel, process: subprocess.Popen | None = None) -> None:
+        self.channel = channel
+        self.process = process
+        hello = channel.receive(START_TIMEOUT_S)
+        self.pid, self.layers = hello.pid, hello.layers
+
+    def ask(self, job: Any, timeout: float) -> Any:
+        """The answer. Raises WorkerDied or WorkerHung, after which this worker is gone."""
+        try:
+            self.channel.send(job)
+            return self.channel.receive(timeout)
+        except ChannelTimeout:
+            self.kill()
+            raise WorkerHung(f"no answer within {timeout:g} s") from None
+        except ChannelClosed as error:
+            self.kill()
+            raise WorkerDied(str(error)) from None
+
+    def kill(self) -> None:
+        for end in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
+        self.channel.close()
+        if self.process is not None:
+            self.process.wait()
+
+
+class Source:
+    """Where workers of one role come from: a nursery that forks them, or a fresh process each (GPU roles)."""
+
+    def __init__(self, role: str, cache: str, *, fork: bool) -> None:
+        self.role, self.cache, self.fork = role, cache, fork
+        self.lock = threading.Lock()
+        self.nursery: subprocess.Popen | None = None
+        self.control: socket.socket | None = None
+
+    def start(self) -> Worker:
+        """A ready worker. Raises WorkerError when it cannot be started."""
+        ours, theirs = socket.socketpair()
+        try:
+            if not self.fork:
+                process = self._spawn(theirs, "serve")
+                theirs.close()
+                return Worker(Channel(ours), process)
+            with self.lock:
+                control = self._ready_nursery()
+                socket.send_fds(control, [b"fork"], [theirs.fileno()])
+                theirs.close()
+                if not control.recv(32):
+                    raise OSError("the nursery closed")
+            return Worker(Channel(ours))
+        except (OSError, ChannelClosed, ChannelTimeout) as error:
+            raise WorkerError(f"a {self.role} worker could not start: {error}{self._complaint()}") from None
+
+    def close(self) -> None:
+        if self.control is not None:
+            self.control.close()
+        if self.nursery is not None:
+            self.nursery.kill()
+            self.nursery.wait()
+
+    def _ready_nursery(self) -> socket.socket:
+        if self.control is None or self.nursery is None or self.nursery.poll() is not None:
+            ours, theirs = socket.socketpair()
+            self.nursery = self._spawn(theirs, "nursery")
+            theirs.close()
+            ours.settimeout(START_TIMEOUT_S)
+            if ours.recv(16) != b"ready":
+                raise OSError("the nursery did not come up")
+            self.control = ours
+        return self.control
+
+    def _spawn(self, sock: socket.socket, mode: str) -> subprocess.Popen:
+        environment = scrubbed_environment(_ENVIRONMENT.get(self.role, {}), self.cache)
+        command = [sys.executable, "-m", "kernelsearch.worker.child", self.role, str(sock.fileno()), mode]
+        with open(self._log, "ab") as log:
+            return subprocess.Popen(
+                command, pass_fds=[sock.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def _log(self) -> str:
+        return os.path.join(self.cache, f"{self.role}.log")
+
+    def _complaint(self) -> str:
+        with contextlib.suppress(OSError), open(self._log, errors="replace") as log:
+            lines = log.read().strip().splitlines()
+            return f" ({lines[-1][:300]})" if lines else ""
+        return ""
+
+
+class Pool:
+    """A fixed number of workers of one role; `ask` takes a free one and replaces it when it fails."""
+
+    def __init__(self, source: Source, size: int) -> None:
+        self.source, self.size = source, size
+        self.free: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        for _ in range(size):
+            self.free.put(None)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The isolation layers of this pool's workers (starts one if none has run yet)."""
+        with self.lease() as worker:
+            return worker.layers
+
+    @contextlib.contextmanager
+    def lease(self) -> Iterator[Worker]:
+        """A worker for several questions in a row; it goes back unless it died."""
+        worker = self.free.get()
+        back: Worker | None = None
+        try:
+            worker = worker or self.source.start()
+            yield worker
+            back = worker
+        except (WorkerDied, WorkerHung):
+            raise
+        except BaseException:
+            back = worker
+            raise
+        finally:
+            self.free.put(back)
+
+    def ask(self, job: Any, timeout: float) -> Any:
+        """One question to any free worker. Raises WorkerDied or WorkerHung."""
+        with self.lease() as worker:
+            return worker.ask(job, timeout)
+
+    def close(self) -> None:
+        for _ in range(self.size):
+            worker = self.free.get()
+            if worker is not None:
+                worker.kill()
+        self.source.close()
+
+
+class Workplace:
+    """The private folder of one run's workers, and the pools that live in it."""
+
+    def __init__(self) -> None:
+        self.cache = tempfile.mkdtemp(prefix="kernelsearch-")
+        self.pools: list[Pool] = []
+
+    def pool(self, role: str, size: int, *, fork: bool = True) -> Pool:
+        pool = Pool(Source(role, self.cache, fork=fork), size)
+        self.pools.append(pool)
+        return pool
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    def __enter__(self) -> Workplace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def trusted(answer: Any) -> Any:
+    """The answer of a trusted worker. Raises the error that it names when it failed."""
+    if isinstance(answer, Failure):
+        from kernelsearch import errors
+
+        raise getattr(errors, answer.kind, WorkerError)(answer.message)
+    return answer

@@ -1,0 +1,130 @@
+"""Runs the programs of a launch one by one in Triton's interpreter, in any order, with every address checked.
+
+Triton's own executor runs the whole grid forward; this one takes the programs to run as an argument and
+looks at each load and store: an unmasked lane outside the launch's buffers is `OutOfBounds`, before the
+address is touched.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+from triton.runtime.interpreter import interpreter_builder as builder
+
+Program = tuple[int, int, int]
+
+
+class OutOfBounds(Exception):
+    """A program touched memory outside every buffer of its launch."""
+
+
+class Buffers:
+    """The address ranges that a launch may touch, by buffer."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        ranges = sorted(
+            (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes(), name)
+            for name, t in tensors.items() if t.untyped_storage().nbytes()
+        )  # fmt: skip
+        self.names = [name for _, _, name in ranges]
+        self.starts = np.array([start for start, _, _ in ranges], dtype=np.uint64)
+        self.ends = np.array([start + size for start, size, _ in ranges], dtype=np.uint64)
+
+    def owner(self, addresses: np.ndarray) -> np.ndarray:
+        """The index of the buffer that each address lies in or after; -1 before the first."""
+        return np.searchsorted(self.starts, addresses, side="right") - 1
+
+    def check(self, handle: Any, mask: np.ndarray, what: str) -> None:
+        """Raises OutOfBounds when an active lane of a pointer block leaves its buffer."""
+        addresses = handle.data[mask] if mask.shape == handle.data.shape else handle.data[np.broadcast_to(mask, handle.data.shape)]
+        if not addresses.size:
+            return
+        width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
+        low, high = addresses.min(), addresses.max()
+        first, last = self.owner(np.array([low, high]))
+        if first == last and first >= 0 and high + width <= self.ends[first]:
+            return
+        owner = self.owner(addresses)
+        bad = (owner < 0) | (addresses + width > self.ends[np.maximum(owner, 0)])
+        if bad.any():
+            where = int(np.flatnonzero(bad)[0])
+            near = self.names[max(0, int(owner[where]))] if self.names else "nothing"
+            x, y, z = builder.grid_idx
+            raise OutOfBounds(
+                f"{int(bad.sum())} lanes of a {what} in program ({x}, {y}, {z}) lie outside every buffer, nearest {near!r}"
+            )
+
+
+@contextmanager
+def watched(buffers: Buffers, on_store: Callable[[Any, np.ndarray], None] | None = None) -> Iterator[None]:
+    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers."""
+    plain = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")}
+
+    def load(ptrs: Any, mask: Any, *rest: Any) -> Any:
+        buffers.check(ptrs, mask.data, "load")
+        return plain["create_masked_load"](ptrs, mask, *rest)
+
+    def store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        buffers.check(ptrs, mask.data, "store")
+        if on_store is not None:
+            on_store(ptrs, mask.data)
+        return plain["create_masked_store"](ptrs, value, mask, *rest)
+
+    def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        buffers.check(ptr, mask.data, "atomic")
+        return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
+
+    def cas(ptr: Any, *rest: Any) -> Any:
+        buffers.check(ptr, np.ones_like(ptr.data, dtype=bool), "atomic")
+        return plain["create_atomic_cas"](ptr, *rest)
+
+    builder.create_masked_load, builder.create_masked_store = load, store
+    builder.create_atomic_rmw, builder.create_atomic_cas = rmw, cas
+    try:
+        yield
+    finally:
+        for name in plain:
+            delattr(builder, name)
+
+
+def run_programs(
+    function: Any, args: Mapping[str, Any], constexprs: frozenset[str], grid: Program, programs: Iterable[Program],
+    patch: Callable[[dict[str, Any]], None] | None = None,
+) -> None:  # fmt: skip
+    """Runs these programs of a grid.
+
+    function is an interpreted jit function; args holds every parameter by name, tensors on the CPU;
+    patch may change the function's globals after the language was patched (for a profile).
+    """
+    rewritten = function.rewrite()
+    scope = interpreter._patch_lang(rewritten)
+    try:
+        bound = inspect.getcallargs(rewritten, **args)
+        bound = {n: v if n in constexprs else interpreter._implicit_cvt(v) for n, v in bound.items()}
+        if patch is not None:
+            patch(rewritten.__globals__)
+        builder.set_grid_dim(*grid)
+        with np.errstate(all="ignore"):
+            for program in programs:
+                builder.set_grid_idx(*program)
+                rewritten(**bound)
+    finally:
+        if scope is not None:
+            scope.restore()
+
+
+def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:
+    """All programs of a grid: forward, reversed, or shuffled by the seed."""
+    programs = [(x, y, z) for x in range(grid[0]) for y in range(grid[1]) for z in range(grid[2])]
+    if order == "reversed":
+        programs.reverse()
+    elif order == "shuffled":
+        np.random.default_rng(seed).shuffle(programs)
+        programs = [tuple(int(i) for i in p) for p in programs]
+    return programs

@@ -1,0 +1,65 @@
+"""Tensors to messages and back, and what a launcher returned as a flat list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernelsearch.launch import TRITON_DTYPES, Buffer
+from kernelsearch.worker.channel import Array
+
+_TORCH = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
+
+
+def packed(value: Any) -> Any:
+    """A tensor as an Array; other values as they are."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    plain = value.detach().cpu().contiguous()
+    data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    return Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), data, tuple(value.stride()))
+
+
+def unpacked(value: Any, device: str = "cpu") -> Any:
+    """A fresh tensor from an Array, with its strides where they are dense; other values as they are."""
+    if not isinstance(value, Array):
+        return value
+    dtype = getattr(torch, value.dtype)
+    flat = torch.frombuffer(bytearray(value.data), dtype=dtype) if value.data else torch.empty(0, dtype=dtype)
+    tensor = flat.reshape(value.shape)
+    if value.stride is not None and value.stride != tuple(tensor.stride()) and 0 not in value.stride:
+        strided = torch.empty_strided(value.shape, value.stride, dtype=dtype)
+        tensor = strided.copy_(tensor)
+    return tensor.to(device)
+
+
+def flattened(result: Any, inputs: Sequence[Any], mutates: Sequence[int] = ()) -> list[torch.Tensor]:
+    """The tensors of a launcher's return value in order, then the inputs that it may change."""
+    found: list[torch.Tensor] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                walk(item)
+        elif isinstance(value, (tuple, list)):
+            for item in value:
+                walk(item)
+
+    walk(result)
+    return found + [inputs[i] for i in mutates]
+
+
+def scratch(buffer: Buffer, device: str, *, poison: bool = True) -> torch.Tensor:
+    """A scratch tensor: zeros when asked for, else poisoned with NaN (or a sentinel for integers), or left as it is."""
+    dtype = _TORCH[buffer.dtype]
+    if buffer.zero:
+        return torch.zeros(buffer.shape, dtype=dtype, device=device)
+    if not poison:
+        return torch.empty(buffer.shape, dtype=dtype, device=device)
+    if dtype.is_floating_point:
+        return torch.full(buffer.shape, float("nan"), dtype=dtype, device=device)
+    return torch.full(buffer.shape, torch.iinfo(dtype).max if dtype is not torch.bool else 1, dtype=dtype, device=device)

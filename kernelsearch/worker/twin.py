@@ -1,0 +1,44 @@
+"""Float32 twins: a task and a kernel with every 16-bit float replaced by float32.
+
+Triton's interpreter does arithmetic on bfloat16 as if it were an integer type, so without a GPU a
+16-bit task is judged on its twin. That proves the algorithm, not its rounding; the verdict says so.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernelsearch.types import ArgFact, DtypeFact
+
+_HALF = (torch.bfloat16, torch.float16)
+_HALF_NAMES = re.compile(r"\btl\.(?:bfloat16|float16)\b")
+_METHODS = {torch.Tensor.half: torch.Tensor.float, torch.Tensor.bfloat16: torch.Tensor.float}
+
+
+class TwinMode(TorchFunctionMode):
+    """Inside it, code that asks torch for a 16-bit float gets float32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = {k: _widened(v) for k, v in (kwargs or {}).items()}
+        return _METHODS.get(func, func)(*(_widened(a) for a in args), **kwargs)
+
+
+def twin_source(code: str) -> str:
+    """The kernel's code with `tl.bfloat16` and `tl.float16` written as `tl.float32`."""
+    return _HALF_NAMES.sub("tl.float32", code)
+
+
+def twin_constant(value: ArgFact) -> ArgFact:
+    return DtypeFact("fp32") if isinstance(value, DtypeFact) and value.name in ("bf16", "fp16") else value
+
+
+def twin_tensor(tensor: Any) -> Any:
+    return tensor.float() if isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF else tensor
+
+
+def _widened(value: Any) -> Any:
+    return torch.float32 if isinstance(value, torch.dtype) and value in _HALF else value
