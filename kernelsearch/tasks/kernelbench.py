@@ -16,7 +16,7 @@ import torch
 from kernelsearch.errors import TaskError
 from kernelsearch.tasks.forms import Form, Source, keyed, no_kernel, options, parameters, shape_list
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.native import as_inputs
+from kernelsearch.tasks.native import as_inputs, reference_runs
 from kernelsearch.tasks.reach import kernels_reached
 from kernelsearch.tasks.shrink import shrunk
 from kernelsearch.tasks.task import Case, Params, Task
@@ -43,7 +43,7 @@ def adapt(source: Source, need_kernel: bool) -> Task:
     if tests is None:
         numbers = {k: v for k, v in shapes[0].items() if type(v) is int}
         reference_only = _builder(source, None)
-        tests, note = shrunk(shapes[0], numbers, lambda params: _runs(reference_only, params))
+        tests, note = shrunk(shapes[0], numbers, lambda params, device: reference_runs(reference_only, params, device))
         notes = (note,) if note else ()
     return Task(
         name=source.name,
@@ -157,15 +157,6 @@ def _known(source: Source, base: Mapping[str, int], given: Mapping[str, Any]) ->
         known = ", ".join(base) or "none"
         raise TaskError(f"{source.path.name}: a shape has {strange[0]!r}; the file's shape parameters are {known}")
     return given
-
-
-def _runs(build: Callable[[Params, int, str], Case], params: Params) -> bool:
-    try:
-        case = build(params, 0, "meta")
-        case.reference(*case.inputs)
-    except (TaskError, *USER_ERRORS):
-        return False
-    return True
 
 
 def _model_new(source: Source) -> str:

@@ -51,7 +51,7 @@ def from_functions(source: Source, form: str, reference: Any, get_inputs: Any, n
     notes: tuple[str, ...] = ()
     if tests is None:
         numbers = {k: v for k, v in shapes[0].items() if type(v) is int}
-        tests, note = shrunk(shapes[0], numbers, lambda params: _reference_runs(build, params))
+        tests, note = shrunk(shapes[0], numbers, lambda params, device: reference_runs(build, params, device))
         notes = (note,) if note else ()
     return Task(
         name=source.name,
@@ -126,10 +126,10 @@ def _complete(source: Source, get_inputs: Any, given: Mapping[str, Any]) -> dict
     return {**defaults, **given}
 
 
-def _reference_runs(build: Callable[[Params, int, str], Case], params: Params) -> bool:
-    """Whether the reference takes inputs of these parameters, tried on the meta device, where nothing is computed."""
+def reference_runs(build: Callable[[Params, int, str], Case], params: Params, device: str) -> bool:
+    """Whether the reference takes inputs of these parameters on a device."""
     try:
-        case = build(params, 0, "meta")
+        case = build(params, 0, device)
         case.reference(*case.inputs)
     except (TaskError, *USER_ERRORS):
         return False

@@ -12,14 +12,20 @@ STEPS = ((37, 70, 5, 3), (64, 32, 16), (128, 96, 48))
 """What a large integer becomes: first sizes that divide nothing, then powers of two, then what heads divide."""
 
 
-def shrunk(
-    base: Mapping[str, Any], numbers: Mapping[str, int], runs: Callable[[Mapping[str, Any]], bool]
-) -> tuple[list[dict[str, Any]], str]:
+Runs = Callable[[Mapping[str, Any], str], bool]
+"""Whether the reference takes a shape's inputs on a device: `cpu` computes, `meta` only follows the shapes."""
+
+
+def shrunk(base: Mapping[str, Any], numbers: Mapping[str, int], runs: Runs) -> tuple[list[dict[str, Any]], str]:
     """One or two test shapes, and a note for the user when an integer could not shrink.
 
-    base are all parameters, numbers the integer ones among them. Parameters of equal value shrink
-    together (they are likely one size under two names), the largest first.
+    base are all parameters, numbers the integer ones among them. First all large integers shrink at
+    once; where the reference does not take that, one after the other, the largest first. Parameters
+    of equal value shrink together: they are likely one size under two names.
     """
+    together = [shape for step in STEPS if runs(shape := _all(base, numbers, step), "cpu")]
+    if together:
+        return [shape for i, shape in enumerate(together[:2]) if shape not in together[:i]], ""
     odd, stuck = _one(base, numbers, runs, STEPS)
     even, _ = _one(base, numbers, runs, STEPS[1:])
     shapes = [odd] if odd == even else [odd, even]
@@ -29,10 +35,16 @@ def shrunk(
     return shapes, note
 
 
+def _all(base: Mapping[str, Any], numbers: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, Any]:
+    large = sorted({v for v in numbers.values() if v > LARGE}, reverse=True)
+    smaller = {value: min(value, sizes[i % len(sizes)]) for i, value in enumerate(large)}
+    return {**base, **{n: smaller[v] for n, v in numbers.items() if v in smaller}}
+
+
 def _one(
     base: Mapping[str, Any],
     numbers: Mapping[str, int],
-    runs: Callable[[Mapping[str, Any]], bool],
+    runs: Runs,
     steps: tuple[tuple[int, ...], ...],
 ) -> tuple[dict[str, Any], list[str]]:
     shape = dict(base)
@@ -46,7 +58,7 @@ def _one(
                 continue
             for size in _sizes(steps, value, used):
                 tried = {**shape, **dict.fromkeys(group, size)}
-                if runs(tried):
+                if runs(tried, "meta"):
                     shape = tried
                     used[size] = used.get(size, 0) + 1
                     break

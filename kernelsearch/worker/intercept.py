@@ -64,12 +64,13 @@ class Launch:
 
         Values are numbers; expressions must have been evaluated before.
         """
-        chosen = dict(self.meta_defaults)
-        for name, value in (config or {}).items():
-            site, dot, plain = name.rpartition(".")
-            if not dot or site == self.site:
-                chosen[plain] = value
-        return chosen
+        return {**self.meta_defaults, **self._given(config)}
+
+    def _given(self, config: Config | None) -> dict[str, Any]:
+        split = [(name.rpartition("."), value) for name, value in (config or {}).items()]
+        plain = {name: value for (_, dot, name), value in split if not dot}
+        dotted = {name: value for (site, dot, name), value in split if dot and site == self.site}
+        return {**plain, **dotted}
 
     def bound(self, config: Config | None = None) -> dict[str, Any]:
         """Every parameter with its value under a config, in the kernel's order; heuristics are evaluated.
@@ -77,9 +78,9 @@ class Launch:
         A config's value wins over a heuristic's and over the launcher's. Raises TaskError when a
         parameter has no value.
         """
-        given = {k: v for k, v in self.settings(config).items() if k in self.params}
-        explicit = {k.rpartition(".")[2] for k in config or {}}
-        values = {**self.args, **given}
+        explicit = self._given(config)
+        chosen = {k: v for k, v in {**self.meta_defaults, **explicit}.items() if k in self.params}
+        values = {**self.args, **chosen}
         options = self.launch_options(config)
         for wrapper in self.wrappers:
             if isinstance(wrapper, Heuristics):
