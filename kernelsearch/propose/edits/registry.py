@@ -1,0 +1,25 @@
+"""The list of all edits; a new edit is tested and tried as soon as it stands here."""
+
+from __future__ import annotations
+
+from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.grouped_order import GroupedOrder
+from kernelsearch.propose.edits.lane_accumulator import LaneAccumulator
+from kernelsearch.propose.edits.persistent import Persistent
+from kernelsearch.propose.edits.rows_2d import Rows2D
+from kernelsearch.propose.edits.rows_per_program import RowsPerProgram
+from kernelsearch.propose.edits.tile_loop import TileLoop
+
+EDITS: tuple[Edit, ...] = (
+    TileLoop(),
+    LaneAccumulator(),
+    Rows2D(),
+    RowsPerProgram(),
+    Persistent(),
+    GroupedOrder(),
+)
+
+
+def edit_named(name: str) -> Edit | None:
+    """The edit of this name, None when there is none."""
+    return next((e for e in EDITS if e.name == name), None)

@@ -1,0 +1,35 @@
+"""Several rows per program, one after the other: a loop over ROWS consecutive program ids."""
+
+from __future__ import annotations
+
+from kernelsearch.propose import tree
+from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.programs import loop, own_name, repeatable, with_ids
+
+ROWS = (1, 2, 4, 8, 16, 32)
+
+
+class RowsPerProgram(FunctionEdit):
+    name = "rows_per_program"
+    summary = "a serial loop over ROWS rows in each program"
+
+    def change(self, view: View) -> list[Change]:
+        body = repeatable(view)
+        if 0 not in view.axes:
+            raise CannotApply("it does not use program id 0")
+        if tree.calls(view.node, "num_programs"):
+            raise CannotApply("it walks over programs already")
+        rows, count = view.fresh("ROWS"), view.fresh("n_programs")
+        first, row = view.fresh("first"), own_name(view, 0, "program")
+        inner = with_ids(body, {0: row, 1: "tl.program_id(1)", 2: "tl.program_id(2)"}, {})
+        head = tree.statements(f"{first} = tl.program_id(0) * {rows}")
+        whole = loop(f"for {row} in range({first}, tl.minimum({first} + {rows}, {count}))", inner)
+        kernel = replaced(
+            view,
+            tree.rebuilt(view.node, [*head, whole], [count, f"{rows}: tl.constexpr"]),
+            grid=f"(cdiv({view.grid[0]}, {rows}), {view.grid[1]}, {view.grid[2]})",
+            args={count: view.grid[0]},
+            space={rows: ROWS},
+            config={rows: 4},
+        )
+        return [Change(kernel, f"Each program does {rows} rows in turn, so what they share is set up once.")]

@@ -1,0 +1,139 @@
+"""Runs kernels of the shipped tasks in Triton's interpreter and compares them with the reference in float64.
+
+A process of its own: `TRITON_INTERPRET=1` must be set before triton is imported. Reads one JSON job a line
+(`{"task", "kernel", "config"}`), answers one JSON line (`{"ok", "why", "error"}`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+
+from kernelsearch.launch import TRITON_DTYPES, Passed, Scratch, plan
+from kernelsearch.source import Kernel
+from kernelsearch.types import LaunchFact, TensorFact
+
+ROOT = Path(__file__).resolve().parents[2]
+SHAPES = {
+    "softmax": [dict(rows=5, cols=70), dict(rows=1, cols=1), dict(rows=3, cols=64)],
+    "softmax_wide": [dict(rows=3, cols=200), dict(rows=2, cols=128), dict(rows=1, cols=1)],
+    "layernorm": [dict(rows=5, cols=70), dict(rows=2, cols=2), dict(rows=3, cols=64)],
+    "rmsnorm": [dict(rows=5, cols=70), dict(rows=1, cols=1), dict(rows=3, cols=64)],
+    "cross_entropy": [dict(rows=5, vocab=203), dict(rows=2, vocab=128), dict(rows=1, vocab=2)],
+    "swiglu": [dict(rows=5, cols=50), dict(rows=4, cols=64)],
+    "column_sum": [dict(rows=70, cols=35), dict(rows=64, cols=32), dict(rows=1, cols=1)],
+    "matmul": [dict(m=37, n=45, k=70), dict(m=32, n=32, k=64), dict(m=1, n=1, k=1)],
+    "linear_gelu": [dict(m=37, n=20, k=50), dict(m=32, n=32, k=32)],
+    "attention": [dict(batch=1, heads=2, seq=37, head_dim=16), dict(batch=1, heads=1, seq=32, head_dim=16)],
+}
+SMALL = {"TILE": 32, "ROWS": 2, "SPLIT": 3, "WAVES": 1, "GROUP": 2, "BLOCK": 32, "STAGES": 2}
+NUM_SMS = 3
+
+
+class Site:
+    """Stands where the launcher's kernel stood; a launch is planned and run for the candidate."""
+
+    def __init__(self, seed, module, kernel, config) -> None:
+        self.params = seed.arg_names
+        self.module, self.kernel, self.config = module, kernel, config
+        self.name = seed.__name__
+
+    def __getitem__(self, grid):
+        return lambda *args, **kwargs: self.launch(grid, args, kwargs)
+
+    def launch(self, grid, args, kwargs):
+        passed = dict(zip(self.params, args))
+        passed.update({k: v for k, v in kwargs.items() if k in self.params})
+        options = {k: v for k, v in kwargs.items() if k not in self.params}
+        facts = {n: _fact(v) for n, v in passed.items()}
+        fact = LaunchFact(self.name, facts, options, None if callable(grid) else tuple(grid))
+        grid_of = (lambda meta: tuple(grid(meta))) if callable(grid) else (lambda meta: tuple(grid))
+        steps = self.kernel.steps_at(self.name, (self.name,))
+        planned = plan(self.kernel, steps, self.config, fact, grid_of, NUM_SMS)
+        scratch = {n: _buffer(b) for n, b in planned.scratch.items()}
+        for step in planned.steps:
+            values = {
+                n: passed[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
+                for n, a in step.args.items()
+            }
+            getattr(self.module, step.function)[step.grid](**values, **step.constexprs)
+
+
+def _fact(value):
+    if isinstance(value, torch.Tensor):
+        return TensorFact(TRITON_DTYPES[str(value.dtype).removeprefix("torch.")], tuple(value.shape), value.stride())
+    return value
+
+
+def _buffer(buffer):
+    assert buffer.dtype == "fp32"
+    return torch.full(buffer.shape, 0.0 if buffer.zero else float("nan"), dtype=torch.float32)
+
+
+def module_of(path, name):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def small(kernel: Kernel, config) -> dict:
+    """A config whose blocks are small enough that tiny shapes have several tiles, and one that does not fit."""
+    out = {}
+    for name, value in {**kernel.config, **config}.items():
+        base = name.rpartition(".")[2].rstrip("0123456789").rstrip("_")
+        out[name] = SMALL.get(base, value)
+    for name in kernel.space:
+        base = name.rstrip("0123456789").rstrip("_")
+        if name.startswith("BLOCK_"):
+            out[name] = 16
+        elif base in SMALL and name not in config:
+            out[name] = SMALL[base]
+    return out
+
+
+def judge(task: str, text: str, config: dict, folder: str, number: int) -> dict:
+    torch.manual_seed(number)
+    module = module_of(ROOT / "studies" / task / f"{task}.py", f"task_{task}_{number}")
+    path = Path(folder) / f"k{number}.py"
+    kernel = Kernel.parse(text)
+    path.write_text(kernel.code)
+    candidate = module_of(path, f"candidate_{number}")
+    site_name = next(n for n, v in vars(module).items() if n.endswith("_kernel"))
+    setattr(module, site_name, Site(getattr(module, site_name), candidate, kernel, small(kernel, config)))
+    worst = 0.0
+    for shape in SHAPES[task]:
+        inputs = module.get_inputs(**shape)
+        for scaled in (inputs, [x * 30 if x.is_floating_point() else x for x in inputs]):
+            want = module.reference(*[x.double() if x.is_floating_point() else x for x in scaled])
+            kept = [x.clone() for x in scaled]
+            got = getattr(module, task)(*scaled).double()
+            if not all(torch.equal(a, b) for a, b in zip(kept, scaled)):
+                return {"ok": False, "why": "an input changed", "error": None}
+            error = ((got - want).abs().max() / (want.abs().max() + 0.1)).item()
+            worst = max(worst, error)
+            if not error < 2e-5:
+                return {"ok": False, "why": f"shape {shape}: relative error {error}", "error": error}
+    return {"ok": True, "why": "", "error": worst}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for number, line in enumerate(sys.stdin):
+            job = json.loads(line)
+            try:
+                answer = judge(job["task"], job["kernel"], job.get("config", {}), folder, number)
+            except Exception as error:  # noqa: BLE001 (the child's boundary: whatever a kernel raises is the answer)
+                answer = {"ok": False, "why": f"{type(error).__name__}: {error}"[-600:], "error": None}
+            print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    assert triton.knobs.runtime.interpret
+    main()
