@@ -1,0 +1,116 @@
+"""Turns a live task into plain data for the driver: every shape traced, the seed's text, the space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kernelsearch.errors import TaskError
+from kernelsearch.tasks import seed as seeds
+from kernelsearch.tasks import space as spaces
+from kernelsearch.tasks.task import Task
+from kernelsearch.types import Config, ShapeFact, TaskFacts, TensorFact, Trace
+
+Outputs = Callable[[Task, str], tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]]
+"""(The reference's outputs, the launcher's outputs) of a task at a shape's key."""
+
+
+def describe(
+    task: Task,
+    trace: Callable[[Task, str], Trace],
+    outputs: Outputs | None = None,
+    kernels: Mapping[str, Any] | None = None,
+    retrace: Callable[[Task, str, Config], Trace] | None = None,
+) -> TaskFacts:
+    """What the driver knows of a task.
+
+    trace and outputs are the worker's (`worker/trace.py`): nothing is launched or computed here.
+    kernels are the live kernels by site when the caller saw them; else the launcher's code is
+    searched. retrace is trace under a given config; with it, heuristics that follow the config are
+    noticed and said. Raises TaskError when reference and launcher disagree in what they return.
+    """
+    traces = {key: trace(task, key) for key in task.keys}
+    sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
+    live = _kernels_at(task, sites, kernels)
+    seed = seeds.extract(live)
+    numbers = spaces.numbers(task.space, task.config, live, seed.kernel, traces.values())
+    if outputs is not None:
+        _agree(task, smallest(task), outputs)
+    notes = [*task.notes, *seed.notes, *numbers.notes]
+    if retrace is not None:
+        notes.extend(_following(task, traces, numbers, retrace))
+    return TaskFacts(
+        name=task.name,
+        path=str(task.path),
+        digest=task.digest,
+        form=task.form,
+        seed=seed.kernel.render(),
+        sites=sites,
+        shapes=tuple(shape_fact(task, key) for key, _ in task.shapes),
+        test_shapes=tuple(shape_fact(task, key) for key, _ in task.test_shapes),
+        space=numbers.space,
+        config=numbers.config,
+        precision=task.precision,
+        traces=traces,
+        notes=tuple(notes),
+    )
+
+
+def shape_fact(task: Task, key: str) -> ShapeFact:
+    """One shape as data; a dtype is its name."""
+    params = {name: _plain(value) for name, value in task.params(key).items()}
+    label = " ".join(f"{name}={value}" for name, value in params.items())
+    return ShapeFact(key, label, params, task.bytes_moved(key), task.flops(key))
+
+
+def smallest(task: Task) -> str:
+    """The key of the test shape with the least product of integers, of several the first."""
+
+    def size(item: tuple[str, Mapping[str, Any]]) -> int:
+        product = 1
+        for value in item[1].values():
+            product *= value if type(value) is int and value > 0 else 1
+        return product
+
+    return min(task.test_shapes or task.shapes, key=size)[0]
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value).removeprefix("torch.")
+
+
+def _kernels_at(task: Task, sites: tuple[str, ...], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = kernels if kernels is not None else task.kernels()
+    lost = [site for site in sites if site not in found]
+    if lost:
+        raise TaskError(f"{task.path.name}: kernel {lost[0]} is launched, but not found in the launcher's code")
+    return {site: found[site] for site in sites}
+
+
+def _agree(task: Task, key: str, outputs: Outputs) -> None:
+    expected, given = outputs(task, key)
+    where = f"{task.path.name}: at {shape_fact(task, key).label or key}"
+    if len(expected) != len(given):
+        raise TaskError(f"{where} the reference returns {len(expected)} tensors, the launcher {len(given)}")
+    for i, (want, got) in enumerate(zip(expected, given, strict=True)):
+        if want.shape != got.shape or want.dtype != got.dtype:
+            raise TaskError(
+                f"{where} output {i} is {want.dtype}{list(want.shape)} from the reference, "
+                f"but {got.dtype}{list(got.shape)} from the launcher"
+            )
+
+
+def _following(
+    task: Task, traces: Mapping[str, Trace], numbers: spaces.Numbers, retrace: Callable[[Task, str, Config], Trace]
+) -> list[str]:
+    """A note when a heuristic's value follows the config: such a trace holds for the seed's config only."""
+    key = smallest(task)
+    for name, values in numbers.space.items():
+        for value in (values[0], values[-1]):
+            if isinstance(value, str):
+                continue
+            if retrace(task, key, {**numbers.config, name: value}) != traces[key]:
+                return [f"a heuristic follows {name}: it is evaluated anew for each config"]
+    return []
