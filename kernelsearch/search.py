@@ -1,0 +1,360 @@
+"""The search loop: ask a strategy, make the candidate, have it evaluated, tell and store it, in ask order.
+
+Up to `window` candidates are in flight. Ask n has seen exactly the trials up to n - window (and always
+the seed, whose time is the unit of every score), so that a run is the same run on any number of workers,
+and a killed one continues by asking and telling its stored trials again.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from kernelsearch import space as spaces
+from kernelsearch.errors import StoreError, StrategyError, TaskError
+from kernelsearch.protocols import Evaluator, Proposer, Request, Start, Strategy
+from kernelsearch.record.rows import Run, RunFacts, Structure, geometric_mean
+from kernelsearch.record.store import Store
+from kernelsearch.source import Kernel
+from kernelsearch.tune import Tuners, seed_tuners, space_of, start_of
+from kernelsearch.types import Config, Measurement, Outcome, Proposal, ProposalKind, TaskFacts, Trial, config_key
+
+
+@dataclass(frozen=True)
+class Settings:
+    """facts are what the run is repeated from and are stored; the rest may differ on resume.
+
+    workers is how many threads call the evaluator, None for as many as the window.
+    """
+
+    facts: RunFacts
+    workers: int | None = None
+    budget_seconds: float | None = None
+    possible: spaces.Predicate = spaces.possible
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, after one more trial. seconds counts this process only; replayed trials cost none."""
+
+    done: int
+    total: int
+    replayed: int
+    best: Trial | None
+    counts: Counter[str]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left."""
+
+    run: Run
+    trials: tuple[Trial, ...]
+    best: Trial | None
+    per_shape: dict[str, Trial]
+    seconds: float
+    interrupted: bool = False
+    used_up: bool = False
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    proposal: Proposal
+    kernel: Kernel
+    config: Config
+    structure: Structure | None
+
+
+@dataclass
+class _State:
+    """What has been told, and what follows from it."""
+
+    trials: list[Trial] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    structures: dict[str, Structure] = field(default_factory=dict)
+    by_kernel: dict[str, Trial] = field(default_factory=dict)
+    best: Trial | None = None
+    per_shape: dict[str, Trial] = field(default_factory=dict)
+
+    def tell(self, trial: Trial) -> None:
+        self.trials.append(trial)
+        self.counts[trial.outcome.verdict.word.value] += 1
+        if not trial.accepted or trial.outcome.measurement.abandoned:
+            return
+        if self.best is None or trial.score < self.best.score:
+            self.best = trial
+        if trial.kernel not in self.by_kernel or trial.score < self.by_kernel[trial.kernel].score:
+            self.by_kernel[trial.kernel] = trial
+        for shape in trial.outcome.measurement.times:
+            known = self.per_shape.get(shape.shape)
+            if known is None or shape.time_us < known.outcome.measurement.time_us(shape.shape):
+                self.per_shape[shape.shape] = trial
+
+
+def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
+    """What a strategy for this task is made with."""
+    kernel = Kernel.parse(task.seed)
+    tuners = seed_tuners(task, kernel, seed)
+    return Start(kernel.digest, tuners.space(kernel.digest).values, tuners.best(kernel.digest), seed, trials)
+
+
+class Search:
+    """One run of a search. Raises SpaceError at once when the task's space holds no possible config.
+
+    resume is the stored run to go on with; its facts must be those of the settings, but for the budget
+    and the versions, else StoreError.
+    """
+
+    def __init__(
+        self, task: TaskFacts, strategy: Strategy, proposer: Proposer, evaluator: Evaluator, store: Store,
+        settings: Settings, resume: Run | None = None,
+    ) -> None:
+        self.task, self.strategy, self.proposer, self.evaluator = task, strategy, proposer, evaluator
+        self.store, self.settings, self.facts = store, settings, settings.facts
+        self.seed = Kernel.parse(task.seed)
+        self.tuners = seed_tuners(task, self.seed, self.facts.seed, settings.possible)
+        spaces.checked(self.tuners.space(self.seed.digest), self.seed, settings.possible)
+        self.run_row = self._begun(resume)
+        self._stored = store.trials(resume.id) if resume else []
+        self._stored_structures = {s.number: s for s in store.structures(resume.id).values()} if resume else {}
+        self._state = _State()
+        self._started = time.monotonic()
+
+    def run(self, on_trial: Callable[[Trial, Progress], None] = lambda trial, progress: None) -> Result:
+        """Runs to the end of the budget, calling on_trial after each trial in order.
+
+        Ctrl-C finishes what is in flight, a second one drops it; either way the result says `interrupted`
+        and all told trials are stored. Raises TaskError when the seed itself is rejected, StoreError when a
+        row cannot be written or a resumed run disagrees with its rows.
+        """
+        pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
+        with _Interrupts() as interrupts:
+            try:
+                used_up = self._loop(pool, interrupts, on_trial)
+                ended = used_up or len(self._state.trials) >= self.facts.trials
+                if ended:
+                    self.store.finish_run(self.run_row)
+            except KeyboardInterrupt:
+                used_up, ended = False, False
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        state = self._state
+        return Result(
+            self.run_row, tuple(state.trials), state.best, state.per_shape, time.monotonic() - self._started,
+            interrupted=interrupts.count > 0 and not ended, used_up=used_up,
+        )
+
+    def _loop(self, pool: ThreadPoolExecutor, interrupts: _Interrupts, on_trial: Callable) -> bool:
+        """Whether the run ended because no candidate was left."""
+        flight: deque[tuple[int, _Candidate, Future | Trial]] = deque()
+        used_up = False
+        for number in range(self.facts.trials):
+            while flight and (number == 1 or len(flight) >= self.facts.window):
+                self._land(*flight.popleft(), on_trial)
+            if interrupts.count or self._out_of_time():
+                break
+            candidate = self._ask(number)
+            if candidate is None:
+                while flight:  # what is in flight may open up more
+                    self._land(*flight.popleft(), on_trial)
+                candidate = self._ask(number)
+            if candidate is None:
+                used_up = True
+                break
+            flight.append((number, candidate, self._launched(pool, number, candidate)))
+        while flight:
+            self._land(*flight.popleft(), on_trial)
+        return used_up
+
+    def _begun(self, resume: Run | None) -> Run:
+        if resume is None:
+            return self.store.add_run(self.task, self.facts)
+        mine, theirs = replace(self.facts, trials=0, versions={}), replace(resume.facts, trials=0, versions={})
+        if resume.task != self.task.digest:
+            raise StoreError(f"run {resume.id} cannot be resumed: the task file has changed since; start a new run")
+        for name in mine.__dataclass_fields__:
+            if getattr(mine, name) != getattr(theirs, name):
+                raise StoreError(
+                    f"run {resume.id} cannot be resumed with {name} {getattr(mine, name)!r}: it has "
+                    f"{getattr(theirs, name)!r}; give that, or start a new run"
+                )
+        if self.facts.trials != resume.facts.trials:
+            self.store.set_budget(resume, self.facts.trials)
+        return replace(resume, facts=self.facts)
+
+    # ------------------------------------------------------------ ask
+
+    def _ask(self, number: int) -> _Candidate | None:
+        if number == 0:
+            config = self.tuners.best(self.seed.digest)
+            self.tuners.reserve(self.seed.digest, config)
+            self._state.structures[self.seed.digest] = structure = Structure(self.seed, 0)
+            return _Candidate(Proposal(ProposalKind.SEED), self.seed, config, structure)
+        proposal = self.strategy.ask(number)
+        if proposal is None:
+            return None
+        unknown = [p for p in proposal.parents if p not in self.tuners]
+        if unknown:
+            raise StrategyError(f"{self.facts.strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
+        return next((c for c in self._attempts(number, proposal) if c), None)
+
+    def _attempts(self, number: int, proposal: Proposal) -> Iterator[_Candidate | None]:
+        """What was proposed, then what comes nearest to it, until one gives a candidate."""
+        parent = proposal.parents[0] if proposal.parents else self.seed.digest
+        ranked = sorted(self._state.by_kernel.values(), key=lambda t: (t.score, t.number))
+        others = [t.kernel for t in ranked if t.kernel != parent]
+        if proposal.kind is ProposalKind.REWRITE:
+            yield self._rewrite(number, proposal, parent)
+        yield self._retune(number, proposal, parent, proposal.config)
+        for digest in others:
+            yield self._retune(number, proposal, digest)
+        if proposal.kind is not ProposalKind.REWRITE and getattr(self.strategy, "rewrites", True):
+            yield self._rewrite(number, proposal, parent)
+        if getattr(self.strategy, "rewrites", True):
+            for digest in others:
+                yield self._rewrite(number, proposal, digest)
+
+    def _retune(self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None) -> _Candidate | None:
+        kernel, config = self.tuners.kernel(digest), None
+        if explicit is not None:
+            full = {**self.tuners.best(digest), **explicit}
+            if self.settings.possible(kernel, full) and self.tuners.reserve(digest, full):
+                config = full
+        if config is None:
+            config = self.tuners.ask(digest, number, proposal.sampler)
+        return _Candidate(proposal, kernel, config, None) if config is not None else None
+
+    def _rewrite(self, number: int, proposal: Proposal, parent: str) -> _Candidate | None:
+        structure = self._proposed(number, proposal, parent)
+        if structure is None or structure.kernel.digest in self._state.structures:
+            return None
+        kernel = structure.kernel
+        space = space_of(kernel, self.tuners.space(parent).values)
+        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space))
+        self._state.structures[kernel.digest] = structure
+        config = self.tuners.ask(kernel.digest, number)
+        if config is None:  # nothing of its space is thought possible: let the compiler say so
+            config = self.tuners.best(kernel.digest)
+            self.tuners.reserve(kernel.digest, config)
+        return _Candidate(proposal, kernel, config, structure)
+
+    def _proposed(self, number: int, proposal: Proposal, parent: str) -> Structure | None:
+        """The proposer's answer; that of a stored trial is in the record, since a model may not repeat itself."""
+        if number < len(self._stored):
+            stored = self._stored_structures.get(number)
+            return stored if stored and stored.parent == parent else None
+        weights = getattr(self.strategy, "weights", dict)()
+        known = self._state.by_kernel.get(parent)
+        request = Request(
+            self.tuners.kernel(parent), self.task, frozenset(self._state.structures), proposal.edit,
+            known.outcome.hints if known else (), weights,
+        )
+        made = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
+        return Structure(made.kernel, number, parent, made.edit, made.rationale) if made else None
+
+    # ------------------------------------------------------------ evaluate and tell
+
+    def _launched(self, pool: ThreadPoolExecutor, number: int, candidate: _Candidate) -> Future | Trial:
+        if number >= len(self._stored):
+            return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, self._incumbent)
+        stored = self._stored[number]
+        same = (
+            stored.number == number and stored.kernel == candidate.kernel.digest
+            and config_key(stored.config) == config_key(candidate.config) and stored.proposal == candidate.proposal
+        )
+        if not same:
+            raise StoreError(
+                f"run {self.run_row.id} cannot be resumed: its trial {number} was kernel {stored.kernel} with "
+                f"{config_key(stored.config)}, but this search asks for kernel {candidate.kernel.digest} with "
+                f"{config_key(candidate.config)}; the strategy or the package has changed, start a new run"
+            )
+        return stored
+
+    @property
+    def _incumbent(self) -> Measurement | None:
+        return self._state.best.outcome.measurement if self._state.best else None
+
+    def _land(self, number: int, candidate: _Candidate, evaluated: Future | Trial, on_trial: Callable) -> None:
+        if isinstance(evaluated, Trial):
+            trial = evaluated
+        else:
+            trial = self._judged(number, candidate, evaluated.result())
+            self.store.add_trial(self.run_row, trial, candidate.structure)
+        self._state.tell(trial)
+        self.tuners.tell(trial)
+        self.strategy.tell(trial)
+        done = len(self._state.trials)
+        on_trial(trial, Progress(
+            done, self.facts.trials, min(done, len(self._stored)), self._state.best, self._state.counts.copy(),
+            time.monotonic() - self._started,
+        ))
+        if number == 0 and not trial.accepted:
+            self.store.finish_run(self.run_row)
+            raise TaskError(self._seed_is_wrong(trial))
+
+    def _judged(self, number: int, candidate: _Candidate, outcome: Outcome) -> Trial:
+        structure = self._state.structures[candidate.kernel.digest]
+        return Trial(
+            number, candidate.proposal, candidate.kernel.digest, candidate.config, outcome, self._score(outcome),
+            structure.edit, structure.rationale,
+        )
+
+    def _score(self, outcome: Outcome) -> float | None:
+        """The geometric mean of time / seed time over the timed shapes.
+
+        An abandoned measurement may lack shapes; it was given up for being slower than the incumbent, so
+        that its score is at least the incumbent's, and missing shapes count as its worst one.
+        """
+        if outcome.measurement is None:
+            return None
+        unit = self._state.trials[0].outcome.measurement if self._state.trials else outcome.measurement
+        times = [(outcome.measurement.time_us(t.shape), t.time_us) for t in unit.times]
+        ratios = [time / base for time, base in times if time is not None]
+        ratios += [max(ratios, default=1.0)] * (len(times) - len(ratios))
+        score = geometric_mean(ratios)
+        if score is None:
+            raise TaskError(f"{self.task.name} has no timed shape to compare kernels on")
+        if outcome.measurement.abandoned and self._state.best:
+            return max(score, self._state.best.score)
+        return score
+
+    def _seed_is_wrong(self, trial: Trial) -> str:
+        verdict = trial.outcome.verdict
+        key = verdict.detail.get("shape")
+        label = next((s.label for s in (*self.task.shapes, *self.task.test_shapes) if s.key == key), key)
+        where = f" on {label}" if label else ""
+        much = f" (its error is {verdict.error_ratio:.3g} times what is allowed)" if verdict.error_ratio else ""
+        return f"the seed kernel of {self.task.name} is itself rejected{where}: {verdict.word.value}, {verdict.reason}{much}"
+
+    def _out_of_time(self) -> bool:
+        budget = self.settings.budget_seconds
+        return budget is not None and time.monotonic() - self._started >= budget
+
+
+class _Interrupts:
+    """Counts Ctrl-C while a run lasts: the first one is noted, the second one raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: signal.Handlers | Callable | int | None = None
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._noted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _noted(self, *_: object) -> None:
+        self.count += 1
+        if self.count > 1:
+            raise KeyboardInterrupt

@@ -1,0 +1,40 @@
+"""Autotune: every config of the seed's space in enumeration order, as `triton.autotune` does.
+
+The comparison for everything else: exhaustive and blind to results (Triton's own decorator, which also
+has no pruning unless told how). Unlike it, each config is judged and a crash is one row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelsearch.protocols import Start
+from kernelsearch.space import Space
+from kernelsearch.types import Proposal, ProposalKind, Trial, config_key
+
+
+@dataclass(frozen=True)
+class Params:
+    """Nothing to choose: the order is the space's own."""
+
+
+class Strategy:
+    rewrites = False
+
+    def __init__(self, params: Params, start: Start) -> None:
+        self.start = start
+        own = config_key(start.config)
+        every = ({**start.config, **point} for point in Space(start.space).configs())
+        self.configs = (c for c in every if config_key(c) != own)  # the seed's own config is trial 0
+        self.listed: list[dict] = []
+
+    def ask(self, number: int) -> Proposal | None:
+        while len(self.listed) < number:
+            config = next(self.configs, None)
+            if config is None:
+                return None
+            self.listed.append(config)
+        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), config=self.listed[number - 1])
+
+    def tell(self, trial: Trial) -> None:
+        """What came out changes nothing."""

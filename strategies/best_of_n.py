@@ -1,0 +1,46 @@
+"""Best of n: independent rewrites of the seed, each tuned a little, the best one kept.
+
+The comparison that evolution must beat at equal budget: the same edits and the same tuner, but no
+rewrite builds on another (Chen et al., 2021, sample language models like this; so does KernelBench).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernelsearch.protocols import Start
+from kernelsearch.types import Proposal, ProposalKind, Trial
+
+
+@dataclass(frozen=True)
+class Params:
+    """tuning: how many trials an accepted rewrite gets, its first one included."""
+
+    tuning: int = 6
+
+
+@dataclass
+class Attempt:
+    trials: int = 0
+    accepted: int = 0
+
+
+@dataclass
+class Strategy:
+    params: Params
+    start: Start
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+
+    def ask(self, number: int) -> Proposal | None:
+        rng = self.start.rng(number)
+        unfinished = [d for d, a in self.attempts.items() if a.accepted and a.trials < self.params.tuning]
+        # Asks in flight cannot see each other: in proportion to what is left, some of them rewrite.
+        if unfinished and rng.random() < 1 - 1 / self.params.tuning:
+            near = rng.random() < 0.5
+            return Proposal(ProposalKind.RETUNE, (rng.choice(unfinished),), sampler="neighbour" if near else "tpe")
+        return Proposal(ProposalKind.REWRITE, (self.start.kernel,))
+
+    def tell(self, trial: Trial) -> None:
+        attempt = self.attempts.setdefault(trial.kernel, Attempt())
+        attempt.trials += 1
+        attempt.accepted += trial.accepted

@@ -1,0 +1,33 @@
+"""TPE: the tuner alone, over the seed's space; no structure is ever changed.
+
+Tree-structured Parzen estimator (Bergstra et al., 2011) in Optuna's multivariate form, with a share of
+asks spent on neighbours of the best config. It answers what rewriting adds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelsearch.protocols import Start
+from kernelsearch.types import Proposal, ProposalKind, Trial
+
+
+@dataclass(frozen=True)
+class Params:
+    """neighbour: the chance that an ask steps from the best config instead of asking TPE."""
+
+    neighbour: float = 0.3
+
+
+class Strategy:
+    rewrites = False
+
+    def __init__(self, params: Params, start: Start) -> None:
+        self.params, self.start = params, start
+
+    def ask(self, number: int) -> Proposal | None:
+        near = self.start.rng(number).random() < self.params.neighbour
+        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler="neighbour" if near else "tpe")
+
+    def tell(self, trial: Trial) -> None:
+        """The search tells the tuner itself."""
