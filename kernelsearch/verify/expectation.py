@@ -1,0 +1,170 @@
+"""What the right answer is for one shape, regime and seed: made once, held against hundreds of candidates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelsearch.verify.tolerance import COMPUTE_EPS, DRAWS, Limits, accumulation, condition, limits
+
+_CANNOT = (RuntimeError, TypeError, ValueError, NotImplementedError)
+"""What torch raises when an operation does not exist in float64."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output tensor's right answer.
+
+    expected is float64 (or the integer dtype itself); rounded is it in the output's dtype; judged marks the
+    elements whose values count (finite in the reference and in eager alike, or both not); limits is None for
+    integers and booleans, which are bit-exact, as are floats when exact is set. also is a second answer that is
+    right for integers (eager's, where ties fall differently in float64).
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    expected: torch.Tensor
+    rounded: torch.Tensor
+    judged: torch.Tensor
+    finite: torch.Tensor
+    limits: Limits | None = None
+    exact: bool = False
+    also: torch.Tensor | None = None
+    stride: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """All outputs of the reference at one shape, regime and seed. dropped is why this regime judges nothing."""
+
+    shape: str
+    regime: str
+    outputs: tuple[Output, ...]
+    dropped: str = ""
+    notes: tuple[str, ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def expectation(
+    reference64: Callable[..., Any],
+    reference: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    shape: str = "",
+    regime: str = "randn",
+    precision: str = "ieee",
+    mutates: Sequence[int] = (),
+    strides: Sequence[tuple[int, ...] | None] = (),
+    seed: int = 0,
+    draws: int = DRAWS,
+    tolerance: float = 1.0,
+) -> Expectation:
+    """Runs the reference in float64 (what is right) and in the task's dtypes (what eager PyTorch errs).
+
+    reference64 takes the inputs as float64; where it cannot, it runs in float32 on the CPU, and notes say so.
+    mutates are the positions of inputs that the task changes; their later values are outputs too, after the
+    flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
+    """
+    eager = run(reference, inputs, mutates)
+    wide, answers, notes = _widest(reference64, inputs, mutates)
+    if len(answers) != len(eager):
+        raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
+    floats = [y.double() if y.is_floating_point() else y for y in answers]
+    exactness = tolerance <= 1.0 and regime == "integers"
+    eps = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
+    if all(y.dtype in (torch.float64,) or not y.is_floating_point() for y in eager):
+        eps = min(eps, 2.0**-52)
+    moved = condition(lambda x: run(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws)
+    operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
+    outputs = []
+    for number, (y, e, c) in enumerate(zip(floats, eager, moved)):
+        stride = strides[number] if number < len(strides) else None
+        outputs.append(
+            _output(
+                y, e.to(y.device), c, stride, exactness,
+                factor=accumulation(inputs, y.numel()), coarse=max(1.0, unit / eps),
+                homogeneous=regime != "mixed", scale=tolerance,
+            )
+        )
+    return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))
+
+
+def run(function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = ()) -> list[torch.Tensor]:
+    """The outputs of a function on copies of the inputs: flattened return value, then what it changed."""
+    copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    with torch.no_grad():
+        returned = function(*copies)
+    outputs = [y.detach() for y in flatten(returned)]
+    return outputs + [copies[position] for position in mutates]
+
+
+def flatten(value: Any) -> list[torch.Tensor]:
+    """The tensors of a return value in order; numbers become 0-d tensors."""
+    if value is None:
+        return []
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        return [t for inner in value.values() for t in flatten(inner)]
+    if isinstance(value, (tuple, list)):
+        return [t for inner in value for t in flatten(inner)]
+    return [torch.tensor(value)]
+
+
+def _widest(
+    reference64: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int]
+) -> tuple[list[Any], list[torch.Tensor], list[str]]:
+    try:
+        wide = [_cast(x, torch.float64) for x in inputs]
+        return wide, run(reference64, wide, mutates), []
+    except _CANNOT as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    wide = [_cast(x, torch.float32).cpu() if isinstance(x, torch.Tensor) else x for x in inputs]
+    answers = run(reference64, wide, mutates)
+    device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
+    note = f"the reference cannot run in float64 ({reason[:120]}): it ran in float32 on the CPU"
+    return wide, [y.to(device) for y in answers], [note]
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _output(
+    y: torch.Tensor, eager: torch.Tensor, moved: torch.Tensor, stride: tuple[int, ...] | None, exactness: bool,
+    **how: Any,
+) -> Output:
+    shape, dtype = tuple(eager.shape), eager.dtype
+    if tuple(y.shape) != shape:
+        raise ValueError(f"the reference gives shape {tuple(y.shape)} in float64 and {shape} in its own dtype")
+    everywhere = torch.ones(shape, dtype=torch.bool, device=y.device)
+    if not dtype.is_floating_point:
+        answer = y.to(dtype)
+        return Output(shape, dtype, answer, answer, everywhere, everywhere, also=eager, exact=True, stride=stride)
+    rounded = y.to(dtype)
+    finite = torch.isfinite(rounded)
+    agreed = finite == torch.isfinite(eager)
+    judged = finite & agreed
+    held = limits(y, eager, moved.to(y.device), judged, **how)
+    exact = exactness and bool(judged.all()) and _is_exact(y, eager, rounded)
+    return Output(shape, dtype, y, rounded, agreed, finite, held, exact, stride=stride)
+
+
+def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bool:
+    """Whole numbers, not all the same, far below 2**24, that eager hits too: any order of summation must hit them."""
+    whole = bool((y == y.round()).all()) and bool((y.abs() < 2**20).all())
+    return whole and y.numel() > 1 and bool((y != y.reshape(-1)[0]).any()) and bool(torch.equal(eager, rounded))
+
+
+def _dropped(outputs: Sequence[Output], regime: str) -> str:
+    for number, output in enumerate(outputs):
+        total = math.prod(output.shape)
+        useless = total - int((output.judged & output.finite).sum())
+        if total and useless * 2 > total:
+            return f"regime {regime} is dropped: output {number} is non-finite in {useless} of {total} elements"
+    return ""

@@ -1,0 +1,324 @@
+"""The judge: holds a candidate's outputs against an expectation; pure functions on tensors of any device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelsearch.types import Verdict, Word
+from kernelsearch.verify.expectation import Expectation, Output, expectation, flatten, run
+
+__all__ = [
+    "Expectation", "Output", "Probe", "apply_probe", "expectation", "flatten", "is_seen", "judge", "judge_task",
+    "poison_value", "probes", "run", "sensitivity", "spread_between",
+]
+
+INTEGER_POISON = -0x5A5A5A5B
+"""What an unwritten integer holds, cut to its width; a float holds NaN."""
+
+
+def poison_value(dtype: torch.dtype) -> float | int | bool:
+    """The value with which an output is filled before a candidate runs, so that what it skips is seen."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    if dtype is torch.bool:
+        return True
+    info = torch.iinfo(dtype)
+    return INTEGER_POISON % (info.max + 1) if info.bits < 64 else INTEGER_POISON
+
+
+def judge(
+    expected: Expectation,
+    outputs: Sequence[torch.Tensor],
+    inputs_before: Sequence[Any] = (),
+    inputs_after: Sequence[Any] = (),
+    mutates: Sequence[int] = (),
+    *,
+    depth: str = "screen",
+) -> Verdict:
+    """Accept or the first thing that is wrong: number, shape, dtype, strides, unwritten, non-finite, error, inputs.
+
+    outputs are the launcher's flattened return value, then the changed inputs, as in `expectation.run`. Costs a
+    few passes over the data; the expectation is not changed.
+    """
+    about = {"shape": expected.shape, "regime": expected.regime}
+    if expected.notes:
+        about["notes"] = list(expected.notes)
+    changed = _changed_input(inputs_before, inputs_after, mutates)
+    if changed is not None:
+        return Verdict(
+            Word.MEMORY, "judge", f"input {changed} was changed; the task does not say that it may be",
+            depth, detail={**about, "input": changed},
+        )
+    if expected.dropped:
+        return Verdict(Word.ACCEPT, "judge", expected.dropped, depth, detail={**about, "dropped": expected.dropped})
+    if len(outputs) != len(expected.outputs):
+        reason = f"{len(outputs)} outputs where the reference has {len(expected.outputs)}"
+        return Verdict(Word.WRONG, "judge", reason, depth, detail=about)
+    worst = 0.0
+    for number, (right, got) in enumerate(zip(expected.outputs, outputs)):
+        form = _wrong_form(right, got)
+        if form:
+            return Verdict(Word.WRONG, "judge", f"output {number}: {form}", depth, detail={**about, "output": number})
+        finding = _compare(right, got)
+        worst = max(worst, finding.ratio)
+        if finding.reason:
+            detail = {**about, "output": number, **finding.detail}
+            reason = f"output {number}: {finding.reason}"
+            return Verdict(Word.WRONG, "judge", reason, depth, error_ratio=finding.ratio, detail=detail)
+    return Verdict(Word.ACCEPT, "judge", "", depth, error_ratio=worst, detail=about)
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """The error over its limit, and what is wrong (empty when nothing is)."""
+
+    ratio: float
+    reason: str = ""
+    detail: Mapping[str, Any] | None = None
+
+
+def _wrong_form(right: Output, got: Any) -> str:
+    if not isinstance(got, torch.Tensor):
+        return f"a {type(got).__name__} instead of a tensor"
+    if tuple(got.shape) != right.shape:
+        return f"shape {tuple(got.shape)}, expected {right.shape}"
+    if got.dtype != right.dtype:
+        return f"dtype {got.dtype}, expected {right.dtype}"
+    if right.stride is not None and tuple(got.stride()) != tuple(right.stride):
+        return f"strides {tuple(got.stride())}, expected {tuple(right.stride)}"
+    return ""
+
+
+def _compare(right: Output, got: torch.Tensor) -> _Finding:
+    got = got.detach().to(right.expected.device)
+    if not got.numel():
+        return _Finding(0.0)
+    if right.limits is None:
+        wrong = (got != right.rounded) & (got != right.also)
+        if not bool(wrong.any()):
+            return _Finding(0.0)
+        unwritten = bool((got[wrong] == poison_value(got.dtype)).any()) and got.dtype is not torch.bool
+        return _at(right, got, wrong, "not written" if unwritten else "not the exact answer", float("inf"))
+    bad = _misplaced(right, got)
+    if bool(bad.any()):
+        unwritten = right.finite & torch.isnan(got)
+        what = "not written, or NaN where the reference is finite" if bool(unwritten.any()) else "non-finite values differ"
+        return _at(right, got, bad, what, float("inf"))
+    counts = right.judged & right.finite & torch.isfinite(got)
+    if right.exact:
+        wrong = counts & (got != right.rounded)
+        if bool(wrong.any()):
+            return _at(right, got, wrong, "integers must be exact, and are not", float("inf"))
+    error = torch.where(counts, (got.double() - right.expected).abs(), 0.0)
+    return _graded(right, got, error)
+
+
+def _graded(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
+    held = right.limits
+    relative = error / held.element.clamp_min(torch.finfo(torch.float64).tiny)
+    worst = float(relative.max())
+    if worst > 1.0:
+        return _at(right, got, relative > 1.0, f"an element's error is {worst:.3g} times what is allowed", worst)
+    measured = held.tiles.rms(error if held.unit is None else error / held.unit, held.counts)
+    ratios = measured / held.rms.clamp_min(torch.finfo(torch.float64).tiny)
+    worst_rms = float(ratios.max())
+    if worst_rms > 1.0:
+        of_tile = held.tiles.spread(ratios, error.numel(), error.shape)
+        where = (of_tile > 1.0) & (error > 0)
+        return _at(right, got, where, f"a tile's rms error is {worst_rms:.3g} times what is allowed", worst_rms)
+    return _Finding(max(worst, worst_rms))
+
+
+def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
+    """Elements that are finite where they should not be, or the reverse; next to overflow either is right."""
+    largest = torch.finfo(got.dtype).max
+    sign = torch.sign(right.expected)
+    edge = (right.expected.abs() >= 0.99 * largest) & (right.expected.abs() <= 1.01 * largest)
+    finite = torch.isfinite(got)
+    same = torch.where(
+        right.finite, finite | (edge & (got.double() == sign * torch.inf)),
+        (torch.isnan(right.rounded) & torch.isnan(got)) | (right.rounded == got)
+        | (edge & finite & (torch.sign(got.double()) == sign)),
+    )
+    return right.judged & ~same
+
+
+def _at(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ratio: float) -> _Finding:
+    """The first wrong element, for --explain."""
+    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), right.shape)] if right.shape else []
+    wanted, found = right.rounded.reshape(-1)[flat].item(), got.reshape(-1)[flat].item()
+    count = int(wrong.sum())
+    detail = {"index": index, "expected": wanted, "got": found, "wrong": count, "of": wrong.numel()}
+    place = f"first at {index}: expected {wanted:.6g}, got {found:.6g}; {count} of {wrong.numel()} elements"
+    return _Finding(ratio, f"{what} ({place})", detail)
+
+
+def _changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequence[int]) -> int | None:
+    for position, (old, new) in enumerate(zip(before, after)):
+        if position in mutates or not isinstance(old, torch.Tensor):
+            continue
+        if old.shape != new.shape or old.dtype != new.dtype or not torch.equal(_bits(old), _bits(new)):
+            return position
+    return None
+
+
+def _bits(value: torch.Tensor) -> torch.Tensor:
+    widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return value if value.dtype is torch.bool else value.contiguous().view(widths[value.dtype.itemsize])
+
+
+def spread_between(expected: Expectation, first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> float:
+    """The largest difference of two runs over the element's limit; 0 when they are equal bit for bit.
+
+    A kernel without atomics must give 0; one with atomics at most 1.
+    """
+    worst = 0.0
+    for right, one, two in zip(expected.outputs, first, again):
+        if torch.equal(_bits(one), _bits(two)):
+            continue
+        if right.limits is None:
+            return float("inf")
+        apart = torch.nan_to_num((one.double() - two.double()).abs(), nan=torch.inf)
+        apart = torch.where(right.judged & right.finite, apart.to(right.expected.device), 0.0)
+        worst = max(worst, float((apart / right.limits.element.clamp_min(torch.finfo(torch.float64).tiny)).max()), 1e-9)
+    return worst
+
+
+# ---------------------------------------------------------------- sensitivity
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One element of one input set to another value; index is into the flattened input."""
+
+    input: int
+    index: int
+    value: float
+
+
+def probes(inputs: Sequence[Any], seed: int, count: int = 8) -> tuple[Probe, ...]:
+    """Elements to move: first, last, around the edges of blocks, and random ones; count of each floating input."""
+    found = []
+    for position, value in enumerate(inputs):
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+            continue
+        numel, width = value.numel(), value.shape[-1] if value.dim() else 1
+        edges = [0, numel - 1, width - 1, numel - width, *(numel - width + e for e in (width // 2, width // 2 - 1))]
+        generator = torch.Generator().manual_seed(seed * 7919 + position)
+        edges += torch.randint(0, numel, (count,), generator=generator).tolist()
+        chosen = list(dict.fromkeys(e for e in edges if 0 <= e < numel))[:count]
+        wide = value.double()
+        step = 8.0 * float(wide.abs().amax().clamp(2.0**-10, torch.finfo(value.dtype).max / 32))
+        for index in chosen:
+            old = float(wide.reshape(-1)[index])
+            found.append(Probe(position, index, old - step if old > 0 else old + step))
+    return tuple(found)
+
+
+def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
+    """Copies of the inputs, strides kept, with the probe's element set."""
+    moved = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    target = moved[probe.input]
+    target[torch.unravel_index(torch.tensor(probe.index), target.shape)] = probe.value
+    return moved
+
+
+def is_seen(base: Expectation, moved: Expectation) -> bool:
+    """Whether the reference moves by more than the limits, so that a kernel that ignores the element is rejected."""
+    return any(bool(_visible(b, m).any()) for b, m in zip(base.outputs, moved.outputs))
+
+
+def sensitivity(
+    base: Expectation,
+    moved: Expectation,
+    base_outputs: Sequence[torch.Tensor],
+    moved_outputs: Sequence[torch.Tensor],
+    probe: Probe,
+    *,
+    depth: str = "full",
+) -> Verdict:
+    """The outputs must move as the reference does when one input element changes."""
+    about = {"shape": base.shape, "regime": base.regime, "input": probe.input, "element": probe.index}
+    for number, (b, m) in enumerate(zip(base.outputs, moved.outputs)):
+        seen = _visible(b, m)
+        if not bool(seen.any()):
+            continue
+        before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
+        still = seen & (before == after)
+        if bool(still.any()):
+            finding = _at(m, after, still, f"does not depend on element {probe.index} of input {probe.input}", float("inf"))
+            return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth,
+                           detail={**about, "output": number, **finding.detail})
+    verdict = judge(moved, moved_outputs, depth=depth)
+    return verdict if verdict.accepted else Verdict(
+        verdict.word, "judge", f"after element {probe.index} of input {probe.input} moved, {verdict.reason}", depth,
+        error_ratio=verdict.error_ratio, detail={**verdict.detail, **about},
+    )
+
+
+def _visible(base: Output, moved: Output) -> torch.Tensor:
+    counts = base.judged & base.finite & moved.judged & moved.finite
+    if base.limits is None:
+        return counts & (base.expected != moved.expected)
+    allowed = base.limits.element + moved.limits.element
+    return counts & ((moved.expected - base.expected).abs() > allowed)
+
+
+# ---------------------------------------------------------------- the task itself
+
+
+def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str, ...]:
+    """Sentences saying which trivial answers all cases (expectation, inputs) would accept; empty when none."""
+    live = [(e, inputs) for e, inputs in cases if not e.dropped]
+    if not live:
+        return ("no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite",)
+    answers = {"zeros": _zeros, "a constant": _constant, "the mean over the batch": _batch_mean}
+    most = max(len(inputs) for _, inputs in live)
+    answers |= {f"input {p} itself": _the_input(p) for p in range(most)}
+    passing = []
+    for name, answer in answers.items():
+        given = [(e, [answer(o, inputs) for o in e.outputs]) for e, inputs in live]
+        if all(None not in made and judge(e, made).accepted for e, made in given):
+            passing.append(
+                f"{name} would be accepted as the answer at every shape: choose shapes, inputs or a TOLERANCE "
+                "at which the reference differs from it"
+            )
+    return tuple(passing)
+
+
+def _zeros(output: Output, inputs: Sequence[Any]) -> torch.Tensor:
+    return _laid_out(output, torch.zeros_like(output.rounded))
+
+
+def _constant(output: Output, inputs: Sequence[Any]) -> torch.Tensor:
+    values = output.expected[output.finite].double()
+    mean = values.mean() if values.numel() else torch.zeros(())
+    return _laid_out(output, torch.full_like(output.rounded, mean.item()))
+
+
+def _batch_mean(output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
+    if output.expected.dim() < 2:
+        return None
+    return _laid_out(output, output.expected.double().mean(0, keepdim=True).expand(output.shape).to(output.dtype))
+
+
+def _the_input(position: int) -> Any:
+    def answer(output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
+        value = inputs[position] if position < len(inputs) else None
+        same = isinstance(value, torch.Tensor) and tuple(value.shape) == output.shape
+        return _laid_out(output, value.to(output.dtype)) if same else None
+
+    return answer
+
+
+def _laid_out(output: Output, values: torch.Tensor) -> torch.Tensor:
+    """The values in the strides that the output must have, so that only values decide."""
+    if output.stride is None:
+        return values
+    made = torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device=values.device)
+    return made.copy_(values)

@@ -1,0 +1,173 @@
+"""Judging inputs: several regimes of floating values, mixed along one axis of a tensor or filling all of it.
+
+Only floating tensors change. Integers, scalars, 0-d tensors, masks (only zeros and ones, or holding an
+infinity) stay as the task made them. One-dimensional tensors next to larger ones (weights, biases) get
+zero-mean noise in every regime, so that a kernel that ignores them is seen.
+
+Not done: NaN or infinity among the inputs, because `tl.maximum` and `torch.maximum` differ on them and
+an honest kernel would pay for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+MIXED = "mixed"
+ROTATION = (MIXED, "randn", "integers")
+HUGE = 1e4
+OFFSET = 10.0
+LARGEST_INTEGER = 2
+
+
+def plan(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
+    """The regimes of each test shape: `screen` gives one a shape, in rotation; `full` gives all to each."""
+    if depth == "full":
+        return (ALL,) * n_shapes
+    if depth != "screen":
+        raise ValueError(f"depth is 'screen' or 'full', not {depth!r}")
+    return tuple((ROTATION[i % len(ROTATION)],) for i in range(n_shapes))
+
+
+def make(
+    inputs: Sequence[Any],
+    regime: str,
+    seed: int,
+    *,
+    names: Sequence[str] = (),
+    domain: Mapping[str, str] | None = None,
+    rows: int | None = None,
+) -> list[Any]:
+    """Inputs of the same shapes, dtypes, strides and devices with the values of a regime.
+
+    names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`,
+    `unit` (0 to 1) or `fixed` (leave as it is). rows is the length of the output's first axis: regimes are
+    mixed along the input's axis of that length, so that each part of the output sees one regime.
+    """
+    if regime not in ALL:
+        raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
+    narrowed = [(domain or {}).get(name) for name in names] + [None] * len(inputs)
+    largest = max((x.dim() for x in inputs if is_data(x)), default=0)
+    made = []
+    for position, (value, limit) in enumerate(zip(inputs, narrowed)):
+        if not is_data(value) or limit == "fixed":
+            made.append(value.clone() if isinstance(value, torch.Tensor) else value)
+            continue
+        generator = torch.Generator(device=value.device)
+        generator.manual_seed(seed * 1009 + position)
+        minor = value.dim() < min(2, largest)
+        values = _values(value, "integers" if regime == "integers" else "randn" if minor else regime, generator, seed, rows)
+        made.append(_like(value, _narrow(values, limit)))
+    return made
+
+
+def is_data(value: Any) -> bool:
+    """Whether a regime replaces this input's values."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() == 0 or not value.numel():
+        return False
+    wide = value.float() if value.dtype.itemsize < 2 else value
+    if not torch.isfinite(wide).all():
+        return False
+    zeros, ones = (wide == 0), (wide == 1)
+    return not bool((zeros | ones).all() and zeros.any() and ones.any())
+
+
+# ---------------------------------------------------------------- the regimes, each a function of zero-mean noise
+
+
+def _spread(dtype: torch.dtype) -> float:
+    """The least noise on top of OFFSET that the dtype still tells apart."""
+    return max(1e-3, 4 * torch.finfo(dtype).eps * OFFSET)
+
+
+def _sparse(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+    keep = torch.rand(noise.shape, generator=generator, device=noise.device) < 0.05
+    return torch.where(keep, noise, torch.zeros_like(noise))
+
+
+def _outlier(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+    """One large element a row, at the first, the last or a block's edge."""
+    width = noise.shape[-1]
+    edges = sorted({0, width - 1, width // 2, *(e for p in range(4, 15) for e in (2**p - 1, 2**p) if e < width)})
+    flat = noise.reshape(-1, width).clone()
+    row = torch.arange(flat.shape[0], device=noise.device)
+    column = torch.tensor(edges, device=noise.device)[(row + seed) % len(edges)]
+    flat[row, column] = 30.0 * torch.where(row % 2 == 0, 1.0, -1.0).to(flat.dtype)
+    return flat.reshape(noise.shape)
+
+
+def _integers(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+    high = LARGEST_INTEGER + 1
+    shape, device = noise.shape, noise.device
+    return torch.randint(-LARGEST_INTEGER, high, shape, generator=generator, device=device).to(noise.dtype)
+
+
+def _tiny(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+    return noise * max(1e-6, 16 * torch.finfo(value.dtype).tiny)
+
+
+_Regime = Callable[[torch.Tensor, torch.Tensor, torch.Generator, int], torch.Tensor]
+_REGIMES: Mapping[str, _Regime] = {
+    "randn": lambda noise, *_: noise,
+    "large": lambda noise, *_: noise * 20,
+    "offset": lambda noise, value, *_: noise * _spread(value.dtype) + OFFSET,
+    "outlier": _outlier,
+    "huge": lambda noise, *_: noise * HUGE,
+    "tiny": _tiny,
+    "sparse": _sparse,
+    "negative": lambda noise, *_: -noise.abs(),
+}
+ALL: tuple[str, ...] = (*ROTATION, *(name for name in _REGIMES if name != "randn"))
+"""Every regime, the cheapest evidence first."""
+
+
+def _values(
+    value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None
+) -> torch.Tensor:
+    noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
+    if value.dtype == torch.float64:
+        noise = noise.double()
+    if regime == "integers":
+        return _integers(noise, value, generator, seed)
+    if regime != MIXED:
+        return _REGIMES[regime](noise, value, generator, seed)
+    axis = _mixing_axis(value, rows)
+    length = value.shape[axis]
+    places = torch.arange(length, device=value.device)
+    if value.dim() == 1:  # neighbours share a regime
+        which = places * len(_REGIMES) // max(length, len(_REGIMES))
+    else:
+        which = (places + seed) % len(_REGIMES)
+    which = which.reshape([-1 if a == axis else 1 for a in range(value.dim())])
+    result = noise
+    for number, transform in enumerate(_REGIMES.values()):
+        if number and bool((which == number).any()):
+            result = torch.where(which == number, transform(noise, value, generator, seed), result)
+    return result
+
+
+def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
+    if rows is None or value.shape[0] == rows:
+        return 0
+    return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
+
+
+def _narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
+    if limit is None:
+        return values
+    if limit == "positive":
+        return values.abs().clamp_min(1e-3)
+    if limit == "nonnegative":
+        return values.abs()
+    if limit == "unit":
+        return torch.sigmoid(values)
+    raise ValueError(f"a domain is positive, nonnegative, unit or fixed, not {limit!r}")
+
+
+def _like(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the input's dtype and strides, kept a factor of 1.05 below its largest number."""
+    bound = torch.finfo(value.dtype).max / 1.05
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return made.copy_(values.clamp(-bound, bound))

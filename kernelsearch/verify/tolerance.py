@@ -1,0 +1,195 @@
+"""How large an error may be: a multiple of eager's own, plus half an ulp, plus the operation's condition.
+
+**Condition.** A backward stable float32 algorithm returns the exact answer of inputs that were moved by
+relative amounts of the order of u = 2**-24 (Higham, *Accuracy and Stability of Numerical Algorithms*,
+ch. 1 and 3). To first order the answer then moves by sum_j (df_i/dx_j) x_j u d_j with |d_j| <= 1. With
+independent random signs d_j its standard deviation is
+
+    c_i = u sqrt( sum_j ((df_i/dx_j) x_j)**2 ),
+
+which `condition` measures without derivatives: the float64 reference is evaluated on x (1 + u d) and the
+largest movement of element i over the draws is taken. The largest of 8 normal draws falls below a tenth
+of c_i once in 10**9, so that no element is given an accidental zero.
+
+**Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with
+u' about u/sqrt(3), and for zero-mean terms sum s_k**2 is about N**2 s**2/2, while c = u s sqrt(N). So an honest
+serial kernel errs by 0.4 sqrt(N) c at most; `accumulation` allows max(4, sqrt(N)/2). The four are what
+`ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel without any sum.
+
+**Three limits**, the first two as DESIGN has them, absolute within one tile of a row:
+
+1. rms over a tile  <= max(k_rms * eager's rms, rms half ulp) + accumulation * rms condition
+2. each element     <= max(k_max * eager's largest error in the tile, half ulp) + accumulation * largest condition
+3. each element     <= 8 * (half ulp of this element + its own condition) + eps * largest value in the tile,
+   where the condition is at the precision of the tile's 16-bit operands, if there are any.
+
+The third sees a small element that is wrong next to a large one (a probability set to zero), to which the second
+is blind; it cannot be the only one, because honest kernels round probabilities to 16 bits before a second
+matrix product, and because 1 + erf(x) cancels. Eager's error in units of the third limit widens it where
+eager itself is worse.
+
+A tile is up to 128 neighbours of one row (the last axis). Outputs that are 1-D or have a last axis below
+16 are cut into tiles across rows; where those rows hold different regimes, errors are first
+divided by the element's own unit (half ulp + condition), so that a large row cannot hide a small one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+TILE = 128
+TINY_AXIS = 16
+DRAWS = 8
+ELEMENT_FACTOR = 8.0
+FLOAT32_FACTORS = (8.0, 12.0)
+HALF_FACTORS = (2.0, 2.5)
+COMPUTE_EPS = {"ieee": 2.0**-24, "tf32x3": 2.0**-22, "tf32": 2.0**-11, "half-accumulate": 2.0**-8}
+"""Unit roundoff of the arithmetic that a precision contract allows."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How an output's elements are grouped: `count` rows of `width` elements, each cut into tiles of `size`."""
+
+    count: int
+    width: int
+    size: int
+
+    def split(self, values: torch.Tensor) -> torch.Tensor:
+        """values as (tiles, size), the last tile of a row padded with zeros."""
+        flat = values.reshape(-1)
+        flat = torch.nn.functional.pad(flat, (0, self.count * self.width - flat.numel()))
+        rows = flat.reshape(self.count, self.width)
+        return torch.nn.functional.pad(rows, (0, -self.width % self.size)).reshape(-1, self.size)
+
+    def spread(self, per_tile: torch.Tensor, numel: int, shape: Sequence[int]) -> torch.Tensor:
+        """One value a tile, brought back to every element."""
+        per_row = -(-self.width // self.size)
+        full = per_tile.reshape(self.count, per_row, 1).expand(-1, -1, self.size).reshape(self.count, -1)
+        return full[:, : self.width].reshape(-1)[:numel].reshape(tuple(shape))
+
+    def rms(self, values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        return (self.split(values).square().sum(1) / counts).sqrt()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an output's errors are held against; all float64.
+
+    element has the output's shape; rms has one value a tile; unit, where given, divides an error
+    before the rms is taken; counts are the judged elements of each tile.
+    """
+
+    tiles: Tiles
+    element: torch.Tensor
+    rms: torch.Tensor
+    unit: torch.Tensor | None
+    counts: torch.Tensor
+
+
+def tiles_of(shape: Sequence[int]) -> Tiles:
+    numel = math.prod(shape)
+    if len(shape) >= 2 and shape[-1] >= TINY_AXIS:
+        width = shape[-1]
+        return Tiles(max(1, numel // width), width, -(-width // -(-width // TILE)))
+    return Tiles(max(1, -(-numel // TILE)), min(TILE, max(1, numel)), min(TILE, max(1, numel)))
+
+
+def half_ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Half the distance between neighbours of dtype around float64 values, and what flushing to zero costs."""
+    info = torch.finfo(dtype)
+    _, exponent = torch.frexp(values.abs().clamp(min=info.tiny, max=info.max))
+    spacing = torch.ldexp(torch.full_like(values, info.eps), exponent - 1)
+    # float32 arithmetic may flush what is below 2**-126 (`.ftz`); float16 keeps its subnormals.
+    flushed = info.tiny if dtype in (torch.float32, torch.bfloat16) else 0.0
+    return spacing / 2 + flushed
+
+
+def condition(
+    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    inputs: Sequence[Any],
+    expected: Sequence[torch.Tensor],
+    *,
+    eps: float,
+    seed: int,
+    draws: int = DRAWS,
+) -> list[torch.Tensor]:
+    """The largest movement of each output over random relative perturbations eps of all floating inputs.
+
+    inputs and expected are float64; evaluate is the reference on such inputs.
+    """
+    moved = [torch.zeros_like(y) for y in expected]
+    for draw in range(draws):
+        shaken = []
+        for position, value in enumerate(inputs):
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                shaken.append(value)
+                continue
+            generator = torch.Generator(device=value.device)
+            generator.manual_seed((seed * 31 + draw) * 101 + position)
+            sign = torch.randint(0, 2, value.shape, generator=generator, device=value.device, dtype=torch.int8)
+            shaken.append(value * (1 + eps * (2 * sign - 1).to(value.dtype)))
+        for most, y, other in zip(moved, expected, evaluate(shaken)):
+            if y.is_floating_point() and other.shape == y.shape:
+                movement = torch.nan_to_num((other.double() - y).abs(), nan=0.0, posinf=0.0, neginf=0.0)
+                torch.maximum(most, movement, out=most)
+    return moved
+
+
+def accumulation(inputs: Sequence[Any], numel: int) -> float:
+    """How many times its condition an honest serial kernel may err: max(4, sqrt(N)/2), N capped at 2**20."""
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    longest = max((max(x.shape, default=1) for x in tensors), default=1)
+    total = max((x.numel() for x in tensors), default=1)
+    return max(4.0, math.sqrt(min(max(longest, total / max(1, numel)), 2.0**20)) / 2)
+
+
+def limits(
+    expected: torch.Tensor,
+    eager: torch.Tensor,
+    moved: torch.Tensor,
+    judged: torch.Tensor,
+    *,
+    factor: float,
+    coarse: float,
+    homogeneous: bool,
+    scale: float = 1.0,
+) -> Limits:
+    """The limits of one floating output.
+
+    expected and moved (its condition) are float64, eager is in the output's dtype; judged marks the elements
+    whose values count. factor is `accumulation`; coarse is by how much 16-bit operands are coarser than the
+    compute precision (1 for float32); homogeneous says that the output holds one regime; scale widens all
+    limits (the task's own TOLERANCE).
+    """
+    dtype, tiles = eager.dtype, tiles_of(expected.shape)
+    k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
+    zero = torch.zeros((), dtype=torch.float64, device=expected.device)
+    value = torch.where(judged, expected, zero)
+    ulp = torch.where(judged, half_ulp(value, dtype), zero)
+    moved = torch.where(judged, moved, zero)
+    eager_error = torch.where(judged, (eager.double() - value).abs(), zero)
+    counts = tiles.split(judged.double()).sum(1).clamp_min(1)
+    narrow = expected.dim() < 2 or expected.shape[-1] < TINY_AXIS
+    unit = torch.where(judged, ulp + moved, zero + 1) if narrow and not homogeneous else None
+
+    def scaled(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor if unit is None else tensor / unit
+
+    def largest(tensor: torch.Tensor) -> torch.Tensor:
+        return tiles.spread(tiles.split(tensor).amax(1), expected.numel(), expected.shape)
+
+    rms = torch.maximum(k_rms * tiles.rms(scaled(eager_error), counts), tiles.rms(scaled(ulp), counts))
+    rms = rms + factor * tiles.rms(scaled(moved), counts)
+    per_row = torch.maximum(k_max * largest(scaled(eager_error)), scaled(ulp)) + factor * largest(scaled(moved))
+    own = ulp + moved * max(factor / ELEMENT_FACTOR, coarse)
+    worse = largest(eager_error / own.clamp_min(torch.finfo(torch.float64).tiny)).clamp_min(1.0)
+    near = zero if unit is not None else 4 * 2.0**-24 * largest(value.abs())
+    per_element = ELEMENT_FACTOR * worse * own + near
+    element = torch.minimum(per_row if unit is None else per_row * unit, per_element)
+    return Limits(tiles, element * scale, rms * scale, unit, counts)
