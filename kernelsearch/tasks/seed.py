@@ -1,6 +1,6 @@
 """The seed as a kernel file: the task's live jit functions, made self-contained.
 
-Decorators other than `@triton.jit` go; helper jit functions come along, from wherever they were
+Decorators other than `@triton.jit` (with its literal flags) go; helper jit functions come along, from wherever they were
 imported; names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become
 `NAME = tl.constexpr(value)`. What a kernel file cannot hold is left as it is and said in a note:
 the gate then refuses the seed's source, and the seed is tuned by numbers only.
@@ -22,6 +22,7 @@ import triton.language as tl
 from triton.runtime.jit import KernelInterface
 
 from kernelsearch.errors import TaskError
+from kernelsearch.language import JIT_FLAGS
 from kernelsearch.source import Kernel
 from kernelsearch.tasks.reach import innermost
 
@@ -106,7 +107,7 @@ class _Source:
         return cls(function, text, node)
 
     def rewritten(self, name: str, changes: Mapping[tuple[int, int, int, int], str]) -> str:
-        """The text with the spans replaced, bearing this name, under `@triton.jit` alone."""
+        """The text with the spans replaced, bearing this name, under `@triton.jit` and nothing else."""
         lines = [line.encode() for line in self.text.splitlines(keepends=True)]
         for (row, col, end_row, end_col), new in sorted(changes.items(), reverse=True):
             tail = lines[end_row - 1][end_col:]
@@ -114,7 +115,15 @@ class _Source:
         body = b"".join(lines[self.node.lineno - 1 :]).decode()
         if name != self.function.__name__:
             body = body.replace(f"def {self.function.__name__}", f"def {name}", 1)
-        return f"@triton.jit\n{body.rstrip()}\n"
+        return f"@triton.jit{self._flags()}\n{body.rstrip()}\n"
+
+    def _flags(self) -> str:
+        """The literal flags of `@triton.jit(...)` that a kernel file may keep, as text."""
+        for decorator in self.node.decorator_list:
+            if isinstance(decorator, ast.Call) and (_chain(decorator.func) or ("",))[-1] == "jit":
+                kept = [k for k in decorator.keywords if k.arg in JIT_FLAGS and _is_literal(k.value)]
+                return f"({', '.join(f'{k.arg}={ast.unparse(k.value)}' for k in kept)})" if kept else ""
+        return ""
 
 
 def _span(node: ast.AST) -> tuple[int, int, int, int]:
@@ -213,6 +222,10 @@ def _imported(path: str) -> ModuleType | None:
     for part in path.split(".")[1:]:
         value = getattr(value, part, None)
     return value if isinstance(value, ModuleType) else None
+
+
+def _is_literal(node: ast.expr) -> bool:
+    return all(isinstance(n, (ast.Constant, ast.List, ast.Tuple, ast.Load)) for n in ast.walk(node))
 
 
 def _chain(node: ast.AST) -> tuple[str, ...] | None:

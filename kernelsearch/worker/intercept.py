@@ -18,13 +18,18 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 import triton
+import triton.language as tl
+from torch._library.triton import set_wrap_triton_enabled
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from kernelsearch.errors import TaskError
-from kernelsearch.types import LAUNCH_OPTIONS, Config, DtypeFact, TensorFact
+from kernelsearch.errors import ExpressionError, TaskError
+from kernelsearch.expressions import Scope, evaluate
+from kernelsearch.launch import TRITON_DTYPES
+from kernelsearch.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, TensorFact
 
 DISPATCHERS = (JITFunction, Autotuner, Heuristics, InterpretedFunction)
 
@@ -62,15 +67,24 @@ class Launch:
     def settings(self, config: Config | None = None) -> dict[str, Any]:
         """What holds at this site: the autotuner's first config, over it the given config; dotted names resolved.
 
-        Values are numbers; expressions must have been evaluated before.
+        Expressions are evaluated over the launch's arguments.
         """
         return {**self.meta_defaults, **self._given(config)}
 
     def _given(self, config: Config | None) -> dict[str, Any]:
+        """The config's values for this site as numbers; an expression without a value here is left to the plan to report."""
         split = [(name.rpartition("."), value) for name, value in (config or {}).items()]
         plain = {name: value for (_, dot, name), value in split if not dot}
         dotted = {name: value for (site, dot, name), value in split if dot and site == self.site}
-        return {**plain, **dotted}
+        given = {**plain, **dotted}
+        texts = [name for name, value in given.items() if isinstance(value, str)]
+        scope = Scope(_facts(self.args)) if texts else None
+        for name in texts:
+            try:
+                given[name] = evaluate(given[name], scope)
+            except ExpressionError:
+                del given[name]
+        return given
 
     def bound(self, config: Config | None = None) -> dict[str, Any]:
         """Every parameter with its value under a config, in the kernel's order; heuristics are evaluated.
@@ -189,9 +203,8 @@ def innermost(kernel: Any) -> Any:
 
 def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> Launch:
     """The Launch of one call. Raises TypeError for a call that Triton would refuse."""
-    fn = innermost(kernel)
-    names = tuple(fn.arg_names)
-    site = fn.__name__
+    shape = _anatomy(kernel)
+    names, site = shape.names, shape.site
     if len(args) > len(names):
         raise TypeError(f"{site} takes {len(names)} arguments, but {len(args)} were given")
     passed = dict(zip(names, args, strict=False))
@@ -200,16 +213,50 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: An
         raise TypeError(f"{site} got two values for {twice[0]!r}")
     passed.update((k, v) for k, v in kwargs.items() if k in names)
     options = {k: plain_value(v) for k, v in kwargs.items() if k not in names}
+    bound = {n: plain_value(v) for n, v in {**shape.defaults, **passed}.items() if n not in shape.provided}
+    fixed = grid if callable(grid) else normal_grid(grid, site)
+    return Launch(site, shape.fn, {n: bound[n] for n in names if n in bound}, options, fixed, shape.meta, shape.wrappers)
+
+
+@dataclass(frozen=True)
+class _Anatomy:
+    """What is the same for every launch of a kernel. provided are the names that its decorators give values to."""
+
+    kernel: Any
+    fn: Any
+    site: str
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    provided: frozenset[str]
+    meta: Mapping[str, Any]
+    wrappers: tuple[Any, ...]
+
+
+_ANATOMIES: dict[int, _Anatomy] = {}
+
+
+def _anatomy(kernel: Any) -> _Anatomy:
+    """Looked at once per kernel object, so that an intercepted launch in a timed call costs little."""
+    known = _ANATOMIES.get(id(kernel))
+    if known is None or known.kernel is not kernel:
+        known = _ANATOMIES[id(kernel)] = _examined(kernel)
+    return known
+
+
+def _examined(kernel: Any) -> _Anatomy:
+    fn = innermost(kernel)
     wrappers = tuple(_wrappers(kernel))
     tuners = [w for w in wrappers if isinstance(w, Autotuner)]
-    meta = config_values(tuners[0].configs[0]) if tuners else {}
-    tuned = {name for w in tuners for c in w.configs for name in c.kwargs}
+    first = config_values(tuners[0].configs[0]) if tuners else {}
+    # What is no number (a word, a dtype) is no matter of tuning: it counts as passed by the launcher.
+    words = {k: v for k, v in first.items() if not isinstance(v, (bool, int, float))}
+    tuned = {name for w in tuners for c in w.configs for name in c.kwargs} - set(words)
     ruled = {name for w in wrappers if isinstance(w, Heuristics) for name in w.values}
     signature = inspect.signature(fn.fn)
     defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
-    bound = {n: plain_value(v) for n, v in {**defaults, **passed}.items() if n not in tuned | ruled}
-    fixed = grid if callable(grid) else normal_grid(grid, site)
-    return Launch(site, fn, {n: bound[n] for n in names if n in bound}, options, fixed, meta, wrappers)
+    meta = {k: v for k, v in first.items() if k not in words}
+    names = tuple(fn.arg_names)
+    return _Anatomy(kernel, fn, fn.__name__, names, {**defaults, **words}, frozenset(tuned | ruled), meta, wrappers)
 
 
 def config_values(config: triton.Config) -> dict[str, Any]:
@@ -220,7 +267,7 @@ def config_values(config: triton.Config) -> dict[str, Any]:
 
 def plain_value(value: Any) -> Any:
     """The value inside a `tl.constexpr`, anything else as it is."""
-    return value.value if isinstance(value, triton.language.constexpr) else value
+    return value.value if isinstance(value, tl.constexpr) else value
 
 
 def normal_grid(grid: Any, site: str) -> tuple[int, ...]:
@@ -228,6 +275,31 @@ def normal_grid(grid: Any, site: str) -> tuple[int, ...]:
     if not isinstance(grid, (tuple, list)) or not 1 <= len(grid) <= 3:
         raise TaskError(f"the grid of {site} is {grid!r}, not a tuple of one to three integers")
     return tuple(int(g) for g in grid)
+
+
+def arg_fact(value: Any, what: str) -> ArgFact:
+    """One argument as data. Raises TaskError for what the project cannot pass to a kernel."""
+    if isinstance(value, torch.Tensor):
+        return tensor_fact(value)
+    if isinstance(value, tl.dtype):
+        return DtypeFact(value.name)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TaskError(f"argument {what} is a {type(value).__name__}: only tensors, numbers, words and dtypes are supported yet")
+
+
+def tensor_fact(tensor: torch.Tensor) -> TensorFact:
+    """A tensor as data; a tensor without data counts as aligned when its offset is."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    # Asked below the function modes, where a stand-in tensor still says what it is.
+    with torch._C.DisableTorchFunction():
+        address = tensor.storage_offset() * tensor.itemsize if tensor.is_meta else tensor.data_ptr()
+        return TensorFact(TRITON_DTYPES.get(name, name), tuple(tensor.shape), tuple(tensor.stride()), address % 16 == 0)
+
+
+def _facts(args: Mapping[str, Any]) -> dict[str, ArgFact]:
+    known = (torch.Tensor, bool, int, float, str)
+    return {n: arg_fact(v, n) for n, v in args.items() if v is None or isinstance(v, known)}
 
 
 def _wrappers(kernel: Any) -> Iterator[Any]:
@@ -239,10 +311,5 @@ def _wrappers(kernel: Any) -> Iterator[Any]:
 @contextmanager
 def _wrap_triton_off() -> Iterator[None]:
     """`torch.library.wrap_triton` hands out the kernel itself, as it does inside an eager custom operator."""
-    try:
-        from torch._library.triton import set_wrap_triton_enabled
-    except ImportError:  # a process without torch: nothing can be wrapped
-        yield
-        return
     with set_wrap_triton_enabled(False):
         yield

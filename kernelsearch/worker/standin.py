@@ -10,7 +10,6 @@ Three layers, all taken away again at the end of `standing_in`:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from kernelsearch.targets import Target
+from kernelsearch.verify.judge import poison_value
 
 CUDA = torch.device("cuda", 0)
 
@@ -265,7 +265,7 @@ _STAYS = frozenset({torch.Tensor.cpu, torch.Tensor.pin_memory})
 
 @contextmanager
 def poisoned_empty() -> Iterator[None]:
-    """Inside, what `torch.empty`, `empty_like`, `new_empty` and `empty_strided` give holds `poison(dtype)`.
+    """Inside, what `torch.empty`, `empty_like`, `new_empty` and `empty_strided` give holds `judge.poison_value(dtype)`.
 
     `zeros`, `full` and the like are left alone. Booleans hold True: they have no value that is no answer.
     """
@@ -273,21 +273,12 @@ def poisoned_empty() -> Iterator[None]:
         yield
 
 
-def poison(dtype: torch.dtype) -> float | int | bool:
-    """What a poisoned element of this dtype is: NaN, for integers two thirds of the largest value, for booleans True."""
-    if dtype is torch.bool:
-        return True
-    if dtype.is_floating_point or dtype.is_complex:
-        return math.nan
-    return torch.iinfo(dtype).max // 3 * 2
-
-
 def fill_with_poison(tensor: torch.Tensor) -> None:
-    """Overwrites every element with `poison(dtype)`."""
+    """Overwrites every element with `judge.poison_value(dtype)`."""
     if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1:
         tensor.view(torch.uint8).fill_(0x7F)  # NaN in the 8-bit formats that Triton has
     else:
-        tensor.fill_(poison(tensor.dtype))
+        tensor.fill_(poison_value(tensor.dtype))
 
 
 _EMPTY = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",

@@ -13,18 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-import triton.language as tl
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.errors import TaskError
-from kernelsearch.launch import TRITON_DTYPES
 from kernelsearch.targets import Target, named
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.tasks.task import Case, Task
-from kernelsearch.types import ArgFact, Config, DtypeFact, LaunchFact, TensorFact, Trace
-from kernelsearch.worker.intercept import Launch, intercepted
+from kernelsearch.types import Config, LaunchFact, TensorFact, Trace
+from kernelsearch.worker.intercept import Launch, arg_fact, intercepted, tensor_fact
 from kernelsearch.worker.standin import standing_in
 
 
@@ -84,26 +82,6 @@ def launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     kept = {n: bound[n] for n in launch.params if n in launch.args or n in launch.heuristics}
     args = {name: arg_fact(value, f"{name!r} of {launch.site}") for name, value in kept.items()}
     return LaunchFact(launch.site, args, dict(launch.options), None if callable(launch.grid) else launch.grid)
-
-
-def arg_fact(value: Any, what: str) -> ArgFact:
-    """One argument as data. Raises TaskError for what the project cannot pass to a kernel."""
-    if isinstance(value, torch.Tensor):
-        return tensor_fact(value)
-    if isinstance(value, tl.dtype):
-        return DtypeFact(value.name)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise TaskError(f"argument {what} is a {type(value).__name__}: only tensors, numbers, words and dtypes are supported yet")
-
-
-def tensor_fact(tensor: torch.Tensor) -> TensorFact:
-    """A tensor as data; a tensor without data counts as aligned when its offset is."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    # Asked below the function modes, where a stand-in tensor still says what it is.
-    with torch._C.DisableTorchFunction():
-        address = tensor.storage_offset() * tensor.itemsize if tensor.is_meta else tensor.data_ptr()
-        return TensorFact(TRITON_DTYPES.get(name, name), tuple(tensor.shape), tuple(tensor.stride()), address % 16 == 0)
 
 
 def _run(task: Task, key: str, target: Target, device: str) -> Run:
