@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-PROTOCOL = "search-1"
 WARM_UP_CALLS = 2
 MIN_SAMPLES = 5
 MAX_SAMPLES = 30
@@ -78,11 +77,3 @@ def _queued(call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, hos
     call(*inputs)
     end.record()
     return start, end
-
-
-def spread_us(times: Sequence[float]) -> float:
-    """Half the distance between the quartiles."""
-    if len(times) < 4:
-        return (max(times) - min(times)) / 2 if times else 0.0
-    quartiles = statistics.quantiles(times, n=4)
-    return (quartiles[2] - quartiles[0]) / 2

@@ -15,7 +15,6 @@ import sys
 import traceback
 from types import ModuleType
 
-from kernelsearch.types import Verdict, Word
 from kernelsearch.worker import jobs, sandbox
 from kernelsearch.worker.channel import Channel, ChannelClosed
 
@@ -75,14 +74,9 @@ def answer(module: ModuleType, job: object) -> object:
     try:
         return module.handle(job)
     except MemoryError:
-        return module.failed("out of memory", "")
+        return module.failed(job, "out of memory", "")
     except Exception as error:
-        return module.failed(f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
-
-
-def failed_candidate(message: str, trace: str) -> jobs.Ran:
-    """What a worker that runs candidates answers when one raised."""
-    return jobs.Ran(verdict=Verdict(Word.CRASH, "run", message, detail={"trace": trace}))
+        return module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
 
 
 if __name__ == "__main__":

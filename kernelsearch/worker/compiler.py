@@ -39,5 +39,5 @@ def handle(job: Compile) -> Compiled:
     return Compiled(tuple(binaries))
 
 
-def failed(message: str, trace: str) -> Compiled:
+def failed(job: Compile, message: str, trace: str) -> Compiled:
     return Compiled(verdict=Verdict(Word.COMPILE, "compile", message, detail={"trace": trace}))

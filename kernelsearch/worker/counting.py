@@ -127,9 +127,9 @@ def tallied(tally: Tally) -> Iterator[None]:
         return apply
 
     def counted_reduce(self: Any, value: Any) -> Any:
-        tally.total["reductions"] += tally.weight
-        first = value[0] if isinstance(value, tuple) else value
-        tally.total["elements"] += tally.weight * getattr(first.handle.data, "size", 1)
+        if not isinstance(value, tuple):  # a single operand comes back here as a tuple of one
+            tally.total["reductions"] += tally.weight
+            tally.total["elements"] += tally.weight * value.handle.data.size
         return reduce(self, value)
 
     for name, function in (("create_masked_load", load), ("create_masked_store", store), ("create_atomic_rmw", rmw),

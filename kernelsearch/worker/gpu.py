@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernelsearch.launch import Bound, LaunchError, Passed, Scratch, Specialisation, Step, bind
 from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.jobs import (
-    Candidate, Device, DeviceInfo, Failure, MissingBinary, Ran, RunCases, RunSeeded, Time, TimeBaseline, Timed,
+    Candidate, Device, DeviceInfo, Failure, MissingBinary, Ran, RunCases, RunSeeded, Time, TimeBaseline, Timed, spec_key,
 )  # fmt: skip
 from kernelsearch.worker.sandbox import Limits
 
@@ -50,10 +50,18 @@ def handle(job: Any) -> Any:
     return Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
 
 
-def failed(message: str, trace: str) -> Ran:
-    """A launcher that raised: a sticky CUDA error says so, because this process is then of no more use."""
-    poisoned = "CUDA" in message or "CUDA" in trace.rpartition("\n")[2]
-    return Ran(verdict=Verdict(Word.CRASH, "run", message, detail={"trace": trace, "poisoned": poisoned}))
+def failed(job: Any, message: str, trace: str) -> Any:
+    """A launcher that raised: a CUDA error among the reasons means that this process is of no more use."""
+    if isinstance(job, (TimeBaseline, DeviceInfo)):
+        return Failure(message, "WorkerError")
+    return _rejected(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
+
+
+def _rejected(job: Any, word: Word, stage: str, message: str, **detail: Any) -> Any:
+    verdict = Verdict(word, stage, message, detail=detail)
+    if isinstance(job, Time):
+        return Timed(verdict=verdict)
+    return (Ran(verdict=verdict),) if isinstance(job, RunCases) else Ran(verdict=verdict)
 
 
 def _answered(job: Any, run: Callable[[Any], Any]) -> Any:
@@ -64,11 +72,11 @@ def _answered(job: Any, run: Callable[[Any], Any]) -> Any:
     except Missing as missing:
         return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
-        return Ran(verdict=Verdict(Word.STATIC, "launch", str(error)))
+        return _rejected(job, Word.STATIC, "launch", str(error))
     except GuardBroken as error:
-        return Ran(verdict=Verdict(Word.MEMORY, "run", str(error)))
+        return _rejected(job, Word.MEMORY, "run", str(error))
     except CudaError as error:
-        return Ran(verdict=Verdict(Word.CRASH, "run", str(error), detail={"poisoned": error.sticky}))
+        return _rejected(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
 
 
 def _run_cases(job: RunCases) -> tuple[Ran, ...]:
@@ -118,7 +126,7 @@ def _guarded(task: Any, job: Any, shape: str, values: list[Any]) -> list[torch.T
     with standin.poisoned_empty(), intercept.intercepted(launcher):
         result = case.launch(*values)
     torch.cuda.synchronize()
-    return tensors.flattened(result, values, case.mutates)
+    return tensors.flattened(result, case.names, values, task.mutates)
 
 
 def _time(job: Time) -> Timed:
@@ -178,7 +186,7 @@ class Launcher:
     def __call__(self, launch: Any) -> None:
         from kernelsearch.worker import tensors, trace
 
-        fact = trace.launch_fact(launch)
+        fact = trace.launch_fact(launch, self.candidate.config)
         key = repr(fact) if fact.grid is not None else None
         if key is None or key not in self.bound:
             found = self._bind(fact, launch)
@@ -187,6 +195,7 @@ class Launcher:
         else:
             found = self.bound[key]
         bound, functions = found
+        launch.run_pre_hooks(self.candidate.config)
         scratch = {n: tensors.scratch(b, "cuda", poison=self.poison) for n, b in bound.plan.scratch.items()}
         for name, value in bound.plan.init.items():
             launch.args[name].fill_(value)
@@ -199,17 +208,12 @@ class Launcher:
 
     def _bind(self, fact: Any, launch: Any) -> tuple[Bound, list[Any]]:
         c = self.candidate
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.num_sms)
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
         specs = bound.specialisations(fact)
         missing = [(s, bound.of_seed) for s in specs if spec_key(s, bound.of_seed) not in self.binaries]
         if missing:
             raise Missing(missing)
         return bound, [_function(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
-
-
-def spec_key(spec: Specialisation, of_seed: bool) -> str:
-    """The key of a binary among those sent with one candidate."""
-    return spec.key("seed" if of_seed else "candidate", "", "")
 
 
 @lru_cache(maxsize=64)
@@ -240,10 +244,10 @@ def _flush() -> Any:
 def _task(path: str) -> Any:
     import torch
 
-    from kernelsearch import tasks
+    from kernelsearch.worker import trace
 
-    torch.zeros(1, device="cuda")
-    return tasks.load(path)
+    torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
+    return trace.open_task(path)
 
 
 _CASES: dict[tuple[str, str], Any] = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelsearch.launch import LaunchError, Passed, Plan, Scratch, Step, bind
 from kernelsearch.source import Kernel
+from kernelsearch.targets import Target
 from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.jobs import Candidate, Interpret, Profile, Profiled, Ran
 from kernelsearch.worker.sandbox import Limits
@@ -23,7 +24,6 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
-    import kernelsearch.tasks  # noqa: F401
     import kernelsearch.worker.counting
     import kernelsearch.worker.programs
     import kernelsearch.worker.tensors
@@ -35,12 +35,13 @@ def handle(job: Interpret | Profile) -> Any:
     return _interpret(job) if isinstance(job, Interpret) else _profile(job)
 
 
-def failed(message: str, trace: str) -> Ran:
-    return Ran(verdict=Verdict(Word.CRASH, "run", message, detail={"trace": trace}))
+def failed(job: Any, message: str, trace: str) -> Any:
+    verdict = Verdict(Word.CRASH, "run", message, detail={"trace": trace})
+    return Profiled(verdict=verdict) if isinstance(job, Profile) else (Ran(verdict=verdict),)
 
 
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
-    task = _task(job.path)
+    task = _task(job.path, job.candidate.target)
     runs = []
     for shape, inputs in zip(job.shapes, job.inputs, strict=True):
         runs.append(_run_case(task, job.candidate, shape, inputs, job.order))
@@ -72,7 +73,7 @@ def _profile(job: Profile) -> Profiled:
     from kernelsearch.worker.counting import Tally, sampled_programs, tallied
     from kernelsearch.worker.programs import run_programs
 
-    task = _task(job.path)
+    task = _task(job.path, job.candidate.target)
     counts: dict[str, tuple[Any, ...]] = {}
     for shape in job.shapes:
         found: list[Any] = []
@@ -87,7 +88,8 @@ def _profile(job: Profile) -> Profiled:
                 )
             found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
 
-        _, verdict = _launch(task, job.candidate, shape, _zeros(task, shape), execute, twin=False)
+        zeros = _zeros(task, shape, job.candidate.target)
+        _, verdict = _launch(task, job.candidate, shape, zeros, execute, twin=False)
         if verdict is not None:
             return Profiled(verdict=verdict)
         counts[shape] = tuple(found)
@@ -103,17 +105,17 @@ def _launch(
     from kernelsearch.worker import intercept, standin, tensors, trace
     from kernelsearch.worker.programs import OutOfBounds
 
+    c = candidate
+
     def on_launch(launch: Any) -> None:
-        fact = trace.launch_fact(launch)
-        bound = bind(
-            candidate.kernel, candidate.config, candidate.seed, candidate.seed_config, candidate.sites, fact,
-            launch.resolve_grid, candidate.num_sms,
-        )  # fmt: skip
+        fact = trace.launch_fact(launch, c.config)
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
+        launch.run_pre_hooks(c.config)
         _run_plan(bound.kernel, bound.plan, launch.args, execute, twin=twin)
 
-    case = _case(task, shape)
+    case = _case(str(task.path), shape, c.target)
     try:
-        with standin.shim(candidate.num_sms), standin.poisoned_empty(), intercept.intercepted(on_launch):
+        with standin.standing_in(c.target, "cpu"), standin.poisoned_empty(), intercept.intercepted(on_launch):
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
@@ -121,7 +123,7 @@ def _launch(
         return [], Verdict(Word.MEMORY, "run", str(error), detail={"shape": shape})
     except InterpreterError as error:
         return [], Verdict(Word.CRASH, "run", str(error)[:500], detail={"shape": shape})
-    return tensors.flattened(result, values, case.mutates), None
+    return tensors.flattened(result, case.names, values, task.mutates), None
 
 
 def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], *, twin: bool) -> None:
@@ -157,29 +159,28 @@ def _functions(kernel: Kernel, twin: bool) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def _task(path: str) -> Any:
-    from kernelsearch import tasks
+def _task(path: str, target: Target) -> Any:
+    from kernelsearch.worker import trace
+
+    return trace.open_task(path, target)
+
+
+@lru_cache(maxsize=64)
+def _case(path: str, shape: str, target: Target) -> Any:
+    """The case of a shape, for its launcher and weights; its own inputs are made on the meta device and not used."""
     from kernelsearch.worker import standin
 
-    with standin.shim():
-        return tasks.load(path)
+    task = _task(path, target)
+    with standin.standing_in(target, "cpu" if task.form == "kernelbench" else "meta"):
+        return task.build(shape, 0, "cpu" if task.form == "kernelbench" else "meta")
 
 
-_CASES: dict[tuple[str, str], Any] = {}
-
-
-def _case(task: Any, shape: str) -> Any:
-    """The case of a shape with its weights; its own inputs are made on the meta device and never used."""
-    key = (task.digest, shape)
-    if key not in _CASES:
-        _CASES[key] = task.build(shape, 0, "meta")
-    return _CASES[key]
-
-
-def _zeros(task: Any, shape: str) -> list[Any]:
+def _zeros(task: Any, shape: str, target: Target) -> list[Any]:
     import torch
 
-    return [torch.zeros(v.shape, dtype=v.dtype) if isinstance(v, torch.Tensor) else v for v in _case(task, shape).inputs]
+    from kernelsearch.worker.trace import lazy_zeros
+
+    return [lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in _case(str(task.path), shape, target).inputs]
 
 
 def _live(value: Any) -> Any:

@@ -58,7 +58,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class OpenTask:
-    """Load this task file; answered with TaskFacts, or Failure."""
+    """Load this task file and describe it; answered with TaskFacts, or Failure."""
 
     path: str
     target: Target
@@ -67,7 +67,7 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class LauncherGrid:
-    """The launcher's own grid at one launch of one shape, for these constexprs (Triton's `meta`)."""
+    """The launcher's own grid at one launch of one shape, for these constexprs (Triton's `meta`); answered with a tuple."""
 
     shape: str
     launch: int
@@ -80,6 +80,14 @@ class Case:
 
     shape: str
     regime: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What is judged at this depth; answered with a tuple of Case over the test shapes."""
+
+    depth: str
     seed: int
 
 
@@ -105,6 +113,14 @@ class JudgeRuns:
 
 
 @dataclass(frozen=True)
+class JudgeSeeded:
+    """A Ran of Shared tensors from a `RunSeeded`, judged in GPU memory at its timed shape; answered with a Verdict."""
+
+    case: Case
+    run: Ran
+
+
+@dataclass(frozen=True)
 class JudgeTask:
     """Would a trivial answer pass this task? Answered with a tuple of sentences, empty when fine."""
 
@@ -121,7 +137,7 @@ class Candidate:
     seed: Kernel
     seed_config: Config
     sites: tuple[str, ...]
-    num_sms: int
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -250,3 +266,8 @@ class Device:
     capability: int
     num_sms: int
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def spec_key(spec: Specialisation, of_seed: bool) -> str:
+    """The key of a binary among those sent with one candidate."""
+    return spec.key("seed" if of_seed else "candidate", "", "")

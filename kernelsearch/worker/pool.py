@@ -39,7 +39,7 @@ class Worker:
         self.channel = channel
         self.process = process
         hello = channel.receive(START_TIMEOUT_S)
-        self.pid, self.layers = hello.pid, hello.layers
+        self.pid, self.layers, self.alive = hello.pid, hello.layers, True
 
     def ask(self, job: Any, timeout: float) -> Any:
         """The answer. Raises WorkerDied or WorkerHung, after which this worker is gone."""
@@ -54,6 +54,7 @@ class Worker:
             raise WorkerDied(str(error)) from None
 
     def kill(self) -> None:
+        self.alive = False
         for end in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 end(self.pid, signal.SIGKILL)
@@ -133,31 +134,28 @@ class Pool:
     def __init__(self, source: Source, size: int) -> None:
         self.source, self.size = source, size
         self.free: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        self._layers: tuple[str, ...] = ()
         for _ in range(size):
             self.free.put(None)
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The isolation layers of this pool's workers (starts one if none has run yet)."""
-        with self.lease() as worker:
-            return worker.layers
+        """The isolation layers of this pool's last started worker; one is started if none has run yet."""
+        if not self._layers:
+            with self.lease():
+                pass
+        return self._layers
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Worker]:
         """A worker for several questions in a row; it goes back unless it died."""
         worker = self.free.get()
-        back: Worker | None = None
         try:
             worker = worker or self.source.start()
+            self._layers = worker.layers
             yield worker
-            back = worker
-        except (WorkerDied, WorkerHung):
-            raise
-        except BaseException:
-            back = worker
-            raise
         finally:
-            self.free.put(back)
+            self.free.put(worker if worker is not None and worker.alive else None)
 
     def ask(self, job: Any, timeout: float) -> Any:
         """One question to any free worker. Raises WorkerDied or WorkerHung."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelsearch.launch import TRITON_DTYPES, Buffer
 from kernelsearch.worker.channel import Array
@@ -35,22 +36,11 @@ def unpacked(value: Any, device: str = "cpu") -> Any:
     return tensor.to(device)
 
 
-def flattened(result: Any, inputs: Sequence[Any], mutates: Sequence[int] = ()) -> list[torch.Tensor]:
-    """The tensors of a launcher's return value in order, then the inputs that it may change."""
-    found: list[torch.Tensor] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, dict):
-            for item in value.values():
-                walk(item)
-        elif isinstance(value, (tuple, list)):
-            for item in value:
-                walk(item)
-
-    walk(result)
-    return found + [inputs[i] for i in mutates]
+def flattened(result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]) -> list[torch.Tensor]:
+    """The tensors of a launcher's return value in order, then the inputs that the task says it changes."""
+    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    by_name = dict(zip(names, inputs, strict=True))
+    return found + [by_name[name] for name in mutates if name in by_name]
 
 
 def scratch(buffer: Buffer, device: str, *, poison: bool = True) -> torch.Tensor:

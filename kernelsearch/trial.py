@@ -1,0 +1,320 @@
+"""From a candidate to its outcome: gate, bind, compile, judge, time or estimate; the first refusal ends it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from kernelsearch.compile.build import Binary
+from kernelsearch.launch import LaunchError, Specialisation
+from kernelsearch.measure.estimate import Machine, estimate_call
+from kernelsearch.source import Kernel
+from kernelsearch.types import (
+    LAUNCH_OPTIONS, Config, Evidence, Measurement, Outcome, Referee, ShapeTime, Verdict, Word, config_key,
+    content_digest,
+)  # fmt: skip
+from kernelsearch.verify import gate
+from kernelsearch.worker import jobs
+from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
+
+INTERPRET_LIMIT_S = 60.0
+RUN_LIMIT_S = 30.0
+ABANDON_RATIO = 2.0
+"""A candidate that takes this many times the incumbent's time at a shape is not sampled further."""
+
+ESTIMATE_PROTOCOL = "static-model-1"
+ORDERS = ("reversed", "shuffled")
+
+
+class Rejected(Exception):
+    """Carries the verdict that ends an evaluation."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+class Evaluation:
+    """Evaluates candidates of one opened task; safe to call from several threads.
+
+    shapes narrows what is timed (all timed shapes by default).
+    """
+
+    def __init__(self, bench: Bench, shapes: tuple[str, ...] | None = None) -> None:
+        self.bench = bench
+        self.facts = bench.facts
+        self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
+        self.mode = "interpreter" if bench.device is None else "gpu"
+        self._memo: dict[str, Future] = {}
+        self._lock = threading.Lock()
+
+    # ------------------------------------------------------------ the two questions
+
+    def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
+        """A `screen` verdict and a time; a candidate that beats the incumbent gets a `full` verdict too."""
+        started = time.perf_counter()
+        try:
+            verdict, measurement = self._screened(kernel, config, incumbent)
+            if incumbent is None or _ratio(measurement, incumbent) < 1.0:
+                verdict = self._full(kernel, config)
+            outcome = Outcome(self._signed(verdict), measurement)
+        except Rejected as rejected:
+            outcome = Outcome(self._signed(rejected.verdict))
+        return replace(outcome, seconds=time.perf_counter() - started)
+
+    def verify(self, kernel: Kernel, config: Config) -> Verdict:
+        """The referee alone, at full depth."""
+        try:
+            self._gated(kernel)
+            if self.bench.device is None:
+                self._compiled(kernel, config, self.timed)
+            return self._signed(self._full(kernel, config))
+        except Rejected as rejected:
+            return self._signed(replace(rejected.verdict, depth="full"))
+
+    def baseline(self, name: str, shape: str) -> tuple[float, ...]:
+        """Event times in microseconds of `eager`, `compile` or `max-autotune` at a timed shape (GPU only)."""
+        with self.bench.gpu:
+            answer = trusted(self.bench.runners.ask(jobs.TimeBaseline(self.bench.path, name, shape), 600.0))
+        return answer.samples_us[shape]
+
+    # ------------------------------------------------------------ stages
+
+    def _screened(self, kernel: Kernel, config: Config, incumbent: Measurement | None) -> tuple[Verdict, Measurement]:
+        self._gated(kernel)
+        if self.bench.device is None:
+            verdict = self._interpreted(kernel, config, "screen")
+            binaries = self._compiled(kernel, config, self.timed)
+            return verdict, self._estimated(kernel, config, binaries)
+        cases = self.bench.cases("screen")
+        needed = tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases))))
+        binaries = self._compiled(kernel, config, needed)
+        verdict = self._run_and_judged(kernel, config, binaries, "screen")
+        return verdict, self._measured(kernel, config, binaries, incumbent)
+
+    def _gated(self, kernel: Kernel) -> None:
+        if kernel.digest == self.bench.seed.digest:
+            return  # the user's own; told apart by its canonical source
+        verdict = gate.check(kernel.render())
+        if not verdict.accepted:
+            raise Rejected(verdict)
+
+    def _full(self, kernel: Kernel, config: Config) -> Verdict:
+        if self.bench.device is None:
+            return self._interpreted(kernel, config, "full")
+        cases = self.bench.cases("full")
+        needed = tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases))))
+        binaries = self._compiled(kernel, config, needed)
+        verdict = self._run_and_judged(kernel, config, binaries, "full")
+        worst = verdict.error_ratio or 0.0
+        for shape in self.timed:
+            whole = self._run_timed_shape(kernel, config, binaries, shape)
+            if not whole.accepted:
+                raise Rejected(whole)
+            worst = max(worst, whole.error_ratio or 0.0)
+        return replace(verdict, error_ratio=worst)
+
+    def _compiled(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> dict[str, Binary]:
+        try:
+            bound = self.bench.bound(kernel, config, shapes)
+            specs = [(s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)]
+        except LaunchError as error:
+            raise Rejected(Verdict(Word.STATIC, "launch", str(error))) from None
+        return self._built(kernel, tuple(dict.fromkeys(specs)))
+
+    def _built(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Binary]:
+        binaries, verdict = self.bench.binaries(kernel, specs)
+        if verdict is not None:
+            raise Rejected(verdict)
+        unsupported = next((b.unsupported for b in binaries.values() if b.unsupported), "")
+        if unsupported:
+            raise Rejected(Verdict(Word.COMPILE, "launch", unsupported))
+        return binaries
+
+    # ------------------------------------------------------------ without a GPU
+
+    def _interpreted(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
+        """The verdict on float32 twins; launch options do not change what the interpreter does, so it is kept."""
+        numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}
+        key = f"{depth}/{kernel.digest}/{config_key(numbers)}"
+        verdict = self._once(key, lambda: self._interpret(kernel, config, depth))
+        if not verdict.accepted:
+            raise Rejected(verdict)
+        return verdict
+
+    def _interpret(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
+        cases = self.bench.cases(depth)
+        verdict = self._interpret_cases(kernel, config, cases, "forward", depth)
+        if depth == "full" and verdict.accepted:
+            for order in ORDERS:
+                again = self._interpret_cases(kernel, config, cases[:1], order, depth)
+                if not again.accepted:
+                    reason = f"with the grid {order}: {again.reason}"
+                    return replace(again, word=Word.RACE if again.word is Word.WRONG else again.word, reason=reason)
+        return verdict
+
+    def _interpret_cases(
+        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str
+    ) -> Verdict:
+        inputs = self.bench.inputs(cases, twin=True)
+        candidate = self.bench.candidate(kernel, config, code=True)
+        job = jobs.Interpret(self.bench.path, candidate, tuple(c.shape for c in cases), inputs, order)
+        runs = self._ask(self.bench.interpreters, job, INTERPRET_LIMIT_S, "run")
+        failed = next((r.verdict for r in runs if r.verdict is not None), None)
+        if failed is not None:
+            return replace(failed, depth=depth)
+        return self.bench.judged(cases, runs, depth, twin=True)
+
+    def _estimated(self, kernel: Kernel, config: Config, binaries: dict[str, Binary]) -> Measurement:
+        numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}
+        profiled = self._once(
+            f"profile/{kernel.digest}/{config_key(numbers)}",
+            lambda: self._ask(
+                self.bench.interpreters,
+                jobs.Profile(self.bench.path, self.bench.candidate(kernel, config, code=True), self.timed),
+                INTERPRET_LIMIT_S, "profile",
+            ),
+        )  # fmt: skip
+        if profiled.verdict is not None:
+            raise Rejected(profiled.verdict)
+        times = []
+        for shape in self.timed:
+            machines = self._machines(kernel, config, shape, binaries)
+            launches = [(c, m) for c, (m, _) in zip(profiled.counts[shape], machines, strict=True)]
+            total, parts = estimate_call(launches, self.bench.target)
+            slowest = max(parts, key=lambda e: e.time_us)
+            detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
+            identity = content_digest(*(i for _, i in machines))
+            times.append(ShapeTime(shape, total, None, 0, identity, detail))
+        return Measurement(Evidence.ESTIMATED, self.bench.target.name, ESTIMATE_PROTOCOL, tuple(times))
+
+    def _machines(
+        self, kernel: Kernel, config: Config, shape: str, binaries: dict[str, Binary]
+    ) -> list[tuple[Machine, str]]:
+        found = []
+        for fact, bound in self.bench.bound(kernel, config, (shape,)):
+            for spec in bound.specialisations(fact):
+                b = binaries[jobs.spec_key(spec, bound.of_seed)]
+                stages = int(dict(spec.options).get("num_stages") or 3)
+                found.append((Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages), b.identity))
+        return found
+
+    # ------------------------------------------------------------ on a GPU
+
+    def _run_and_judged(self, kernel: Kernel, config: Config, binaries: dict[str, Binary], depth: str) -> Verdict:
+        cases = self.bench.cases(depth)
+        inputs = self.bench.inputs(cases, twin=False)
+        shapes = tuple(c.shape for c in cases)
+
+        def job(binaries: dict[str, Binary]) -> jobs.RunCases:
+            return jobs.RunCases(self.bench.path, self.bench.candidate(kernel, config, code=False), binaries, shapes, inputs)
+
+        runs = self._on_gpu(kernel, binaries, job)
+        failed = next((r.verdict for r in runs if r.verdict is not None), None)
+        if failed is not None:
+            raise Rejected(replace(failed, depth=depth))
+        verdict = self.bench.judged(cases, runs, depth, twin=False)
+        if not verdict.accepted:
+            raise Rejected(verdict)
+        return verdict
+
+    def _run_timed_shape(self, kernel: Kernel, config: Config, binaries: dict[str, Binary], shape: str) -> Verdict:
+        case = jobs.Case(shape, "randn", self.bench.secret + 1)
+        candidate = self.bench.candidate(kernel, config, code=False)
+        with self.bench.gpu:  # the judge computes on the same GPU: nothing is timed meanwhile
+            with self.bench.runners.lease() as runner:
+                ran = self._asked(runner, kernel, binaries, lambda b: jobs.RunSeeded(self.bench.path, candidate, b, case))
+                if ran.verdict is not None:
+                    raise Rejected(replace(ran.verdict, depth="full"))
+                return trusted(self.bench.judge.ask(jobs.JudgeSeeded(case, ran), 120.0))
+
+    def _measured(
+        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
+    ) -> Measurement:
+        from kernelsearch.measure.protocol import PROTOCOL, spread_us
+
+        limits = {t.shape: ABANDON_RATIO * t.time_us for t in incumbent.times} if incumbent else {}
+
+        def job(binaries: dict[str, Binary]) -> jobs.Time:
+            return jobs.Time(self.bench.path, self.bench.candidate(kernel, config, code=False), binaries, self.timed, limits)
+
+        with self.bench.gpu:
+            timed = self._on_gpu(kernel, binaries, job)
+        if timed.verdict is not None:
+            raise Rejected(timed.verdict)
+        times = tuple(
+            ShapeTime(
+                shape, statistics.median(samples), spread_us(samples), len(samples),
+                content_digest(*(i for _, i in self._machines(kernel, config, shape, binaries))),
+                {"host_us": round(timed.host_us[shape], 1)},
+            )
+            for shape, samples in timed.samples_us.items()
+        )  # fmt: skip
+        return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, times, timed.abandoned)
+
+    def _on_gpu(self, kernel: Kernel, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any]) -> Any:
+        with self.bench.runners.lease() as runner:
+            return self._asked(runner, kernel, binaries, job)
+
+    def _asked(self, runner: Any, kernel: Kernel, binaries: dict[str, Binary], job: Callable[..., Any]) -> Any:
+        """The run worker's answer; binaries that it finds missing are compiled, a lost CUDA context ends the worker."""
+        for _ in range(3):
+            try:
+                answer = runner.ask(job(binaries), RUN_LIMIT_S)
+            except WorkerHung:
+                raise Rejected(Verdict(Word.TIMEOUT, "run", f"did not finish within {RUN_LIMIT_S:g} s")) from None
+            except WorkerDied as died:
+                raise Rejected(Verdict(Word.CRASH, "run", f"the run worker died: {died}")) from None
+            if not isinstance(answer, jobs.MissingBinary):
+                break
+            specs = tuple(zip(answer.specs, answer.of_seed, strict=True))
+            binaries.update(self._built(kernel, specs))
+        else:
+            raise Rejected(Verdict(Word.STATIC, "launch", "the launcher asks for other arguments each time"))
+        first = answer[0] if isinstance(answer, tuple) else answer
+        if first.verdict is not None and first.verdict.detail.get("poisoned"):
+            runner.kill()
+            raise Rejected(first.verdict)
+        return answer
+
+    # ------------------------------------------------------------ helpers
+
+    def _ask(self, pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
+        try:
+            return pool.ask(job, limit_s)
+        except WorkerHung:
+            raise Rejected(Verdict(Word.TIMEOUT, stage, f"did not finish within {limit_s:g} s")) from None
+        except WorkerDied:
+            raise Rejected(Verdict(Word.CRASH, stage, "the worker's process died")) from None
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        """The value of make(), computed once per key; a rejection is remembered too."""
+        with self._lock:
+            future = self._memo.get(key)
+            mine = future is None
+            if mine:
+                future = self._memo[key] = Future()
+        if mine:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
+
+    def _signed(self, verdict: Verdict) -> Verdict:
+        pool = self.bench.interpreters or self.bench.runners
+        layers = (*pool.layers, "float32 twin") if self.bench.device is None else pool.layers
+        return replace(verdict, referee=Referee(self.mode, tuple(layers)))
+
+
+def _ratio(mine: Measurement, other: Measurement) -> float:
+    """The geometric mean of my times over the other's, over the shapes that both have."""
+    ratios = [t.time_us / o for t in mine.times if (o := other.time_us(t.shape))]
+    return math.exp(statistics.fmean(math.log(r) for r in ratios)) if ratios and not mine.abandoned else math.inf

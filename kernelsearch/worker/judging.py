@@ -1,0 +1,251 @@
+"""The judge: the task, its reference in float64, the secret seeds and the tolerances; never candidate code.
+
+It also answers what only the user's launcher knows (traces, grids), because that is trusted code too.
+One judge serves one task. On a GPU machine expectations are computed on the GPU, so that eager's error is
+the GPU's own, and kept on the CPU, so that judging a candidate disturbs nobody's timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.errors import KernelsearchError
+from kernelsearch.targets import Target
+from kernelsearch.types import TaskFacts, Trace, Verdict, Word
+from kernelsearch.worker.jobs import (
+    Case, CaseInputs, Cases, Failure, JudgeRuns, JudgeSeeded, JudgeTask, LauncherGrid, OpenTask,
+)  # fmt: skip
+from kernelsearch.worker.sandbox import Limits
+
+if TYPE_CHECKING:
+    from kernelsearch.verify.expectation import Expectation
+
+LIMITS = Limits(descriptors=4096, file_bytes=None)
+
+
+def preload() -> None:
+    """Imports what every job needs, once, before forking."""
+    import torch
+
+    import kernelsearch.tasks.facts
+    import kernelsearch.verify.judge
+    import kernelsearch.verify.regimes
+    import kernelsearch.worker.trace
+    import kernelsearch.worker.twin  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+@dataclass
+class _Open:
+    """The task that this judge serves, and what it has worked out so far."""
+
+    task: Any
+    facts: TaskFacts
+    target: Target
+    device: str
+    launches: dict[str, Any]
+    inputs: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
+    expected: dict[tuple[Case, bool], Expectation] = field(default_factory=dict)
+    strides: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+_OPEN: list[_Open] = []
+
+
+def handle(job: Any) -> Any:
+    return _HANDLERS[type(job)](job)
+
+
+def failed(job: Any, message: str, trace: str) -> Failure:
+    kind, _, rest = message.partition(": ")
+    known = {c.__name__ for c in KernelsearchError.__subclasses__()}
+    return Failure(rest, kind) if kind in known else Failure(f"the judge failed: {message}\n{trace}", "WorkerError")
+
+
+def _open(job: OpenTask) -> TaskFacts:
+    from kernelsearch.tasks import facts
+    from kernelsearch.worker import trace
+
+    target = None if job.gpu else job.target
+    task = trace.open_task(job.path, target)
+    launches: dict[str, Any] = {}
+
+    def traced(task: Any, key: str) -> Trace:
+        run = trace.run(task, key, job.target)
+        launches[key] = run.launches
+        return Trace(key, tuple(trace.launch_fact(launch) for launch in run.launches))
+
+    described = facts.describe(task, traced, lambda task, key: trace.output_facts(task, key, job.target))
+    _OPEN[:] = [_Open(task, described, job.target, "cuda" if job.gpu else "cpu", launches)]
+    return described
+
+
+def _grid(job: LauncherGrid) -> tuple[int, ...]:
+    return _OPEN[0].launches[job.shape][job.launch].resolve_grid(job.meta)
+
+
+def _cases(job: Cases) -> tuple[Case, ...]:
+    from kernelsearch.verify import regimes
+
+    keys = [key for key, _ in _OPEN[0].task.test_shapes or _OPEN[0].task.shapes]
+    plan = regimes.plan(job.depth, len(keys))
+    return tuple(
+        Case(key, regime, job.seed + 7 * i) for i, (key, wanted) in enumerate(zip(keys, plan, strict=True)) for regime in wanted
+    )
+
+
+def _case_inputs(job: CaseInputs) -> tuple[tuple[Any, ...], ...]:
+    from kernelsearch.worker import tensors
+
+    return tuple(tuple(tensors.packed(v) for v in _inputs(case, job.twin)) for case in job.cases)
+
+
+def _judge_runs(job: JudgeRuns) -> Verdict:
+    from kernelsearch.verify.judge import judge
+    from kernelsearch.worker import tensors
+
+    opened, worst = _OPEN[0], 0.0
+    for case, run in zip(job.cases, job.runs, strict=True):
+        before = [v.cpu() if hasattr(v, "cpu") else v for v in _inputs(case, job.twin)]
+        outputs = [tensors.unpacked(o) for o in run.outputs]
+        after = [tensors.unpacked(v) for v in run.inputs]
+        expected = _expected(case, job.twin)
+        verdict = judge(expected, outputs, before, after, _mutated(opened, case), depth=job.depth)
+        if not verdict.accepted:
+            return verdict
+        worst = max(worst, verdict.error_ratio or 0.0)
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
+
+
+def _judge_seeded(job: JudgeSeeded) -> Verdict:
+    from kernelsearch.verify.expectation import expectation
+    from kernelsearch.verify.judge import judge
+    from kernelsearch.worker import ipc
+
+    opened = _OPEN[0]
+    built = opened.task.build(job.case.shape, job.case.seed, opened.device)
+    mutated = _mutated(opened, job.case)
+    expected = expectation(
+        built.reference64, built.reference, built.inputs, shape=job.case.shape, regime=job.case.regime,
+        precision=opened.task.precision, mutates=mutated, seed=job.case.seed, draws=2,
+        tolerance=opened.task.tolerance or 1.0,
+    )  # fmt: skip
+    outputs = [ipc.opened(o) for o in job.run.outputs]
+    after = [ipc.opened(v) for v in job.run.inputs]
+    verdict = judge(expected, outputs, built.inputs, after, mutated, depth="full")
+    del outputs, after, expected
+    import torch
+
+    torch.cuda.empty_cache()
+    return verdict
+
+
+def _judge_task(job: JudgeTask) -> tuple[str, ...]:
+    from kernelsearch.verify.judge import judge_task
+
+    keys = [key for key, _ in _OPEN[0].task.test_shapes or _OPEN[0].task.shapes]
+    cases = [Case(key, regime, 17) for key in keys for regime in ("mixed", "randn")]
+    twin = _OPEN[0].device == "cpu"
+    return judge_task([(_expected(c, twin), [_cpu(v) for v in _inputs(c, twin)]) for c in cases])
+
+
+_HANDLERS: dict[type, Callable[[Any], Any]] = {
+    OpenTask: _open,
+    LauncherGrid: _grid,
+    Cases: _cases,
+    CaseInputs: _case_inputs,
+    JudgeRuns: _judge_runs,
+    JudgeSeeded: _judge_seeded,
+    JudgeTask: _judge_task,
+}
+
+
+def _mutated(opened: _Open, case: Case) -> tuple[int, ...]:
+    names = _built(case.shape).names
+    return tuple(names.index(n) for n in opened.task.mutates if n in names)
+
+
+_BUILT: dict[str, Any] = {}
+
+
+def _built(shape: str) -> Any:
+    """The case of a shape with its weights, and inputs that the regimes replace."""
+    from kernelsearch.worker import standin
+
+    opened = _OPEN[0]
+    if shape not in _BUILT:
+        if opened.device == "cuda":
+            _BUILT[shape] = opened.task.build(shape, 0, "cuda")
+        else:
+            with standin.standing_in(opened.target, "cpu"):
+                _BUILT[shape] = opened.task.build(shape, 0, "cpu")
+    return _BUILT[shape]
+
+
+def _inputs(case: Case, twin: bool) -> list[Any]:
+    from kernelsearch.verify import regimes
+    from kernelsearch.worker.twin import twin_tensor
+
+    opened = _OPEN[0]
+    if (case, twin) not in opened.inputs:
+        built = _built(case.shape)
+        values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
+        opened.inputs[case, twin] = regimes.make(
+            values, case.regime, case.seed, names=built.names, domain=opened.task.domain
+        )
+    return opened.inputs[case, twin]
+
+
+def _expected(case: Case, twin: bool) -> Expectation:
+    from kernelsearch.verify.expectation import expectation
+    from kernelsearch.worker.twin import TwinMode
+
+    opened = _OPEN[0]
+    if (case, twin) not in opened.expected:
+        built = _built(case.shape)
+
+        def eager(*inputs: Any) -> Any:
+            if not twin:
+                return built.reference(*inputs)
+            with TwinMode():
+                return built.reference(*inputs)
+
+        found = expectation(
+            built.reference64, eager, _inputs(case, twin), shape=case.shape, regime=case.regime,
+            precision=opened.task.precision, mutates=_mutated(opened, case), strides=_strides(case.shape),
+            seed=case.seed, tolerance=opened.task.tolerance or 1.0,
+        )  # fmt: skip
+        opened.expected[case, twin] = _on_cpu(found)
+    return opened.expected[case, twin]
+
+
+def _strides(shape: str) -> tuple[Any, ...]:
+    """The strides of the seed's outputs, which every candidate must keep."""
+    from kernelsearch.worker import trace
+
+    opened = _OPEN[0]
+    if shape not in opened.strides:
+        outputs = trace.run(opened.task, shape, opened.target).outputs
+        opened.strides[shape] = tuple(tuple(o.stride()) for o in outputs)
+    return opened.strides[shape]
+
+
+def _cpu(value: Any) -> Any:
+    return value.cpu() if hasattr(value, "cpu") else value
+
+
+def _on_cpu(found: Any) -> Any:
+    """The same expectation with its tensors on the CPU."""
+
+    def moved(part: Any) -> Any:
+        if part is None:
+            return None
+        names = [n for n in part.__dataclass_fields__ if hasattr(getattr(part, n), "cpu")]
+        return replace(part, **{n: getattr(part, n).cpu() for n in names})
+
+    outputs = tuple(replace(moved(o), limits=moved(o.limits)) for o in found.outputs)
+    return replace(found, outputs=outputs)
+
