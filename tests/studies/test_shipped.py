@@ -1,0 +1,112 @@
+"""Every shipped task: its facts, its seed against the gate, its numbers in the interpreter, its code for sm_90."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from kernelsearch.errors import TaskError
+from kernelsearch.launch import plan, specialise
+from kernelsearch.source import Kernel
+from kernelsearch.targets import named
+from kernelsearch.tasks import shipped
+from kernelsearch.tasks.facts import describe
+from kernelsearch.tasks.reach import layers
+from kernelsearch.types import DtypeFact
+from kernelsearch.verify import gate
+from kernelsearch.worker import trace as tracing
+
+NAMES = (
+    "attention", "column_sum", "cross_entropy", "layernorm", "linear_gelu", "matmul", "rmsnorm", "softmax",
+    "softmax_wide", "swiglu",
+)  # fmt: skip
+H100 = named("h100")
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return {name: tracing.open_task(shipped.path(name), H100) for name in NAMES}
+
+
+def test_the_list_is_complete():
+    assert shipped.names() == NAMES
+    assert "def softmax_kernel" in shipped.text("softmax")
+    with pytest.raises(TaskError, match="there are attention, column_sum"):
+        shipped.text("softmaxx")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_facts(tasks, name):
+    facts = describe(tasks[name], tracing.trace, tracing.output_facts)
+    assert facts.form == "native" and facts.notes == ()
+    assert len(facts.sites) == 1
+    assert set(facts.config) <= set(facts.space)
+    assert all(facts.config[n] in facts.space[n] for n in facts.config)
+    assert all(s.bytes_moved > 0 and s.flops > 0 for s in facts.shapes)
+    seed = Kernel.parse(facts.seed)
+    assert seed.entries == facts.sites
+    assert gate.check(facts.seed).accepted, gate.check(facts.seed).reason
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_seed_compiles_for_sm_90_at_its_first_timed_shape(tasks, name):
+    task = tasks[name]
+    facts = describe(task, tracing.trace)
+    launches = tracing.run(task, "timed:0", H100).launches
+    fact, kernel = tracing.launch_fact(launches[0]), Kernel.parse(facts.seed)
+    made = plan(kernel, facts.sites, facts.config, fact, launches[0].resolve_grid, H100.num_sms)
+    step = made.steps[0]
+    spec = specialise(step, fact, made.scratch)
+    function = layers(task.kernels()[fact.site])[-1]
+    constants = {n: getattr(tl, v.name) if isinstance(v, DtypeFact) else v for n, v in spec.constexprs}
+    order = [n for n, _ in spec.signature]
+    signature = dict(sorted(spec.signature, key=lambda item: function.arg_names.index(item[0])))
+    attrs = {(function.arg_names.index(n),): [["tt.divisibility", 16]] for n in order if n in spec.divisible}
+    source = ASTSource(function, signature, constants, attrs)
+    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=dict(step.options))
+    assert len(binary.asm["cubin"]) > 1000
+    assert binary.metadata.shared <= H100.shared_per_program
+    assert all(g > 0 for g in step.grid)
+
+
+INTERPRET = """
+import json, sys, time, torch
+from kernelsearch.tasks import shipped
+from kernelsearch.tasks.load import load
+torch.set_num_threads(1)
+found = {}
+for name in shipped.names():
+    task = load(shipped.path(name))
+    for key, _ in task.test_shapes:
+        case = task.build(key, seed=1)
+        wide = case.reference64(*[x.double() if x.is_floating_point() else x for x in case.inputs])
+        eager = case.reference(*case.inputs)
+        begun = time.process_time()
+        got = case.launch(*case.inputs)
+        seconds = time.process_time() - begun
+        same = got.shape == eager.shape and got.dtype == eager.dtype and got.stride() == eager.stride()
+        scale = float(wide.abs().max())
+        found[f"{name} {key}"] = [same, float((got - wide).abs().max()) / scale, float((eager - wide).abs().max()) / scale, seconds]
+json.dump(found, sys.stdout)
+"""
+
+
+def test_seeds_are_right_and_cheap_in_the_interpreter():
+    """In its own process: an interpreting process cannot compile."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", INTERPRET], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert {key.split()[0] for key in found} == set(NAMES)
+    for key, (same_form, error, eager_error, _) in found.items():
+        assert same_form, key
+        assert error <= 12 * eager_error + 1e-6, (key, error, eager_error)
+    # Generous, since the machine is shared: the aim is 0.3 s for a task's shapes.
+    for name in NAMES:
+        assert sum(row[3] for key, row in found.items() if key.split()[0] == name) < 3.0, name
