@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.cache_hints import CacheModifier, EvictionHint
+from kernelsearch.propose.edits.drop_mask import DropMask
+from kernelsearch.propose.edits.exp2 import Exp2
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
+from kernelsearch.propose.edits.hoist_invariant import HoistInvariant
 from kernelsearch.propose.edits.lane_accumulator import LaneAccumulator
+from kernelsearch.propose.edits.loop_stages import LoopStages
+from kernelsearch.propose.edits.loop_unroll import LoopUnroll
 from kernelsearch.propose.edits.persistent import Persistent
+from kernelsearch.propose.edits.reciprocal import Reciprocal
 from kernelsearch.propose.edits.rows_2d import Rows2D
 from kernelsearch.propose.edits.rows_per_program import RowsPerProgram
+from kernelsearch.propose.edits.split_reduction import SplitReduction
 from kernelsearch.propose.edits.tile_loop import TileLoop
 
 EDITS: tuple[Edit, ...] = (
@@ -17,6 +25,15 @@ EDITS: tuple[Edit, ...] = (
     RowsPerProgram(),
     Persistent(),
     GroupedOrder(),
+    SplitReduction(),
+    DropMask(),
+    HoistInvariant(),
+    EvictionHint(),
+    CacheModifier(),
+    LoopStages(),
+    LoopUnroll(),
+    Reciprocal(),
+    Exp2(),
 )
 
 

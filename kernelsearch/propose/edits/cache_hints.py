@@ -1,0 +1,94 @@
+"""Eviction and cache hints: data that is read or written once need not push other data out of the caches."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelsearch.propose import tree
+from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.flow import dependent, touches
+
+
+def streamed(view: View) -> list[ast.Call]:
+    """Loads of blocks whose address depends on every program id: no other program reads them.
+
+    Of several loads of one pointer argument only the last in the text counts: the others are read again.
+    """
+    by_axis = []
+    for axis in view.axes:
+        by_axis.append(_depending(view, axis))
+    last: dict[str, ast.Call] = {}
+    for call in tree.calls(view.node, "load"):
+        pointer = tree.argument(call, 0, "pointer")
+        if pointer is None or view.shapes.of(pointer) == () or not by_axis:
+            continue
+        if not all(touches(pointer, names) or _own(pointer, axis) for axis, names in zip(view.axes, by_axis, strict=True)):
+            continue
+        bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(call))) & set(view.function.params))
+        last[next((b for b in bases if b.endswith("ptr")), bases[0] if bases else "")] = call
+    return list(last.values())
+
+
+def _own(node: ast.AST, axis: int) -> bool:
+    return any(_axis_of(c) == axis for c in tree.calls(node, "program_id"))
+
+
+def _axis_of(call: ast.Call) -> object:
+    axis = tree.argument(call, 0, "axis")
+    return axis.value if isinstance(axis, ast.Constant) else None
+
+
+def _depending(view: View, axis: int) -> set[str]:
+    roots = set()
+    for stmt in tree.all_statements(view.body):
+        head = stmt.iter if isinstance(stmt, ast.For) else stmt if not hasattr(stmt, "body") else None
+        if head is not None and _own(head, axis):
+            roots |= tree.writes(stmt.target if isinstance(stmt, ast.For) else stmt)
+    return dependent(view.body, roots)
+
+
+def with_keyword(call: ast.Call, name: str, value: str) -> str:
+    parts = [tree.text_of(a) for a in call.args] + [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords]
+    return f'{tree.called(call)}({", ".join(parts)}, {name}="{value}")'
+
+
+def hinted(view: View, some: list[ast.Call], name: str, value: str) -> str:
+    """The function's text with one keyword more on these calls."""
+    patch = tree.Patch(view.text)
+    for call in some:
+        patch.expr(call, with_keyword(call, name, value))
+    return patch.text()
+
+
+class EvictionHint(FunctionEdit):
+    name = "eviction_hint"
+    summary = 'eviction_policy="evict_first" on blocks that are read once'
+
+    def change(self, view: View) -> list[Change]:
+        some = [c for c in streamed(view) if tree.argument(c, None, "eviction_policy") is None]
+        if not some:
+            raise CannotApply("no block is read by one program only and without a hint")
+        text = hinted(view, some, "eviction_policy", "evict_first")
+        return [Change(replaced(view, text), "Blocks that are read once leave L2 first, and others stay.")]
+
+
+class CacheModifier(FunctionEdit):
+    name = "cache_modifier"
+    summary = "cache_modifier .cg on streamed loads, .cs on stores"
+
+    def change(self, view: View) -> list[Change]:
+        loads = [c for c in streamed(view) if tree.argument(c, None, "cache_modifier") is None]
+        stores = [
+            c for c in tree.calls(view.node, "store")
+            if tree.argument(c, None, "cache_modifier") is None and view.shapes.of(c.args[0]) != ()
+        ]
+        changes = []
+        if loads:
+            why = "Streamed loads bypass L1."
+            changes.append(Change(replaced(view, hinted(view, loads, "cache_modifier", ".cg")), why))
+        if stores:
+            why = "Stores are marked as streaming, so that they do not push inputs out of L2."
+            changes.append(Change(replaced(view, hinted(view, stores, "cache_modifier", ".cs")), why))
+        if not changes:
+            raise CannotApply("no streamed load and no block store lacks a cache modifier")
+        return changes

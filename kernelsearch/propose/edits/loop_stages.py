@@ -1,0 +1,48 @@
+"""Software pipelining of one loop: `range` becomes `tl.range(..., num_stages=STAGES)`."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelsearch.propose import tree
+from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+
+STAGES = (1, 2, 3, 4, 5)
+
+
+def with_option(loop: ast.For, option: str, value: str) -> str:
+    """The loop's iterator as `tl.range` with one option more."""
+    call = loop.iter
+    assert isinstance(call, ast.Call)
+    parts = [tree.text_of(a) for a in call.args]
+    parts += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords]
+    return f"tl.range({', '.join(parts)}, {option}={value})"
+
+
+def plain_loops(view: View, option: str) -> list[ast.For]:
+    """Innermost loops over `range` or `tl.range` that do not have the option yet."""
+    return [
+        loop
+        for loop in tree.loops(view.body)
+        if tree.called(loop.iter) in ("range", "tl.range")
+        and tree.range_of(loop) is not None
+        and not tree.loops(loop.body)
+        and tree.argument(loop.iter, None, option) is None  # type: ignore[arg-type]
+    ]
+
+
+class LoopStages(FunctionEdit):
+    name = "loop_stages"
+    summary = "num_stages of the loops that load, so that loads run ahead"
+
+    def change(self, view: View) -> list[Change]:
+        found = [loop for loop in plain_loops(view, "num_stages") if tree.calls(loop, "load")]
+        if not found:
+            raise CannotApply("no innermost loop with loads lacks num_stages")
+        stages = view.fresh("STAGES")
+        patch = tree.Patch(view.text)
+        for loop in found:
+            patch.expr(loop.iter, with_option(loop, "num_stages", stages))
+        patch.param(f"{stages}: tl.constexpr")
+        kernel = replaced(view, patch.text(), space={stages: STAGES}, config={stages: 2})
+        return [Change(kernel, f"Loads run {stages} iterations ahead of the arithmetic that needs them.")]
