@@ -197,7 +197,8 @@ class _Body:
                 raise Refused(node.lineno, "arithmetic on lists, tuples or strings is refused")
         if isinstance(op, ast.Pow):
             # Two constants are folded by Python itself while compiling: keep that small.
-            small = isinstance(right, ast.Constant) and isinstance(right.value, (int, float)) and right.value <= MAX_POWER
+            number = isinstance(right, ast.Constant) and isinstance(right.value, (int, float))
+            small = number and right.value <= MAX_POWER
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             if not small or nested or left is None:
                 raise Refused(node.lineno, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")

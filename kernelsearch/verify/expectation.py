@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelsearch.verify.regimes import MIXED, ZERO_MEAN
 from kernelsearch.verify.tolerance import COMPUTE_EPS, DRAWS, Limits, accumulation, condition, limits
 
 _CANNOT = (RuntimeError, TypeError, ValueError, NotImplementedError)
@@ -87,8 +88,8 @@ def expectation(
         outputs.append(
             _output(
                 y, e.to(y.device), c, stride, exactness,
-                factor=accumulation(inputs, y.numel()), coarse=max(1.0, unit / eps),
-                homogeneous=regime != "mixed", scale=tolerance,
+                eps=eps, factor=accumulation(inputs, y.numel(), regime in ZERO_MEAN), coarse=max(1.0, unit / eps),
+                homogeneous=regime != MIXED, zero_mean=regime in ZERO_MEAN, scale=tolerance,
             )
         )
     return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))

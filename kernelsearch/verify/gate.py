@@ -40,7 +40,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 # Characters on which `str.splitlines` breaks a line and Python's tokenizer does not, other control
 # characters, and those that show a text in another order than it is read: none belongs in a kernel.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-_ANNOTATIONS = frozenset({"tl.constexpr", "tl.const", "tl.tensor", "int", "float", "bool", *(f"tl.{d}" for d in DTYPES)})
+_ANNOTATIONS = {"tl.constexpr", "tl.const", "tl.tensor", "int", "float", "bool"} | {f"tl.{d}" for d in DTYPES}
 _PARSING = threading.Lock()
 
 
@@ -146,7 +146,8 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
                 pass
             case ast.Import() | ast.ImportFrom():
                 if short(node) not in _IMPORTS:
-                    raise Refused(node.lineno, f"`{short(node)}` is refused; allowed are: {'; '.join(sorted(_IMPORTS))}")
+                    allowed = "; ".join(sorted(_IMPORTS))
+                    raise Refused(node.lineno, f"`{short(node)}` is refused; allowed are: {allowed}")
             case ast.FunctionDef():
                 functions.append(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
@@ -285,7 +286,8 @@ def _is_flag(node: ast.expr) -> bool:
 def _check_call_graph(functions: list[ast.FunctionDef]) -> None:
     """Triton inlines helpers, so a function that reaches itself can only hang or crash."""
     names = {f.name for f in functions}
-    calls = {f.name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} & names - set(local_names(f)) for f in functions}
+    used = {f.name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} - set(local_names(f)) for f in functions}
+    calls = {name: found & names for name, found in used.items()}
     for function in functions:
         reached, frontier = set(), set(calls[function.name])
         while frontier:

@@ -106,7 +106,8 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
     bad = _misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)
-        what = "not written, or NaN where the reference is finite" if bool(unwritten.any()) else "non-finite values differ"
+        hole = bool(unwritten.any())
+        what = "not written, or NaN where the reference is finite" if hole else "non-finite values differ"
         return _at(right, got, bad, what, float("inf"))
     counts = right.judged & right.finite & torch.isfinite(got)
     if right.exact:
@@ -251,7 +252,8 @@ def sensitivity(
         before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
         still = seen & (before == after)
         if bool(still.any()):
-            finding = _at(m, after, still, f"does not depend on element {probe.index} of input {probe.input}", float("inf"))
+            what = f"does not depend on element {probe.index} of input {probe.input}"
+            finding = _at(m, after, still, what, float("inf"))
             return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth,
                            detail={**about, "output": number, **finding.detail})
     verdict = judge(moved, moved_outputs, depth=depth)

@@ -20,6 +20,8 @@ ROTATION = (MIXED, "randn", "integers")
 HUGE = 1e4
 OFFSET = 10.0
 LARGEST_INTEGER = 2
+ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
+"""Regimes on which precision is judged: their terms differ, so that roundings do not add up with one sign."""
 
 
 def plan(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
@@ -58,7 +60,8 @@ def make(
         generator = torch.Generator(device=value.device)
         generator.manual_seed(seed * 1009 + position)
         minor = value.dim() < min(2, largest)
-        values = _values(value, "integers" if regime == "integers" else "randn" if minor else regime, generator, seed, rows)
+        own = "randn" if minor and regime != "integers" else regime
+        values = _values(value, own, generator, seed, rows)
         made.append(_like(value, _narrow(values, limit)))
     return made
 

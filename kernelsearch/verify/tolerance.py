@@ -11,17 +11,28 @@ which `condition` measures without derivatives: the float64 reference is evaluat
 largest movement of element i over the draws is taken. The largest of 8 normal draws falls below a tenth
 of c_i once in 10**9, so that no element is given an accidental zero.
 
-**Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with
-u' about u/sqrt(3), and for zero-mean terms sum s_k**2 is about N**2 s**2/2, while c = u s sqrt(N). So an honest
-serial kernel errs by 0.4 sqrt(N) c at most; `accumulation` allows max(4, sqrt(N)/2). The four are what
-`ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel without any sum.
+**Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with u' about
+u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while c = u s sqrt(N): the error is
+0.4 sqrt(N) c. For terms of one sign s_k = k s, and the error is sqrt(N)/3 times u times the sum; inside an
+operation (a softmax's denominator, a variance) that reaches the answer as a relative error, which moving
+the inputs does not show. Hence the condition that is used is c_i + u |y_i|, and an honest serial kernel may err by
+`accumulation` = max(4, sqrt(N)/2) times that. Where all terms are nearly equal (exp(0) in a row of zeros) the
+roundings of one binade have one sign and the error grows with N, at most N u (Higham, 4.2), a quarter of it in
+the mean: hence max(4, N/4) in the regimes that are not zero-mean noise. Precision is judged on the others. The
+four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel without any sum.
 
 **Three limits**, the first two as DESIGN has them, absolute within one tile of a row:
 
-1. rms over a tile  <= max(k_rms * eager's rms, rms half ulp) + accumulation * rms condition
-2. each element     <= max(k_max * eager's largest error in the tile, half ulp) + accumulation * largest condition
-3. each element     <= 8 * (half ulp of this element + its own condition) + eps * largest value in the tile,
-   where the condition is at the precision of the tile's 16-bit operands, if there are any.
+1. rms over a tile  <= max(k_rms * eager's rms, (k_rms / sqrt(3) + 2 / sqrt(m)) * rms half ulp)
+                       + accumulation * rms condition
+2. each element     <= max(k_max * eager's largest error in the tile, max(k_max, 3.25) * half ulp)
+                       + accumulation * largest condition in the tile
+3. each element     <= 8 * half ulp + max(accumulation, 8 * coarse) * its own condition
+                       + 4 * 2**-24 * largest value in the tile
+
+A correctly rounded answer errs by half an ulp / sqrt(3) in the rms; m is the number of elements that carry the
+tile's rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25: equal operands round
+to the same side. coarse is by how much 16-bit operands are coarser than the compute precision.
 
 The third sees a small element that is wrong next to a large one (a probability set to zero), to which the second
 is blind; it cannot be the only one, because honest kernels round probabilities to 16 bits before a second
@@ -46,6 +57,9 @@ TILE = 128
 TINY_AXIS = 16
 DRAWS = 8
 ELEMENT_FACTOR = 8.0
+TWO_ROUNDINGS = 3.25
+"""Half ulps that a 16-bit product of an operand rounded to 16 bits may err: 1, and 2 where the operand lies at the
+start of its binade and the product at the end of its own; the rest is for float32 arithmetic between."""
 FLOAT32_FACTORS = (8.0, 12.0)
 HALF_FACTORS = (2.0, 2.5)
 COMPUTE_EPS = {"ieee": 2.0**-24, "tf32x3": 2.0**-22, "tf32": 2.0**-11, "half-accumulate": 2.0**-8}
@@ -141,12 +155,16 @@ def condition(
     return moved
 
 
-def accumulation(inputs: Sequence[Any], numel: int) -> float:
-    """How many times its condition an honest serial kernel may err: max(4, sqrt(N)/2), N capped at 2**20."""
+def accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
+    """How many times its condition an honest serial kernel may err; N is capped at 2**20.
+
+    N is the longest axis of an input, or the number of input elements for each of the numel outputs.
+    """
     tensors = [x for x in inputs if isinstance(x, torch.Tensor) and x.is_floating_point()]
     longest = max((max(x.shape, default=1) for x in tensors), default=1)
     total = max((x.numel() for x in tensors), default=1)
-    return max(4.0, math.sqrt(min(max(longest, total / max(1, numel)), 2.0**20)) / 2)
+    terms = min(max(longest, total / max(1, numel)), 2.0**20)
+    return max(4.0, math.sqrt(terms) / 2 if zero_mean else terms / 4)
 
 
 def limits(
@@ -155,24 +173,26 @@ def limits(
     moved: torch.Tensor,
     judged: torch.Tensor,
     *,
+    eps: float,
     factor: float,
     coarse: float,
     homogeneous: bool,
+    zero_mean: bool,
     scale: float = 1.0,
 ) -> Limits:
     """The limits of one floating output.
 
     expected and moved (its condition) are float64, eager is in the output's dtype; judged marks the elements
-    whose values count. factor is `accumulation`; coarse is by how much 16-bit operands are coarser than the
-    compute precision (1 for float32); homogeneous says that the output holds one regime; scale widens all
-    limits (the task's own TOLERANCE).
+    whose values count. eps is the compute precision, factor is `accumulation`; coarse is by how much 16-bit
+    operands are coarser than the compute precision (1 for float32); homogeneous says that the output holds one
+    regime, zero_mean that precision is judged on it; scale widens all limits (the task's own TOLERANCE).
     """
     dtype, tiles = eager.dtype, tiles_of(expected.shape)
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
     zero = torch.zeros((), dtype=torch.float64, device=expected.device)
     value = torch.where(judged, expected, zero)
     ulp = torch.where(judged, half_ulp(value, dtype), zero)
-    moved = torch.where(judged, moved, zero)
+    moved = torch.where(judged, moved + eps * value.abs(), zero)
     eager_error = torch.where(judged, (eager.double() - value).abs(), zero)
     counts = tiles.split(judged.double()).sum(1).clamp_min(1)
     narrow = expected.dim() < 2 or expected.shape[-1] < TINY_AXIS
@@ -184,12 +204,23 @@ def limits(
     def largest(tensor: torch.Tensor) -> torch.Tensor:
         return tiles.spread(tiles.split(tensor).amax(1), expected.numel(), expected.shape)
 
-    rms = torch.maximum(k_rms * tiles.rms(scaled(eager_error), counts), tiles.rms(scaled(ulp), counts))
+    roundings = k_rms / math.sqrt(3) + 2 / _effective(tiles.split(scaled(ulp))).sqrt()
+    if not zero_mean:
+        roundings = roundings.clamp_min(TWO_ROUNDINGS)
+    rounding = tiles.rms(scaled(ulp), counts) * roundings
+    rms = torch.maximum(k_rms * tiles.rms(scaled(eager_error), counts), rounding)
     rms = rms + factor * tiles.rms(scaled(moved), counts)
-    per_row = torch.maximum(k_max * largest(scaled(eager_error)), scaled(ulp)) + factor * largest(scaled(moved))
+    per_row = torch.maximum(k_max * largest(scaled(eager_error)), max(k_max, TWO_ROUNDINGS) * scaled(ulp))
+    per_row = per_row + factor * largest(scaled(moved))
     own = ulp + moved * max(factor / ELEMENT_FACTOR, coarse)
     worse = largest(eager_error / own.clamp_min(torch.finfo(torch.float64).tiny)).clamp_min(1.0)
     near = zero if unit is not None else 4 * 2.0**-24 * largest(value.abs())
     per_element = ELEMENT_FACTOR * worse * own + near
     element = torch.minimum(per_row if unit is None else per_row * unit, per_element)
     return Limits(tiles, element * scale, rms * scale, unit, counts)
+
+
+def _effective(split: torch.Tensor) -> torch.Tensor:
+    """How many elements of each tile carry its rms: (sum v**2)**2 / sum v**4, at least 1."""
+    square = (split / split.amax(1, keepdim=True).clamp_min(torch.finfo(split.dtype).tiny)).square()
+    return square.sum(1).square().div(square.square().sum(1).clamp_min(1e-300)).clamp_min(1.0)

@@ -1,0 +1,107 @@
+"""The precision contract, read from what the compiler made: TTIR for what was asked, PTX for what runs.
+
+Times are judged on speed, answers on error; this reads the text, so that a contract broken only for large shapes,
+or only within the rounding of a 16-bit output, is still seen. Texts are plain strings: no triton here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from kernelsearch.types import Verdict, Word
+
+CONTRACTS = ("ieee", "tf32x3", "tf32", "half-accumulate")
+"""What a task may allow, strictest first: each allows what stands before it.
+
+`ieee`: float32 operands are multiplied as float32, sums are kept in float32. `tf32x3`: three tf32 products stand
+for a float32 one. `tf32`: float32 operands may be cut to tf32. `half-accumulate`: 16-bit sums are allowed too.
+Operands that are 16 bits wide in the task's own inputs may be multiplied as such under every contract.
+"""
+
+_DOT = re.compile(r"tt\.dot(?:_scaled)?\b")
+_DOT_PRECISION = re.compile(r"inputPrecision\s*=\s*(\w+)")
+_DOT_TYPES = re.compile(r":\s*tensor<[^>]*x(\w+)>\s*\*\s*tensor<[^>]*x(\w+)>\s*->\s*tensor<[^>]*x(\w+)>")
+_MMA = re.compile(r"\b(?:wgmma\.mma_async|mma)\.[\w.:]+|\btcgen05\.mma[\w.:]*")
+_MMA_TYPES = re.compile(r"\.(f16|f32|f64|s32|bf16|tf32)\.(f16|bf16|tf32|e4m3|e5m2|f64)")
+_REDUCE = re.compile(r"\"tt\.(reduce|scan)\"|tt\.(?:reduce|scan)\b")
+_HALF_SUM = re.compile(r"(arith\.addf|arith\.mulf)\s.*:\s*(f16|bf16)\b")
+_HALF_TENSOR_SUM = re.compile(r"(%\w+)\s*=\s*arith\.addf\s+(%[\w#]+),\s*(%[\w#]+).*:\s*tensor<[^>]*x(f16|bf16)[^>]*>")
+_ITERATION = re.compile(r"iter_args\(([^)]*)\)")
+
+
+def check(ttir: str = "", ptx: str = "", contract: str = "ieee") -> Verdict:
+    """Accept, or reject-precision with the offending line. Either text may be empty."""
+    if contract not in CONTRACTS:
+        raise ValueError(f"a precision contract is one of {', '.join(CONTRACTS)}, not {contract!r}")
+    for finding in (*_in_ttir(ttir, contract), *_in_ptx(ptx, contract)):
+        text, number, line, what = finding
+        return Verdict(
+            Word.PRECISION, "precision", f"{what} under the contract {contract!r} ({text} line {number}: {line})",
+            detail={"text": text, "line": number, "source": line, "contract": contract},
+        )
+    return Verdict(Word.ACCEPT, "precision")
+
+
+_Finding = tuple[str, int, str, str]
+
+
+def _allows(contract: str, needed: str) -> bool:
+    return CONTRACTS.index(contract) >= CONTRACTS.index(needed)
+
+
+def _in_ttir(ttir: str, contract: str) -> Iterator[_Finding]:
+    carried: set[str] = set()
+    reducing = 0
+    for number, line in enumerate(ttir.splitlines(), 1):
+        for loop in _ITERATION.findall(line):
+            carried |= set(re.findall(r"(%[\w#]+)\s*=", loop))
+        what = _dot_fault(line, contract)
+        if what:
+            yield "ttir", number, _tidy(line), what
+        if _REDUCE.search(line):
+            reducing = number
+        if _allows(contract, "half-accumulate"):
+            continue
+        # The body of a reduction is scalar arithmetic on its block arguments, within a few lines of its head.
+        if reducing and number - reducing <= 4 and _HALF_SUM.search(line):
+            yield "ttir", number, _tidy(line), "a reduction in 16 bits"
+        added = _HALF_TENSOR_SUM.search(line)
+        if added and carried & {added.group(2), added.group(3)}:
+            yield "ttir", number, _tidy(line), "a 16-bit accumulator carried through a loop"
+
+
+def _dot_fault(line: str, contract: str) -> str:
+    if not _DOT.search(line):
+        return ""
+    types = _DOT_TYPES.search(line)
+    if types is None:
+        return ""
+    left, right, accumulator = types.groups()
+    if accumulator in ("f16", "bf16") and not _allows(contract, "half-accumulate"):
+        return f"a {accumulator} accumulator"
+    asked = _DOT_PRECISION.search(line)
+    precision = asked.group(1).lower() if asked else "ieee"
+    if "f32" in (left, right) and precision != "ieee":
+        needed = precision if precision in ("tf32", "tf32x3") else "tf32"
+        if not _allows(contract, needed):
+            return f"a matrix product in {precision}"
+    return ""
+
+
+def _in_ptx(ptx: str, contract: str) -> Iterator[_Finding]:
+    for number, line in enumerate(ptx.splitlines(), 1):
+        instruction = _MMA.search(line)
+        if instruction is None:
+            continue
+        # `.kind::tf32` is Blackwell's spelling; there the accumulator's type is in a descriptor and not read here.
+        text = instruction.group()
+        types = _MMA_TYPES.search(text)
+        if (".tf32" in text or "kind::tf32" in text) and not _allows(contract, "tf32x3"):
+            yield "ptx", number, _tidy(line), "a tf32 matrix instruction"
+        elif types and types.group(1) == "f16" and not _allows(contract, "half-accumulate"):
+            yield "ptx", number, _tidy(line), "a matrix instruction with a 16-bit accumulator"
+
+
+def _tidy(line: str) -> str:
+    return " ".join(line.split())[:160]
