@@ -61,7 +61,8 @@ class Landscape:
 
     edits is how many rewrites exist; invalid the share that is rejected; helpful the share of the rest
     that gains (half of what remains is neutral, half slower); floor the part of the seed's time that
-    stays; interplay the chance that two edits change each other's effect.
+    stays; interplay the chance that two edits change each other's effect; applies the share of edits that
+    apply to the seed (each of the others needs one certain edit before it); tuning scales what a bad config costs.
     """
 
     seed: int = 0
@@ -70,9 +71,21 @@ class Landscape:
     helpful: float = 0.3
     floor: float = 0.35
     interplay: float = 0.12
+    applies: float = 0.6
+    tuning: float = 1.0
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"edit_{i:02d}" for i in range(self.edits))
+
+    def applicable(self, structure: frozenset[str]) -> list[str]:
+        """The edits that apply to a structure and were not made there yet."""
+        names = self.names()
+        return [
+            e for e in names if e not in structure and (
+                unit(self.seed, "applies", e) < self.applies
+                or names[int(unit(self.seed, "needs", e) * self.edits)] in structure
+            )
+        ]
 
     def rejected(self, structure: frozenset[str]) -> bool:
         """Some edits never work, others only fail on what their parent looks like."""
@@ -88,13 +101,13 @@ class Landscape:
         total = 0.0
         for name, values in SPACE.items():
             best = unit(self.seed, "best", name) * (len(values) - 1)
-            for edit in structure:
+            for edit in sorted(structure):
                 if unit(self.seed, "moves", edit, name) < 0.3:
                     best += 1.0 if unit(self.seed, "where", edit, name) < 0.5 else -1.0
             best = min(max(best, 0.0), len(values) - 1.0)
             at = values.index(config[name]) if config.get(name) in values else 0
             total += (0.04 + 0.1 * unit(self.seed, "weight", name)) * abs(at - best) ** 1.5
-        return total
+        return self.tuning * total
 
     def ratio(self, structure: frozenset[str], config: Config) -> float:
         """Time over the time of a seed without penalty."""
@@ -104,8 +117,9 @@ class Landscape:
 
 
 @lru_cache(maxsize=4096)
-def _log_gain(land: Landscape, structure: frozenset[str]) -> float:
+def _log_gain(land: Landscape, edits: frozenset[str]) -> float:
     total = 0.0
+    structure = sorted(edits)  # sums of floats depend on their order, and a set's order on the process
     for edit in structure:
         kind, size = unit(land.seed, "kind", edit), unit(land.seed, "size", edit)
         if kind < land.helpful:
@@ -133,8 +147,7 @@ class SimulatedProposer:
     landscape: Landscape
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        has = structure_of(request.parent)
-        names = [e for e in self.landscape.names() if e not in has and request.edit in (None, e)]
+        names = [e for e in self.landscape.applicable(structure_of(request.parent)) if request.edit in (None, e)]
         while names:
             edit = rng.choices(names, [request.weights.get(e, 1.0) + 1e-9 for e in names])[0]
             names.remove(edit)
