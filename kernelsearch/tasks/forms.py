@@ -71,17 +71,19 @@ def keyed(prefix: str, shapes: list[Params]) -> tuple[tuple[str, Params], ...]:
 
 
 def parameters(function: Any) -> tuple[str, ...]:
-    """The names of a function's parameters; custom operators are looked into."""
-    function = getattr(function, "_init_fn", function)
-    return tuple(
-        name for name, p in inspect.signature(function).parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
-    )
+    """The names of a function's parameters; those of a custom operator of torch are in its schema."""
+    if hasattr(function, "_opoverload"):
+        return tuple(a.name for a in function._opoverload._schema.arguments)
+    named = inspect.signature(function).parameters
+    return tuple(name for name, p in named.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
 
 
 def required(function: Any) -> tuple[str, ...]:
     """The parameters of a function that have no default."""
-    signature = inspect.signature(getattr(function, "_init_fn", function))
-    return tuple(n for n, p in signature.parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
+    if hasattr(function, "_opoverload"):
+        return tuple(a.name for a in function._opoverload._schema.arguments if not a.has_default_value())
+    named = inspect.signature(function).parameters
+    return tuple(n for n, p in named.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
 
 
 def own_callables(source: Source) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def own_callables(source: Source) -> dict[str, Any]:
         if isinstance(value, FunctionType):
             if value.__module__.partition(".")[0] not in LIBRARIES:
                 found[name] = value
-        elif hasattr(value, "_init_fn"):
+        elif hasattr(value, "_opoverload"):
             found[name] = value
     return found
 
@@ -143,7 +145,7 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
     """Of several launching functions those that no other of them calls: a wrapper hides what it wraps."""
     called = set()
     for name, function in functions.items():
-        code = getattr(getattr(function, "_init_fn", function), "__code__", None)
+        code = getattr(function, "__code__", None)
         called |= {n for n in functions if n != name and code is not None and n in code.co_names}
     return {n: f for n, f in functions.items() if n not in called}
 

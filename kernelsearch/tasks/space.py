@@ -74,6 +74,8 @@ def autotuned(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
             rows = [_row(config) for config in tuner.configs]
             for name in dict.fromkeys(n for row in rows for n in row):
                 values = tuple(dict.fromkeys(row[name] for row in rows if name in row))
+                if not all(isinstance(v, (bool, int, float)) for v in values):
+                    continue  # a word or a dtype: the launch takes the first config's (`worker/intercept.py`)
                 if name not in LAUNCH_OPTIONS or name in ("num_warps", "num_stages") or len(values) > 1:
                     space[_named(site, name, kernels)] = _ordered(values)
     return space

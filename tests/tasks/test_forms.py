@@ -1,0 +1,184 @@
+"""The three forms of a task file, and what is said when something is missing."""
+
+import textwrap
+
+import pytest
+import torch
+
+from kernelsearch.errors import TaskError
+from kernelsearch.tasks.load import FORMS, load
+
+HEAD = """
+import torch
+import triton
+import triton.language as tl
+
+"""
+KERNEL = """
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) * 2, mask=i < n)
+
+def scale(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+    return y
+"""
+REFERENCE = """
+def reference(x): return x * 2
+"""
+INPUTS = """
+def get_inputs(rows=4096, cols=1024, dtype=torch.float32): return [torch.randn(rows, cols, dtype=dtype)]
+"""
+BENCH = """
+import torch.nn as nn
+batch = 4096
+dim = 8192
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(features))
+    def forward(self, x): return x * self.weight
+def get_inputs(): return [torch.rand(batch, dim)]
+def get_init_inputs(): return [dim]
+"""
+BENCH_NEW = """
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.extra = nn.Parameter(torch.zeros(3))
+        self.weight = nn.Parameter(torch.zeros(features))
+    def forward(self, x): return scale(x) * 0 + x * self.weight
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*parts, name="scale.py"):
+        path = tmp_path / name
+        path.write_text("".join(textwrap.dedent(p) for p in parts))
+        return path
+
+    return write
+
+
+def test_native(write):
+    task = load(write(HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = [dict(rows=8)]\nTEST_SHAPES = [dict(rows=3, cols=5)]\nMUTATES = 'x'\n"))
+    assert (task.form, task.name, task.keys) == ("native", "scale", ("timed:0", "test:0"))
+    assert task.params("timed:0") == dict(rows=8, cols=1024, dtype=torch.float32)
+    assert list(task.kernels()) == ["scale_kernel"]
+    assert (task.precision, task.mutates, task.bytes_moved("timed:0")) == ("ieee", ("x",), None)
+    case = task.build("test:0", seed=3)
+    torch.manual_seed(3)
+    assert torch.equal(case.inputs[0], torch.randn(3, 5))
+    assert case.names == ("x",) and torch.equal(case.reference(*case.inputs), case.inputs[0] * 2)
+    assert case.reference64(case.inputs[0].double()).dtype == torch.float64
+    assert task.build("timed:0", device="meta").inputs[0].is_meta
+
+
+def test_test_shapes_are_made_when_the_file_has_none(write):
+    task = load(write(HEAD, KERNEL, REFERENCE, INPUTS))
+    assert [dict(p, dtype=0) for _, p in task.test_shapes] == [dict(rows=37, cols=70, dtype=0), dict(rows=64, cols=32, dtype=0)]
+
+
+def test_main_never_runs(write):
+    load(write(HEAD, KERNEL, REFERENCE, INPUTS, 'if __name__ == "__main__":\n    raise SystemExit("ran")\n'))
+
+
+def test_launcher_by_name_and_by_parameters(write):
+    two = KERNEL + "def scale_too(x):\n    return scale_kernel[(1,)](x, x, 1, BLOCK=1)\n"
+    with pytest.raises(TaskError, match='LAUNCHER = "'):
+        load(write(HEAD, two, REFERENCE, INPUTS, name="other.py"))
+    named = load(write(HEAD, two, REFERENCE, INPUTS, 'LAUNCHER = "scale_too"\n', name="other.py"))
+    assert named.roots[0].__name__ == "scale_too"
+    assert load(write(HEAD, two, REFERENCE, INPUTS)).roots[0].__name__ == "scale"  # the file bears its name
+    wrapped = KERNEL + "def outer(x):\n    return scale(x)\n"
+    assert load(write(HEAD, wrapped, REFERENCE, INPUTS, name="x.py")).roots[0].__name__ == "outer"
+
+
+def test_kernelbench(write):
+    task = load(write(HEAD, KERNEL, BENCH, BENCH_NEW))
+    assert (task.form, task.params("timed:0")) == ("kernelbench", dict(batch=4096, dim=8192))
+    assert [p for _, p in task.test_shapes] == [dict(dim=37, batch=70), dict(dim=64, batch=32)]
+    case = task.build("test:0", seed=1)
+    assert case.inputs[0].shape == (70, 37) and case.reference(*case.inputs).shape == (70, 37)
+    assert case.reference64(case.inputs[0].double()).dtype == torch.float64
+    assert task.module.dim == 8192  # what a shape overrides is put back
+
+
+def test_kernelbench_shares_weights_by_name(write):
+    launcher = "class ModelNew(nn.Module):\n    def __init__(self, f):\n        super().__init__()\n        self.weight = nn.Parameter(torch.zeros(f))\n"
+    launcher += "    def forward(self, x):\n        if x.numel() < 0: scale(x)\n        return x * self.weight\n"
+    case = load(write(HEAD, KERNEL, BENCH, launcher)).build("test:0", seed=5)
+    assert torch.equal(case.launch(*case.inputs), case.reference(*case.inputs))
+
+
+def test_kernelbench_without_a_kernel(write):
+    path = write(HEAD, BENCH)
+    with pytest.raises(TaskError, match=r"no kernel.*(?s:.)*class ModelNew"):
+        load(path)
+    task = load(path, need_kernel=False)
+    assert task.build("test:0").launch is None
+
+
+def test_kernelbench_shapes_must_be_its_parameters(write):
+    with pytest.raises(TaskError, match="'rows'; the file's shape parameters are"):
+        load(write(HEAD, KERNEL, BENCH, BENCH_NEW, "SHAPES = [dict(rows=2)]\n"))
+
+
+@pytest.mark.parametrize("name", ["scale_ref", "reference_scale", "torch_scale", "naive_scale", "scale_pytorch", "torch_double"])
+def test_bare_finds_the_reference_that_users_write(write, name):
+    task = load(write(HEAD, KERNEL, INPUTS, f"def {name}(x): return x * 2\n"))
+    assert task.form == "bare" and task.build("test:0").names == ("x",)
+
+
+def test_bare_with_a_companion(write):
+    write(HEAD, REFERENCE, INPUTS, "SHAPES = [dict(rows=5)]\n", name="scale_reference.py")
+    task = load(write(HEAD, KERNEL))
+    assert task.form == "bare" and task.params("timed:0")["rows"] == 5
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (["def ("], "scale.py is not Python: .*line 1"),
+        ([HEAD, "import nowhere_to_be_found\n"], "cannot be imported: ModuleNotFoundError.*line 6"),
+        ([HEAD, "1 / 0\n"], "cannot be imported: ZeroDivisionError: division by zero .line 6."),
+        ([HEAD], "has no reference; add to it.*(?s:.)*def reference"),
+        ([HEAD, KERNEL, INPUTS], r"has no reference; (?s:.)*def reference\(x\)"),
+        ([HEAD, KERNEL, REFERENCE], "has no get_inputs; add"),
+        ([HEAD, REFERENCE, INPUTS], "has no kernel(?s:.)*@triton.jit"),
+        ([HEAD, KERNEL, "def reference(x, y): return x\n", INPUTS], r"no function that launches a kernel takes \(x, y\)"),
+        ([HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = [dict(columns=3)]\n"], "'columns', but get_inputs takes rows, cols"),
+        ([HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = 4\n"], "SHAPES must be a list of dicts"),
+        ([HEAD, KERNEL, REFERENCE, "def get_inputs(n): return [torch.randn(n)]\n"], "get_inputs needs 'n'"),
+        ([HEAD, KERNEL, REFERENCE, INPUTS, "LAUNCHER = 'nothing'\n"], "LAUNCHER names 'nothing'"),
+    ],
+)
+def test_what_is_missing_is_said(write, parts, says):
+    with pytest.raises(TaskError, match=says):
+        load(write(*parts))
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(TaskError, match="no such file"):
+        load(tmp_path / "nothing.py")
+    with pytest.raises(TaskError, match="is a folder"):
+        load(tmp_path)
+
+
+def test_inputs_that_the_reference_does_not_take(write):
+    task = load(write(HEAD, KERNEL, REFERENCE, "def get_inputs(n=4): return [torch.randn(n), torch.randn(n)]\nTEST_SHAPES = [dict(n=2)]\n"))
+    with pytest.raises(TaskError, match=r"gives 2 inputs, but reference takes \(x\)"):
+        task.build("test:0")
+
+
+def test_unknown_shape_key(write):
+    task = load(write(HEAD, KERNEL, REFERENCE, INPUTS))
+    with pytest.raises(TaskError, match="no shape 'timed:7'; it has timed:0"):
+        task.build("timed:7")
+
+
+def test_forms_are_a_registry():
+    assert [form.name for form in FORMS] == ["kernelbench", "native", "bare"]

@@ -1,0 +1,99 @@
+"""Where a task's space comes from: its file, its autotuner, or its names."""
+
+import pytest
+import triton
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelsearch.errors import SpaceError
+from kernelsearch.source import Kernel
+from kernelsearch.tasks.space import around, autotuned, numbers, tunable
+from kernelsearch.types import LaunchFact, Trace
+
+SEED = Kernel.parse(
+    "import triton\nimport triton.language as tl\n@triton.jit\n"
+    "def k(x_ptr, n, BLOCK: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr):\n"
+    "    for i in range(n):\n        pass\n"
+)
+
+
+def plain(x_ptr, n, BLOCK, ROWS, HEAD_DIM, CAUSAL):
+    """Stands for the function under the decorators."""
+
+
+def traces(*rows, grid=None, **options):
+    return [Trace(f"test:{i}", (LaunchFact("k", dict(row), options, grid),)) for i, row in enumerate(rows)]
+
+
+SAME = dict(n=100, BLOCK=256, ROWS=2, HEAD_DIM=64, CAUSAL=True)
+
+
+def test_declared():
+    found = numbers({"BLOCK": [128, 512], "num_warps": [2, 8]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4))
+    assert found.space == {"BLOCK": (128, 256, 512), "num_warps": (2, 4, 8)}  # the seed's own values are in it
+    assert found.config == {"BLOCK": 256, "num_warps": 4} and found.notes == ()
+
+
+def test_declared_config_wins():
+    assert numbers({"BLOCK": [128]}, {"BLOCK": 128}, {"k": plain}, SEED, traces(SAME)).config == {"BLOCK": 128}
+
+
+def test_inferred_never_takes_flags_or_dimensions():
+    found = numbers(None, None, {"k": plain}, SEED, traces(SAME, SAME))
+    assert set(found.space) == {"BLOCK", "ROWS", "num_warps", "num_stages"}
+    assert found.space["BLOCK"] == (64, 128, 256, 512, 1024) and found.space["ROWS"] == (1, 2, 4, 8)
+    assert found.config == {"BLOCK": 256, "ROWS": 2, "num_warps": 4, "num_stages": 3}
+    assert "inferred" in found.notes[0]
+
+
+def test_what_the_launcher_computes_from_the_shape_is_left_to_it():
+    found = numbers(None, None, {"k": plain}, SEED, traces(SAME, dict(SAME, BLOCK=1024)))
+    assert "BLOCK" not in found.space and "ROWS" in found.space
+
+
+def test_a_plain_grid_cannot_follow_a_tile():
+    assert set(numbers(None, None, {"k": plain}, SEED, traces(SAME, grid=(4,))).space) == {"num_warps", "num_stages"}
+
+
+def test_autotuned_is_the_union():
+    configs = [triton.Config({"BLOCK": 64, "CAUSAL": True}), triton.Config({"BLOCK": 256}, num_warps=8, num_stages=2)]
+    tuned = triton.autotune(configs, key=[])(_Fake())
+    assert autotuned({"k": tuned}) == {"BLOCK": (64, 256), "CAUSAL": (True,), "num_warps": (4, 8), "num_stages": (2, 3)}
+    found = numbers(None, None, {"k": tuned}, SEED, traces(dict(n=1)))
+    assert found.config == {"BLOCK": 64, "CAUSAL": True, "num_warps": 4, "num_stages": 3}
+
+
+def test_two_sites_have_dotted_names():
+    two = Kernel.parse("import triton\n@triton.jit\ndef a(x, BLOCK: tl.constexpr):\n    pass\n@triton.jit\ndef b(x):\n    pass\n")
+    rows = [Trace("timed:0", (LaunchFact("a", {"BLOCK": 64}), LaunchFact("b", {}, {"num_warps": 8})))]
+    found = numbers(None, None, {"a": plain, "b": plain}, two, rows)
+    assert set(found.space) == {"a.BLOCK", "a.num_warps", "b.num_warps"}
+    assert found.config == {"a.BLOCK": 64, "a.num_warps": 4, "b.num_warps": 8}
+
+
+@pytest.mark.parametrize(("declared", "says"), [({}, "empty"), ({"BLOCKS": [1]}, "no constexpr of k"), ({"BLOCK": []}, "non-empty"), ([1], "dict")])
+def test_a_space_that_is_none(declared, says):
+    with pytest.raises(SpaceError, match=says):
+        numbers(declared, None, {"k": plain}, SEED, traces(SAME))
+
+
+@given(st.integers(0, 14))
+def test_around_holds_its_middle_and_only_powers_of_two(exponent):
+    values = around(2**exponent, 1)
+    assert 2**exponent in values and all(v & (v - 1) == 0 for v in values) and list(values) == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "yes"),
+    [("BLOCK_SIZE_M", 64, True), ("GROUP_M", 8, True), ("SPLIT_K", 1, True), ("TILE", 96, False), ("IS_BLOCKED", True, False),
+     ("BLOCK_DMODEL", 64, False), ("BLOCK_HEADDIM", 64, False), ("BLOCK_D", 64, False), ("HEAD_DIM", 64, False)],
+)  # fmt: skip
+def test_tunable(name, value, yes):
+    assert tunable(name, value) is yes
+
+
+class _Fake:
+    """The least of a jit function that `triton.autotune` looks at."""
+
+    arg_names = ["x_ptr", "n", "BLOCK"]
+    fn = staticmethod(plain)
