@@ -141,19 +141,19 @@ def _merged(view: View, pair: Pair, lanes: bool) -> Change:
     block = tree.text_of(top.args[0])
     body = "".join(tree.text_of(stmt) + "\n" for stmt in pair.first.body[:-1])
     patch = tree.Patch(view.text)
-    new, safe = f"{m}_new", f"{m}_safe"
+    new, safe = view.fresh(f"{m}_new"), view.fresh(f"{m}_safe")
     if lanes:
         shape = view.shapes.of(top.args[0])
         if not shape:
             raise CannotApply("the block's shape is not known")
-        ml, sl = f"{m}_lanes", f"{s}_lanes"
+        ml, sl, last = view.fresh(f"{m}_lanes"), view.fresh(f"{s}_lanes"), view.fresh(f"{m}_last")
         head = f"{ml} = {full(shape, 'max')}\n{sl} = {full(shape, 'sum')}\n"
         body += f"{new} = tl.maximum({ml}, {block})\n"
         body += _rescaled(safe, new, sl, ml, f"tl.exp({tree.parenthesised(block)} - {safe})")
         axis = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in top.keywords)
         axis += "".join(f", {tree.text_of(a)}" for a in top.args[1:])
-        tail = f"{m} = tl.max({ml}{axis})\n{safe}_all = tl.where({m} == float('-inf'), 0.0, {m})\n"
-        tail += f"{s} = tl.sum({sl} * tl.exp({ml} - {safe}_all){axis})\n"
+        tail = f"{m} = tl.max({ml}{axis})\n{last} = tl.where({m} == float('-inf'), 0.0, {m})\n"
+        tail += f"{s} = tl.sum({sl} * tl.exp({ml} - {last}){axis})\n"
         why = "One pass keeps a running maximum and a rescaled sum in every lane; the reduction comes once, at the end."
     else:
         head, tail = "", ""

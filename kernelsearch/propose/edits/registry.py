@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from kernelsearch.propose.edits.base import Edit
+from kernelsearch.propose.edits.align_rows import AlignRows
 from kernelsearch.propose.edits.cache_hints import CacheModifier, EvictionHint
+from kernelsearch.propose.edits.contiguity_hint import ContiguityHint
+from kernelsearch.propose.edits.dot_precision import DotPrecision
 from kernelsearch.propose.edits.drop_mask import DropMask
+from kernelsearch.propose.edits.early_loads import EarlyLoads
 from kernelsearch.propose.edits.exp2 import Exp2
+from kernelsearch.propose.edits.flatten_loops import FlattenLoops
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
 from kernelsearch.propose.edits.hoist_invariant import HoistInvariant
 from kernelsearch.propose.edits.lane_accumulator import LaneAccumulator
@@ -18,8 +23,10 @@ from kernelsearch.propose.edits.reciprocal import Reciprocal
 from kernelsearch.propose.edits.rows_2d import Rows2D
 from kernelsearch.propose.edits.rows_per_program import RowsPerProgram
 from kernelsearch.propose.edits.split_reduction import SplitReduction
+from kernelsearch.propose.edits.store_forwarding import StoreForwarding
 from kernelsearch.propose.edits.tile_loop import TileLoop
 from kernelsearch.propose.edits.two_pass import TwoPass
+from kernelsearch.propose.edits.wide_accumulate import WideAccumulate
 
 EDITS: tuple[Edit, ...] = (
     TileLoop(),
@@ -31,15 +38,22 @@ EDITS: tuple[Edit, ...] = (
     Persistent(),
     GroupedOrder(),
     SplitReduction(),
-    DropMask(),
+    AlignRows(),
     PeelTail(),
+    DropMask(),
     HoistInvariant(),
-    EvictionHint(),
-    CacheModifier(),
+    EarlyLoads(),
+    StoreForwarding(),
     LoopStages(),
     LoopUnroll(),
+    FlattenLoops(),
+    EvictionHint(),
+    CacheModifier(),
+    ContiguityHint(),
     Reciprocal(),
     Exp2(),
+    WideAccumulate(),
+    DotPrecision(),
 )
 
 

@@ -1,0 +1,25 @@
+"""Flattened loop nests: a persistent loop and the loop inside it become one, so that loads run ahead across tiles."""
+
+from __future__ import annotations
+
+from kernelsearch.propose import tree
+from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.edits.loop_stages import with_option
+
+
+class FlattenLoops(FunctionEdit):
+    name = "flatten_loops"
+    summary = "tl.range(..., flatten=True) on a loop that holds exactly one loop"
+
+    def change(self, view: View) -> list[Change]:
+        for loop in tree.loops(view.body):
+            inner = tree.loops(loop.body)
+            known = tree.called(loop.iter) in ("range", "tl.range") and tree.range_of(loop) is not None
+            if not known or len(inner) != 1 or inner[0] not in loop.body:
+                continue
+            if tree.argument(loop.iter, None, "flatten") is not None or not tree.calls(inner[0], "dot"):  # type: ignore[arg-type]
+                continue
+            patch = tree.Patch(view.text)
+            patch.expr(loop.iter, with_option(loop, "flatten", "True"))
+            return [Change(replaced(view, patch.text()), "The two loops run as one, so that loads run ahead across tiles.")]
+        raise CannotApply("no loop holds exactly one loop with a dot")

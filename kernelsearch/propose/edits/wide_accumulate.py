@@ -1,0 +1,50 @@
+"""Wider accumulation: 16-bit accumulators and sums of 16-bit loads become float32."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelsearch.propose import tree
+from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.types import TensorFact
+
+NARROW = ("tl.float16", "tl.bfloat16")
+NARROW_TYPES = ("fp16", "bf16")
+
+
+class WideAccumulate(FunctionEdit):
+    name = "wide_accumulate"
+    summary = "float32 accumulators and operands of reductions in place of 16-bit ones"
+
+    def change(self, view: View) -> list[Change]:
+        patch = tree.Patch(view.text)
+        found = 0
+        for call in tree.calls(view.node, "zeros", "full", "dot"):
+            at = {"zeros": 1, "full": 2}.get(tree.called(call).rpartition(".")[2])
+            dtype = tree.argument(call, at, "out_dtype" if at is None else "dtype")
+            if dtype is not None and tree.text_of(dtype) in NARROW:
+                patch.expr(dtype, "tl.float32")
+                found += 1
+        dots = tree.reads(tree.calls(view.node, "dot"))
+        narrow = _narrow_pointers(view)
+        for stmt in tree.all_statements(view.body):
+            pair = tree.assignment(stmt)
+            if pair is None or not isinstance(stmt, ast.Assign) or not tree.is_tl(pair[1], "load") or pair[0] in dots:
+                continue
+            bases = tree.reads(view.flow.expand(pair[1].args[0], stmt))  # type: ignore[attr-defined]
+            if bases & narrow and _summed(view, pair[0]):
+                patch.expr(pair[1], f"{tree.text_of(pair[1])}.to(tl.float32)")
+                found += 1
+        if not found:
+            raise CannotApply("nothing accumulates in 16 bits")
+        return [Change(replaced(view, patch.text()), "Sums are kept in float32: no rounding to 16 bits on the way.")]
+
+
+def _narrow_pointers(view: View) -> set[str]:
+    """Pointer arguments that are 16-bit floats in some launch that is known."""
+    facts = [l.args for t in view.task.traces.values() for l in t.launches if l.site == view.function.name]
+    return {n for args in facts for n, v in args.items() if isinstance(v, TensorFact) and v.dtype in NARROW_TYPES}
+
+
+def _summed(view: View, name: str) -> bool:
+    return any(name in tree.reads(call) for call in tree.calls(view.node, "sum"))
