@@ -1,0 +1,81 @@
+"""A run as it goes, on one line: trial, best so far against the seed, verdict counts, rate, time left.
+
+On a terminal the line is rewritten in place; into a file or a pipe a plain line goes out for each new
+best and each tenth of the budget.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+from kernelsearch.report import words
+from kernelsearch.search import Progress
+from kernelsearch.types import Trial
+
+REDRAW_SECONDS = 0.1
+
+
+def line(progress: Progress) -> str:
+    """What is to be said after one more trial."""
+    parts = [f"trial {progress.done}/{progress.total}"]
+    if progress.best:
+        evidence = progress.best.outcome.measurement.evidence.value
+        parts.append(f"best {words.speedup(progress.best.score, evidence)}")
+    accepted = progress.counts.get("accept", 0)
+    rejected = [f"{n} {words.verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
+    parts.append(", ".join([f"{accepted} accepted", *rejected]))
+    fresh = progress.done - progress.replayed
+    if fresh and progress.seconds > 0:
+        rate = fresh / progress.seconds
+        parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
+        parts.append(f"{words.duration((progress.total - progress.done) / rate)} left")
+    return "  ".join(parts)
+
+
+class ProgressLine:
+    """Pass it to `Search.run` as on_trial; close it (or leave its `with`) before writing anything else."""
+
+    def __init__(self, stream: TextIO | None = None, live: bool | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty() if live is None else live
+        self._drawn = 0.0
+        self._best: int | None = None
+        self._pending = ""
+
+    def __call__(self, trial: Trial, progress: Progress) -> None:
+        if self.live:
+            self._pending = line(progress)
+            if time.monotonic() - self._drawn >= REDRAW_SECONDS or progress.done == progress.total:
+                self._draw()
+            return
+        is_best = progress.best is not None and progress.best.number != self._best
+        step = max(1, progress.total // 10)
+        replaying = progress.done < progress.replayed
+        if not replaying and (is_best or progress.done % step == 0):
+            self.stream.write(f"{line(progress)}\n")
+            self.stream.flush()
+        self._best = progress.best.number if progress.best else None
+
+    def close(self) -> None:
+        """Draws what was held back, and ends the line."""
+        if self.live and (self._pending or self._drawn):
+            self._draw()
+            self.stream.write("\n")
+            self.stream.flush()
+            self._drawn = 0.0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _draw(self) -> None:
+        if self._pending:
+            width = shutil.get_terminal_size().columns
+            self.stream.write(f"\r\x1b[K{self._pending[: max(1, width - 1)]}")
+            self.stream.flush()
+            self._drawn, self._pending = time.monotonic(), ""

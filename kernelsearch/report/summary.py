@@ -1,0 +1,106 @@
+"""A run's end: what was gained, by which edits, on which shapes, and how to go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from kernelsearch.record import lineage
+from kernelsearch.record.store import Store
+from kernelsearch.report import words
+from kernelsearch.search import Result
+from kernelsearch.types import TaskFacts
+
+
+def as_dict(store: Store, task: TaskFacts, result: Result) -> dict[str, Any]:
+    """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
+
+    steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
+    best, each after its own tuning; tuning is the seed's own gain from its config alone.
+    """
+    best, seed = result.best, result.trials[0] if result.trials else None
+    summary: dict[str, Any] = {
+        "task": task.name, "run": result.run.id, "strategy": result.run.facts.strategy, "trials": len(result.trials),
+        "budget": result.run.facts.trials, "seconds": round(result.seconds, 1), "interrupted": result.interrupted,
+        "used_up": result.used_up, "kernels": len({t.kernel for t in result.trials}),
+        "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)), "best": None,
+    }
+    if best is None or seed is None or not seed.accepted:
+        return summary
+    measurement = best.outcome.measurement
+    chain = lineage.ancestors(lineage.tree(store, result.run.id), best.kernel)
+    summary["best"] = {
+        "kernel": best.kernel, "trial": best.number, "config": dict(best.config), "score": best.score,
+        "speedup": 1 / best.score, "evidence": measurement.evidence.value, "device": measurement.device,
+        "tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
+        "steps": [
+            {"kernel": s.kernel, "edit": s.edit, "gain": s.gain, "rationale": s.rationale, "proposer": s.proposer}
+            for s in chain[1:]
+        ],
+        "shapes": [_shape(task, result, t.shape) for t in seed.outcome.measurement.times],
+    }
+    return summary
+
+
+def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "") -> str:
+    """The same in words, at most 80 columns where names allow; resume is the command that goes on with the run."""
+    facts = as_dict(store, task, result)
+    lines = [_counts(facts)]
+    best = facts["best"]
+    if best:
+        lines += _gains(best)
+        lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
+        lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
+    if result.interrupted:
+        lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")
+        if resume:
+            lines.append(f"go on with: {resume}")
+    elif result.used_up:
+        lines.append("ended early: no untried config and no new rewrite was left")
+    return "\n".join(lines) + "\n"
+
+
+def _counts(facts: dict[str, Any]) -> str:
+    rejected = {w: n for w, n in facts["verdicts"].items() if w != "accept"}
+    detail = ", ".join(f"{n} {words.verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
+    return (
+        f"{facts['task']}: {facts['trials']} trials of {facts['kernels']} kernels in {words.duration(facts['seconds'])}, "
+        f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
+    )
+
+
+def _gains(best: dict[str, Any]) -> list[str]:
+    if best["speedup"] <= 1.0005:
+        return [f"nothing was gained: the seed with its own config is the best ({best['evidence']})"]
+    lines = [
+        f"best: {best['speedup']:.2f}x the seed ({best['evidence']}), kernel {best['kernel'][:8]}, trial {best['trial']}",
+        f"  config {words.config(best['config'])}",
+        f"  gained by ({best['evidence']}, each step after its own tuning):",
+    ]
+    if best["tuning"] > 1.0005 or not best["steps"]:
+        lines.append(f"    {best['tuning']:.2f}x  config of the seed")
+    for step in best["steps"]:
+        gain = f"{step['gain']:.2f}x" if step["gain"] else "  -  "
+        lines.append(f"    {gain}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
+    return lines
+
+
+def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:
+    label = next((s.label for s in task.shapes if s.key == key), key)
+    seed_us = result.trials[0].outcome.measurement.time_us(key)
+    fastest = result.per_shape.get(key)
+    return {
+        "shape": key, "label": label, "seed_us": seed_us, "best_us": result.best.outcome.measurement.time_us(key),
+        "fastest_us": fastest.outcome.measurement.time_us(key) if fastest else None,
+        "fastest": fastest.kernel if fastest else None, "fastest_trial": fastest.number if fastest else None,
+    }
+
+
+def _shape_line(shape: dict[str, Any], evidence: str) -> str:
+    if shape["best_us"] is None:
+        return f"    {shape['label']}: {words.time(shape['seed_us'])} (seed)"
+    gain = shape["seed_us"] / shape["best_us"]
+    line = f"    {shape['label']}: {words.time(shape['seed_us'])} -> {words.time(shape['best_us'])}, {gain:.2f}x"
+    if shape["fastest_us"] and shape["fastest_us"] < 0.99 * shape["best_us"]:
+        line += f"; alone {words.time(shape['fastest_us'])} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"
+    return line

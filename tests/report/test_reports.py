@@ -1,0 +1,178 @@
+"""What people and programs are shown agrees with the rows, and says its evidence."""
+
+import csv
+import dataclasses
+import io
+import json
+
+import pytest
+
+from kernelsearch import simulated
+from kernelsearch.errors import StoreError
+from kernelsearch.record.rows import Structure
+from kernelsearch.record.store import Store
+from kernelsearch.report import leaderboard, lineage, progress, show, summary, words
+from kernelsearch.source import Kernel
+from kernelsearch.types import Evidence, Measurement, ShapeTime
+
+
+def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):
+    store, _, result = finished
+    rows = leaderboard.rows(store)
+    best = {}
+    for trial in result.trials:
+        if trial.accepted and trial.score < best.get(trial.kernel, (9,))[0]:
+            best[trial.kernel] = (trial.score, trial.number)
+    assert [(r["score"], r["number"]) for r in rows] == sorted(best.values())
+    assert rows[0]["kernel"] == result.best.kernel and rows[0]["config"] == dict(result.best.config)
+    assert {r["evidence"] for r in rows} == {"estimated"}
+
+
+def test_leaderboard_filters(finished):
+    store, task, _ = finished
+    assert len(leaderboard.rows(store, limit=3)) == 3
+    assert leaderboard.rows(store, task="simulated") == leaderboard.rows(store, task=task.digest) != []
+    assert leaderboard.rows(store, task="other") == leaderboard.rows(store, device="other") == []
+
+
+def test_json_and_csv_hold_the_same_rows(finished):
+    rows = leaderboard.rows(finished[0], limit=4)
+    assert json.loads(leaderboard.as_json(rows)) == rows
+    table = list(csv.DictReader(io.StringIO(leaderboard.as_csv(rows))))
+    assert [float(r["score"]) for r in table] == [r["score"] for r in rows]
+    assert [json.loads(r["config"]) for r in table] == [r["config"] for r in rows]
+
+
+def test_the_text_table_fits_80_columns_and_says_estimated(finished):
+    rows = leaderboard.rows(finished[0], limit=5)
+    text = leaderboard.as_text(rows)
+    assert all(len(line) <= 80 for line in text.splitlines()) and "\x1b" not in text
+    assert "simulated on simulated, estimated" in text and "x seed (estimated)" in text
+    assert all(r["kernel"][:8] in text and f"{r['speedup']:.2f}" in text for r in rows)
+    assert leaderboard.as_text([]) == "no accepted kernel yet\n"
+
+
+def test_confirmed_times_stand_beside_the_searchs_own(search):
+    store = Store.in_memory()
+    result = search(store, trials=10)
+    best, kernel = result.best, store.structures(1)[result.best.kernel].kernel
+    for time_us in (7.0, 4.0):  # the newer one counts
+        times = (ShapeTime("timed:0", time_us), ShapeTime("timed:1", 9.0))
+        confirmed = Measurement(Evidence.CONFIRMED, "simulated", "paired", times)
+        versions = {"triton": str(time_us)}
+        store.add_measurement(simulated.task(), Structure(kernel, best.number), best.config, confirmed, versions)
+    rows = leaderboard.rows(store)
+    assert rows[0]["confirmed_us"] == pytest.approx(6.0) and rows[0]["time_us"] > 6.0
+    assert all(r["confirmed_us"] is None for r in rows[1:])
+    assert "confirmed" in leaderboard.as_text(rows).splitlines()[1]
+
+
+def test_lineage_tells_every_step_from_the_seed_with_its_diff_and_gain(finished):
+    store, _, result = finished
+    story = lineage.as_dict(store, result.best.kernel)
+    steps = story["ancestors"]
+    assert steps[0]["edit"] is None and steps[0]["diff"] == "" and steps[-1]["kernel"] == result.best.kernel
+    for above, step in zip(steps, steps[1:], strict=False):
+        assert step["parent"] == above["kernel"] and step["gain"] == pytest.approx(above["score"] / step["score"])
+        assert f"+{step['edit']} = 1" in step["diff"].splitlines()
+    gained = 1 / steps[0]["score"]
+    for step in steps[1:]:
+        gained *= step["gain"]
+    assert gained == pytest.approx(1 / result.best.score)
+    assert json.loads(json.dumps(story)) == story
+
+
+def test_lineage_as_text(finished):
+    store, _, result = finished
+    text = lineage.as_text(store, result.best.kernel)
+    story = lineage.as_dict(store, result.best.kernel)
+    assert "(estimated times)" in text.splitlines()[0] and "by simulated" in text
+    assert text.count("└─") == len(story["ancestors"]) - 1 and text.count("├─") == len(story["children"])
+    assert "+++" not in lineage.as_text(store, result.best.kernel, diffs=False)
+    rejected = next(t for t in result.trials if not t.accepted and t.edit)
+    if not any(t.accepted for t in result.trials if t.kernel == rejected.kernel):
+        assert "never accepted" in lineage.as_text(store, rejected.kernel)
+
+
+def test_show_gives_a_file_that_reads_back_to_the_kernel_with_its_best_config(finished):
+    store, _, result = finished
+    text = show.kernel_file(store)
+    kernel = Kernel.parse(text)
+    assert kernel.digest == result.best.kernel and dict(kernel.config) == dict(result.best.config)
+    assert f"{1 / result.best.score:.2f}x the seed (estimated) on simulated" in text
+    assert show.kernel_file(store, result.best.kernel[:12]) == text
+    rejected = next(t for t in result.trials if not t.accepted and t.kernel not in {r.kernel for r in result.trials if r.accepted})
+    assert "# never accepted: " in show.kernel_file(store, rejected.kernel)
+    with pytest.raises(StoreError, match="no kernel 'zz'"):
+        show.kernel_file(store, "zz")
+    with pytest.raises(StoreError, match="no accepted kernel yet"):
+        show.kernel_file(Store.in_memory())
+
+
+def test_summary_says_what_was_gained_and_by_which_edits(finished):
+    store, task, result = finished
+    facts = summary.as_dict(store, task, result)
+    best = facts["best"]
+    product = best["tuning"]
+    for step in best["steps"]:
+        product *= step["gain"]
+    assert product == pytest.approx(best["speedup"]) and best["evidence"] == "estimated"
+    assert sum(facts["verdicts"].values()) == facts["trials"] == 80
+    text = summary.as_text(store, task, result)
+    assert f"best: {best['speedup']:.2f}x the seed (estimated)" in text
+    assert all(step["edit"] in text for step in best["steps"])
+    assert "estimated time per shape" in text and "n=65536" in text
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
+    store = Store.in_memory()
+    task = dataclasses.replace(simulated.task(), space={"num_warps": (4,)})
+    result = search(store, "tpe", 20, task=task)
+    text = summary.as_text(store, task, result)
+    assert "nothing was gained: the seed with its own config is the best (estimated)" in text
+    assert "ended early" in text
+    cut = dataclasses.replace(result, interrupted=True)
+    text = summary.as_text(store, task, cut, "kernelsearch optimize softmax.py --resume")
+    assert "interrupted after 1 of 20 trials" in text and "go on with: kernelsearch optimize softmax.py --resume" in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_is_plain_lines_away_from_a_terminal(search):
+    stream = io.StringIO()
+    with progress.ProgressLine(stream) as line:
+        result = search(Store.in_memory(), on_trial=line)
+    lines = stream.getvalue().splitlines()
+    assert "\r" not in stream.getvalue() and 10 <= len(lines) < 40
+    assert lines[-1].startswith("trial 80/80  best ") and "(estimated)" in lines[-1] and "left" in lines[-1]
+    assert f"{1 / result.best.score:.2f}x the seed" in lines[-1]
+    accepted = sum(t.accepted for t in result.trials)
+    assert f"{accepted} accepted" in lines[-1]
+
+
+def test_progress_is_one_line_on_a_terminal(search):
+    stream = Terminal()
+    with progress.ProgressLine(stream) as line:
+        search(Store.in_memory(), on_trial=line)
+    text = stream.getvalue()
+    assert text.count("\n") == 1 and text.endswith("\n") and "\r\x1b[Ktrial 80/80" in text
+    empty = Terminal()
+    with progress.ProgressLine(empty):
+        pass
+    assert empty.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("us", "said"), [(8.214, "8.21 us"), (94.0, "94 us"), (512.34, "512.3 us"), (1310.0, "1.31 ms"), (2.4e6, "2.4 s")]
+)
+def test_times_have_units(us, said):
+    assert words.time(us) == said
+
+
+def test_durations_and_configs():
+    assert [words.duration(s) for s in (0.2, 42, 725, 3723)] == ["0:00", "0:42", "12:05", "1:02:03"]
+    assert words.config({"num_warps": 4, "BLOCK": 1024}) == "BLOCK=1024 num_warps=4"
