@@ -27,7 +27,13 @@ class Start:
 
 
 class Strategy(Protocol):
-    """Chooses what to try next. Its state is a function of what it was told, and of nothing else."""
+    """Chooses what to try next. Its state is a function of what it was told, and of nothing else.
+
+    The search makes and tells trial 0, the seed, itself; asks begin at 1. Two members are optional:
+    `weights() -> Mapping[str, float]`, relative odds of the edits, which the search puts into each
+    `Request`; and `rewrites = False`, for a strategy that only tunes: the search then ends the run when
+    the configs are used up, where it would otherwise fall back to a rewrite.
+    """
 
     def ask(self, number: int) -> Proposal | None:
         """The proposal for trial `number`, or None when there is nothing left to try."""

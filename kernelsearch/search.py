@@ -222,14 +222,11 @@ class Search:
                 yield self._rewrite(number, proposal, digest)
 
     def _retune(self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None) -> _Candidate | None:
-        kernel, config = self.tuners.kernel(digest), None
-        if explicit is not None:
-            full = {**self.tuners.best(digest), **explicit}
-            if self.settings.possible(kernel, full) and self.tuners.reserve(digest, full):
-                config = full
-        if config is None:
+        if explicit is None:
             config = self.tuners.ask(digest, number, proposal.sampler)
-        return _Candidate(proposal, kernel, config, None) if config is not None else None
+        else:
+            config = self.tuners.take(digest, {**self.tuners.best(digest), **explicit})
+        return _Candidate(proposal, self.tuners.kernel(digest), config, None) if config is not None else None
 
     def _rewrite(self, number: int, proposal: Proposal, parent: str) -> _Candidate | None:
         structure = self._proposed(number, proposal, parent)

@@ -68,6 +68,10 @@ class Tuners:
         rng = random.Random(f"{self._seed}/{number}/tuner")
         return self._tuners[digest].ask(rng, sampler)
 
+    def take(self, digest: str, config: Config) -> Config | None:
+        """The explicit config if it is untried and possible, else the nearest that is, now reserved; None if none is."""
+        return self._tuners[digest].take(dict(config))
+
     def reserve(self, digest: str, config: Config) -> bool:
         """Takes an explicit config out of what can be asked; False if it was asked or reserved before."""
         return self._tuners[digest].reserve(config)
@@ -95,7 +99,9 @@ class _Tuner:
             raise ValueError(f"a sampler is one of {', '.join(SAMPLERS)}, not {sampler!r}")
         if self.used_up:
             return None
-        config = self._wanted(rng, sampler)
+        return self.take(self._wanted(rng, sampler))
+
+    def take(self, config: dict[str, Value]) -> dict[str, Value] | None:
         if not self._free(config):
             config = next((c for c in map(self._full, self.space.outward(config)) if self._free(c)), None)
             self.used_up = config is None

@@ -148,7 +148,7 @@ class Proposal:
 
     parents are kernel digests (none for a seed). edit names a typed edit, None leaves the
     choice to the proposer. config is an explicit config, None leaves it to the tuner;
-    sampler says how the tuner should choose it (`tpe` or `random`).
+    sampler says how the tuner should choose it (`tpe`, `random` or `neighbour`, one step from its best).
     """
 
     kind: ProposalKind
