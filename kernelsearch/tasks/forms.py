@@ -45,10 +45,10 @@ class Form:
 def options(source: Source) -> dict[str, Any]:
     """The optional names that every form may have, as fields of Task."""
     return {
-        "precision": _typed(source, "PRECISION", str, "ieee", "a word such as \"ieee\" or \"tf32\""),
+        "precision": _typed(source, "PRECISION", str, "ieee", 'a word such as "ieee" or "tf32"'),
         "tolerance": source.get("TOLERANCE"),
         "mutates": _names(source),
-        "domain": dict(_typed(source, "DOMAIN", Mapping, {}, "a dict such as {\"x\": \"positive\"}")),
+        "domain": dict(_typed(source, "DOMAIN", Mapping, {}, 'a dict such as {"x": "positive"}')),
         "space": source.get("SPACE"),
         "config": source.get("CONFIG"),
         "baselines": dict(_typed(source, "BASELINES", Mapping, {}, "a dict of functions by name")),
@@ -111,12 +111,12 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
             raise TaskError(f"{source.path.name}: LAUNCHER names {named!r}, which is no function of this file")
         return launcher
     ignored = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
-    launching = {
-        name: f for name, f in own_callables(source).items() if name not in ignored and kernels_reached([f])
-    }
+    launching = {name: f for name, f in own_callables(source).items() if name not in ignored and kernels_reached([f])}
     if not launching:
         raise TaskError(no_kernel(source))
-    exact = {n: f for n, f in launching.items() if parameters(f)[: len(takes)] == takes and set(required(f)) <= set(takes)}
+    exact = {
+        n: f for n, f in launching.items() if parameters(f)[: len(takes)] == takes and set(required(f)) <= set(takes)
+    }
     alike = exact or {n: f for n, f in launching.items() if len(required(f)) == len(takes)}
     if len(alike) > 1 and source.name in alike:
         return alike[source.name]
@@ -125,8 +125,14 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
     if len(alike) == 1:
         return next(iter(alike.values()))
     names = ", ".join(alike or launching)
-    why = "several functions could be the launcher" if alike else f"no function that launches a kernel takes ({', '.join(takes)})"
-    raise TaskError(f'{source.path.name}: {why} ({names}); add a line\n    LAUNCHER = "{next(iter(alike or launching))}"')
+    why = (
+        "several functions could be the launcher"
+        if alike
+        else f"no function that launches a kernel takes ({', '.join(takes)})"
+    )
+    raise TaskError(
+        f'{source.path.name}: {why} ({names}); add a line\n    LAUNCHER = "{next(iter(alike or launching))}"'
+    )
 
 
 def no_kernel(source: Source) -> str:

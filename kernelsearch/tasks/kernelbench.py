@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from kernelsearch.errors import TaskError
-from kernelsearch.tasks.forms import Form, Source, keyed, no_kernel, options, parameters, shape_list
+from kernelsearch.tasks.forms import Form, Source, keyed, no_kernel, options, parameters, required, shape_list
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.native import as_inputs, reference_runs
+from kernelsearch.tasks.native import as_inputs, fits, reference_runs
 from kernelsearch.tasks.reach import kernels_reached
 from kernelsearch.tasks.shrink import shrunk
 from kernelsearch.tasks.task import Case, Params, Task
@@ -29,7 +29,9 @@ def matches(source: Source) -> bool:
 
 def adapt(source: Source, need_kernel: bool) -> Task:
     if not callable(source.get("get_inputs")):
-        raise TaskError(f"{source.path.name} has a Model but no get_inputs; add\n    def get_inputs(): return [torch.randn(...)]")
+        raise TaskError(
+            f"{source.path.name} has a Model but no get_inputs; add\n    def get_inputs(): return [torch.randn(...)]"
+        )
     new = source.get("ModelNew")
     if need_kernel and not isinstance(new, type):
         raise TaskError(f"{source.path.name} has no kernel: its Model is only the reference; add {_model_new(source)}")
@@ -112,7 +114,10 @@ def _builder(source: Source, new: type | None) -> Callable[[Params, int, str], C
                 torch.manual_seed(seed)
                 inputs = as_inputs(source, source.get("get_inputs")(), device)
         except USER_ERRORS as error:
-            raise TaskError(f"{source.path.name}: building the model or its inputs fails: {said(error, source.path)}") from error
+            raise TaskError(
+                f"{source.path.name}: building the model or its inputs fails: {said(error, source.path)}"
+            ) from error
+        fits(source, inputs, source.get("Model").forward, names, required(source.get("Model").forward)[1:])
         if fast is not None:
             _copy_weights(model, fast)
         wide = _Lazy64(model)

@@ -41,7 +41,8 @@ def from_functions(source: Source, form: str, reference: Any, get_inputs: Any, n
         raise TaskError(
             f"{source.path.name} has no get_inputs; add\n"
             "    def get_inputs(rows=4096, cols=1024, dtype=torch.float32):\n"
-            f"        return [torch.randn(rows, cols, dtype=dtype)]  # for {reference.__name__}({', '.join(parameters(reference))})"
+            f"        return [torch.randn(rows, cols, dtype=dtype)]"
+            f"  # for {reference.__name__}({', '.join(parameters(reference))})"
         )
     takes = required(reference) or parameters(reference)
     launcher = find_launcher(source, takes) if need_kernel else None
@@ -77,6 +78,17 @@ def as_inputs(source: Source, made: Any, device: str) -> tuple[Any, ...]:
     return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in made)
 
 
+def fits(
+    source: Source, inputs: tuple[Any, ...], reference: Any, names: tuple[str, ...], needed: tuple[str, ...]
+) -> None:
+    """Raises TaskError when the inputs are not as many as the reference takes."""
+    if not len(needed) <= len(inputs) <= len(names):
+        raise TaskError(
+            f"{source.path.name}: get_inputs gives {len(inputs)} inputs, "
+            f"but {reference.__name__} takes ({', '.join(names)})"
+        )
+
+
 def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
         with torch.no_grad():
@@ -95,11 +107,7 @@ def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any) -> 
                 inputs = as_inputs(source, get_inputs(**params), device)
         except USER_ERRORS as error:
             raise TaskError(f"{source.path.name}: get_inputs fails: {said(error, source.path)}") from error
-        if not len(required(reference)) <= len(inputs) <= len(names):
-            raise TaskError(
-                f"{source.path.name}: get_inputs gives {len(inputs)} inputs, "
-                f"but {reference.__name__} takes ({', '.join(names)})"
-            )
+        fits(source, inputs, reference, names, required(reference))
         plain = without_gradients(reference)
         launch = None if launcher is None else without_gradients(launcher)
         return Case(inputs, names[: len(inputs)], plain, plain, launch)

@@ -1,7 +1,7 @@
 """The seed as a kernel file: the task's live jit functions, made self-contained.
 
-Decorators other than `@triton.jit` (with its literal flags) go; helper jit functions come along, from wherever they were
-imported; names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become
+Decorators other than `@triton.jit` (with its literal flags) go; helper jit functions come along, from
+wherever they were imported; names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become
 `NAME = tl.constexpr(value)`. What a kernel file cannot hold is left as it is and said in a note:
 the gate then refuses the seed's source, and the seed is tuned by numbers only.
 """

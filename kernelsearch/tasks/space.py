@@ -40,9 +40,7 @@ class Numbers:
     notes: tuple[str, ...] = ()
 
 
-def numbers(
-    declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel, traces: Iterable[Trace]
-) -> Numbers:
+def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel, traces: Iterable[Trace]) -> Numbers:
     """The space and the seed's config.
 
     declared and config are the file's SPACE and CONFIG, or None; kernels are the live ones by site,
@@ -102,7 +100,7 @@ def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact
 
 
 def tunable(name: str, value: Any) -> bool:
-    """Whether a constexpr of this name and value is a size that the search may choose: never a flag, never a dimension."""
+    """Whether a constexpr of this name and value is a size that the search may choose: no flag, no dimension."""
     power = type(value) is int and value > 0 and value & (value - 1) == 0
     return power and bool(TILE.search(name)) and not NOT_TILE.search(name)
 
@@ -113,10 +111,8 @@ def around(value: int, least: int) -> tuple[int, ...]:
     return tuple(v for v in (value // 4, value // 2, value, value * 2, value * 4) if low <= v <= high and v > 0)
 
 
-def seed_config(
-    space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact]
-) -> dict[str, Value]:
-    """What the seed itself uses for the names of the space: its autotuner's first config, else what the launcher passes."""
+def seed_config(space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, Value]:
+    """What the seed itself uses for the space's names: its autotuner's first config, else what the launcher passes."""
     config: dict[str, Value] = {}
     for name in space:
         dotted, _, plain = name.rpartition(".")
@@ -129,8 +125,10 @@ def seed_config(
         if plain in first:
             config[name] = first[plain]
             continue
-        passed = [f.options.get(plain, TRITON_DEFAULTS.get(plain)) if plain in LAUNCH_OPTIONS else f.args.get(plain) for f in facts
-                  if plain in LAUNCH_OPTIONS or plain in f.args]  # fmt: skip
+        if plain in LAUNCH_OPTIONS:
+            passed = [f.options.get(plain, TRITON_DEFAULTS.get(plain)) for f in facts]
+        else:
+            passed = [f.args[plain] for f in facts if plain in f.args]
         if passed and len(set(passed)) == 1:
             config[name] = passed[0]
     return config

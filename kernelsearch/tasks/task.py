@@ -100,7 +100,9 @@ class Task:
         accepted = inspect.signature(function).parameters
         anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
         params = {k: v for k, v in self.params(key).items() if anything or k in accepted}
-        missing = [n for n, p in accepted.items() if p.default is p.empty and n not in params and p.kind is not p.VAR_KEYWORD]
+        missing = [
+            n for n, p in accepted.items() if p.default is p.empty and n not in params and p.kind is not p.VAR_KEYWORD
+        ]
         if missing:
             raise TaskError(f"{self.path.name}: {name} asks for {missing[0]!r}, which is no parameter of the shape")
         return int(function(**params))

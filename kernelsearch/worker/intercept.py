@@ -72,7 +72,7 @@ class Launch:
         return {**self.meta_defaults, **self._given(config)}
 
     def _given(self, config: Config | None) -> dict[str, Any]:
-        """The config's values for this site as numbers; an expression without a value here is left to the plan to report."""
+        """The config's values for this site; an expression without a value here is left to the plan to report."""
         split = [(name.rpartition("."), value) for name, value in (config or {}).items()]
         plain = {name: value for (_, dot, name), value in split if not dot}
         dotted = {name: value for (site, dot, name), value in split if dot and site == self.site}
@@ -107,7 +107,7 @@ class Launch:
         return {name: values[name] for name in self.params}
 
     def launch_options(self, config: Config | None = None) -> dict[str, Any]:
-        """num_warps and the like: the launcher's, over them the config's; None means Triton's default and is dropped."""
+        """num_warps and the like: the launcher's, over them the config's; None is Triton's default and is dropped."""
         chosen = {k: v for k, v in self.settings(config).items() if k in LAUNCH_OPTIONS}
         return {k: v for k, v in {**self.options, **chosen}.items() if v is not None}
 
@@ -122,7 +122,7 @@ class Launch:
         return normal_grid(self.grid({**self.bound(real), **real}), self.site)
 
     def run_pre_hooks(self, config: Config | None = None) -> None:
-        """Runs the `pre_hook` of the autotuner's config that agrees with this config (else of the first that has one)."""
+        """Runs the `pre_hook` of the autotuner's config that agrees with this one, else of the first that has one."""
         for wrapper in self.wrappers:
             if not isinstance(wrapper, Autotuner):
                 continue
@@ -135,7 +135,7 @@ class Launch:
 
 @contextmanager
 def intercepted(on_launch: Callable[[Launch], Any], resources: Resources | None = None) -> Iterator[None]:
-    """Inside, every launch and every `.warmup(...)` of any kernel goes to on_launch or is answered, and launches nothing.
+    """Inside, every launch of any kernel goes to on_launch, every `.warmup(...)` is answered, and nothing is launched.
 
     resources is what a kernel object obtained by `.warmup(...)` says of itself (tutorials compute
     occupancy from it before they choose a grid).
@@ -215,7 +215,9 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: An
     options = {k: plain_value(v) for k, v in kwargs.items() if k not in names}
     bound = {n: plain_value(v) for n, v in {**shape.defaults, **passed}.items() if n not in shape.provided}
     fixed = grid if callable(grid) else normal_grid(grid, site)
-    return Launch(site, shape.fn, {n: bound[n] for n in names if n in bound}, options, fixed, shape.meta, shape.wrappers)
+    return Launch(
+        site, shape.fn, {n: bound[n] for n in names if n in bound}, options, fixed, shape.meta, shape.wrappers
+    )
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,9 @@ def arg_fact(value: Any, what: str) -> ArgFact:
         return DtypeFact(value.name)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TaskError(f"argument {what} is a {type(value).__name__}: only tensors, numbers, words and dtypes are supported yet")
+    raise TaskError(
+        f"argument {what} is a {type(value).__name__}: only tensors, numbers, words and dtypes are supported yet"
+    )
 
 
 def tensor_fact(tensor: torch.Tensor) -> TensorFact:

@@ -124,12 +124,12 @@ def _ignore(*args: Any, **kwargs: Any) -> None:
 
 
 def _nothing() -> Callable[..., None]:
-    """A new `_ignore`: torch's compiler, should something import it meanwhile, wants every function of torch.cuda to differ."""
+    """A new `_ignore`: torch's compiler, if something imports it meanwhile, wants all of torch.cuda to differ."""
     return lambda *args, **kwargs: None
 
 
 class _Guard:
-    """A device or stream guard that guards nothing; also a decorator-free context manager for `torch.cuda.device(...)`."""
+    """A device or stream guard that guards nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.idx = 0
@@ -168,7 +168,6 @@ def _cuda_functions(target: Target) -> dict[str, Any]:
         major=major,
         minor=minor,
         multi_processor_count=target.num_sms,
-        total_memory=80 << 30,
         L2_cache_size=target.l2_bytes,
         warp_size=32,
         max_threads_per_multi_processor=target.warps_per_sm * 32,
@@ -281,8 +280,10 @@ def fill_with_poison(tensor: torch.Tensor) -> None:
         tensor.fill_(poison_value(tensor.dtype))
 
 
-_EMPTY = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided",
-                    "aten::empty_permuted"})  # fmt: skip
+_EMPTY = frozenset(
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+)
 
 
 class _Poisoning(TorchDispatchMode):

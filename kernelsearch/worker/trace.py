@@ -41,7 +41,9 @@ def open_task(path: Any, target: Target | None = None, need_kernel: bool = True)
         return load(path, need_kernel)
 
 
-def trace(task: Task, key: str, target: Target | None = None, device: str | None = None, config: Config | None = None) -> Trace:
+def trace(
+    task: Task, key: str, target: Target | None = None, device: str | None = None, config: Config | None = None
+) -> Trace:
     """The launches of the task's launcher at one shape, in order.
 
     device is `meta` unless given; `cuda` runs on the live device and needs no target. config is
@@ -61,8 +63,13 @@ def run(task: Task, key: str, target: Target | None = None, device: str | None =
         return _run(task, key, target or named("h100"), "cpu")
 
 
-def output_facts(task: Task, key: str, target: Target | None = None) -> tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]:
-    """(The reference's outputs, the launcher's outputs) at one shape as facts; the reference really runs, on the CPU: ask for a small one."""
+def output_facts(
+    task: Task, key: str, target: Target | None = None
+) -> tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]:
+    """(The reference's outputs, the launcher's outputs) at one shape as facts.
+
+    The reference really runs, on the CPU: ask for a small shape.
+    """
     chosen = target or named("h100")
     done = run(task, key, chosen)
     with standing_in(chosen, "cpu"):
@@ -70,7 +77,9 @@ def output_facts(task: Task, key: str, target: Target | None = None) -> tuple[tu
         try:
             result = case.reference(*case.inputs)
         except USER_ERRORS as error:
-            raise TaskError(f"{task.path.name}: the reference fails at {_label(task, key)}: {said(error, task.path)}") from error
+            raise TaskError(
+                f"{task.path.name}: the reference fails at {_label(task, key)}: {said(error, task.path)}"
+            ) from error
     named_inputs = dict(zip(case.names, case.inputs, strict=True))
     expected = (*_tensors(result), *(named_inputs[n] for n in task.mutates if n in named_inputs))
     return tuple(map(tensor_fact, expected)), tuple(map(tensor_fact, done.outputs))
@@ -104,7 +113,9 @@ def _launched(task: Task, key: str, case: Case, on_launch: Callable[[Launch], An
         with intercepted(on_launch):
             return case.launch(*case.inputs)
     except USER_ERRORS as error:
-        raise TaskError(f"{task.path.name}: the launcher fails at {_label(task, key)}: {said(error, task.path)}") from error
+        raise TaskError(
+            f"{task.path.name}: the launcher fails at {_label(task, key)}: {said(error, task.path)}"
+        ) from error
 
 
 def _tensors(result: Any) -> tuple[torch.Tensor, ...]:
@@ -122,17 +133,20 @@ class _LazyZeros(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func not in _RANDOM:
             return func(*args, **kwargs)
+        kwargs.pop("generator", None)
         with torch._C.DisableTorchFunction():
-            model = func(*args, **{**kwargs, "device": "meta", "generator": None})
-            return lazy_zeros(model)
+            return lazy_zeros(func(*args, **{**kwargs, "device": "meta"}))
 
 
 _RANDOM = frozenset({torch.randn, torch.rand, torch.randint, torch.zeros, torch.empty})
 
 
 def lazy_zeros(model: torch.Tensor) -> torch.Tensor:
-    """CPU zeros of a meta tensor's shape and dtype, contiguous, from pages that are not touched yet."""
-    raw = np.zeros(max(1, model.numel() * model.dtype.itemsize) + 64, dtype=np.uint8)
-    start = -raw.ctypes.data % 64
-    flat = torch.from_numpy(raw[start : start + max(1, model.numel() * model.dtype.itemsize)])
-    return flat[: model.numel() * model.dtype.itemsize].view(model.dtype).view(model.shape)
+    """CPU zeros of a meta tensor's shape, strides and dtype, from pages not touched yet, aligned to 64 bytes."""
+    with torch._C.DisableTorchFunction():
+        count = 1 + sum((n - 1) * s for n, s in zip(model.shape, model.stride(), strict=True)) if model.numel() else 0
+        size = count * model.dtype.itemsize
+        raw = np.zeros(size + 64, dtype=np.uint8)
+        start = -raw.ctypes.data % 64
+        flat = torch.from_numpy(raw[start : start + size]).view(model.dtype)
+        return flat.as_strided(model.shape, model.stride())

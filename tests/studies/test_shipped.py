@@ -92,7 +92,8 @@ for name in shipped.names():
         seconds = time.process_time() - begun
         same = got.shape == eager.shape and got.dtype == eager.dtype and got.stride() == eager.stride()
         scale = float(wide.abs().max())
-        found[f"{name} {key}"] = [same, float((got - wide).abs().max()) / scale, float((eager - wide).abs().max()) / scale, seconds]
+        errors = [float((y - wide).abs().max()) / scale for y in (got, eager)]
+        found[f"{name} {key}"] = [same, *errors, seconds]
 json.dump(found, sys.stdout)
 """
 
@@ -100,7 +101,9 @@ json.dump(found, sys.stdout)
 def test_seeds_are_right_and_cheap_in_the_interpreter():
     """In its own process: an interpreting process cannot compile."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", INTERPRET], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRET], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert {key.split()[0] for key in found} == set(NAMES)

@@ -64,7 +64,15 @@ def write(tmp_path):
 
 
 def test_native(write):
-    task = load(write(HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = [dict(rows=8)]\nTEST_SHAPES = [dict(rows=3, cols=5)]\nMUTATES = 'x'\n"))
+    task = load(
+        write(
+            HEAD,
+            KERNEL,
+            REFERENCE,
+            INPUTS,
+            "SHAPES = [dict(rows=8)]\nTEST_SHAPES = [dict(rows=3, cols=5)]\nMUTATES = 'x'\n",
+        )
+    )
     assert (task.form, task.name, task.keys) == ("native", "scale", ("timed:0", "test:0"))
     assert task.params("timed:0") == dict(rows=8, cols=1024, dtype=torch.float32)
     assert list(task.kernels()) == ["scale_kernel"]
@@ -79,7 +87,10 @@ def test_native(write):
 
 def test_test_shapes_are_made_when_the_file_has_none(write):
     task = load(write(HEAD, KERNEL, REFERENCE, INPUTS))
-    assert [dict(p, dtype=0) for _, p in task.test_shapes] == [dict(rows=37, cols=70, dtype=0), dict(rows=64, cols=32, dtype=0)]
+    assert [dict(p, dtype=0) for _, p in task.test_shapes] == [
+        dict(rows=37, cols=70, dtype=0),
+        dict(rows=64, cols=32, dtype=0),
+    ]
 
 
 def test_main_never_runs(write):
@@ -108,8 +119,15 @@ def test_kernelbench(write):
 
 
 def test_kernelbench_shares_weights_by_name(write):
-    launcher = "class ModelNew(nn.Module):\n    def __init__(self, f):\n        super().__init__()\n        self.weight = nn.Parameter(torch.zeros(f))\n"
-    launcher += "    def forward(self, x):\n        if x.numel() < 0: scale(x)\n        return x * self.weight\n"
+    launcher = """
+        class ModelNew(nn.Module):
+            def __init__(self, f):
+                super().__init__()
+                self.weight = nn.Parameter(torch.zeros(f))
+            def forward(self, x):
+                if x.numel() < 0: scale(x)
+                return x * self.weight
+    """
     case = load(write(HEAD, KERNEL, BENCH, launcher)).build("test:0", seed=5)
     assert torch.equal(case.launch(*case.inputs), case.reference(*case.inputs))
 
@@ -127,7 +145,9 @@ def test_kernelbench_shapes_must_be_its_parameters(write):
         load(write(HEAD, KERNEL, BENCH, BENCH_NEW, "SHAPES = [dict(rows=2)]\n"))
 
 
-@pytest.mark.parametrize("name", ["scale_ref", "reference_scale", "torch_scale", "naive_scale", "scale_pytorch", "torch_double"])
+@pytest.mark.parametrize(
+    "name", ["scale_ref", "reference_scale", "torch_scale", "naive_scale", "scale_pytorch", "torch_double"]
+)
 def test_bare_finds_the_reference_that_users_write(write, name):
     task = load(write(HEAD, KERNEL, INPUTS, f"def {name}(x): return x * 2\n"))
     assert task.form == "bare" and task.build("test:0").names == ("x",)
@@ -149,8 +169,14 @@ def test_bare_with_a_companion(write):
         ([HEAD, KERNEL, INPUTS], r"has no reference; (?s:.)*def reference\(x\)"),
         ([HEAD, KERNEL, REFERENCE], "has no get_inputs; add"),
         ([HEAD, REFERENCE, INPUTS], "has no kernel(?s:.)*@triton.jit"),
-        ([HEAD, KERNEL, "def reference(x, y): return x\n", INPUTS], r"no function that launches a kernel takes \(x, y\)"),
-        ([HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = [dict(columns=3)]\n"], "'columns', but get_inputs takes rows, cols"),
+        (
+            [HEAD, KERNEL, "def reference(x, y): return x\n", INPUTS],
+            r"no function that launches a kernel takes \(x, y\)",
+        ),
+        (
+            [HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = [dict(columns=3)]\n"],
+            "'columns', but get_inputs takes rows, cols",
+        ),
         ([HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = 4\n"], "SHAPES must be a list of dicts"),
         ([HEAD, KERNEL, REFERENCE, "def get_inputs(n): return [torch.randn(n)]\n"], "get_inputs needs 'n'"),
         ([HEAD, KERNEL, REFERENCE, INPUTS, "LAUNCHER = 'nothing'\n"], "LAUNCHER names 'nothing'"),
@@ -169,7 +195,14 @@ def test_no_such_file(tmp_path):
 
 
 def test_inputs_that_the_reference_does_not_take(write):
-    task = load(write(HEAD, KERNEL, REFERENCE, "def get_inputs(n=4): return [torch.randn(n), torch.randn(n)]\nTEST_SHAPES = [dict(n=2)]\n"))
+    task = load(
+        write(
+            HEAD,
+            KERNEL,
+            REFERENCE,
+            "def get_inputs(n=4): return [torch.randn(n), torch.randn(n)]\nTEST_SHAPES = [dict(n=2)]\n",
+        )
+    )
     with pytest.raises(TaskError, match=r"gives 2 inputs, but reference takes \(x\)"):
         task.build("test:0")
 

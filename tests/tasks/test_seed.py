@@ -73,7 +73,8 @@ def test_everything_that_it_needs_comes_along(module):
     for piece in ("tl.program_id(0)", "tl.arange(0, BLOCK)", "tl.load(x_ptr", ".to(tl.float32)", "double(x) + EPS",
                   "clamp(clamp(x))", "libdevice.erf(x)", "+ tl.exp(x)", "tl.sum(x, axis=0)", "tl.minimum(v, LIMIT)",
                   "EPS = tl.constexpr(1e-05)", "WIDE = tl.constexpr(True)", "LIMIT = tl.constexpr(3)",
-                  "# from the helper module", "def kernel(x_ptr, y_ptr, n: int, BLOCK: tl.constexpr, EVEN: tl.constexpr):",
+                  "# from the helper module",
+                  "def kernel(x_ptr, y_ptr, n: int, BLOCK: tl.constexpr, EVEN: tl.constexpr):",
                   "from triton.language.extra import libdevice"):  # fmt: skip
         assert piece in text, (piece, text)
     assert "autotune" not in text and "lang." not in text and "debug" not in text
@@ -84,16 +85,25 @@ def test_everything_that_it_needs_comes_along(module):
 
 def test_what_a_kernel_file_cannot_hold_is_said(tmp_path):
     path = tmp_path / "strange.py"
-    path.write_text("import math\nimport triton\n@triton.jit\ndef kernel(x_ptr):\n    v = math.tau\n    w = len(SIZES)\nSIZES = [1]\n")
+    path.write_text(
+        "import math\nimport triton\n@triton.jit\ndef kernel(x_ptr):\n"
+        "    v = math.tau\n    w = len(SIZES)\nSIZES = [1]\n"
+    )
     seed = extract({"kernel": import_file(path, "strange_seed").kernel})
     assert seed.notes == ("the seed's kernel uses SIZES, which a kernel file cannot hold",)
 
 
 def test_one_name_from_two_modules(tmp_path):
-    (tmp_path / "one_mod.py").write_text("import triton\nN = triton.language.constexpr(1)\n@triton.jit\ndef f(v):\n    return v + N\n")
-    (tmp_path / "two_mod.py").write_text("import triton\nN = triton.language.constexpr(2)\n@triton.jit\ndef f(v):\n    return v + N\n")
+    (tmp_path / "one_mod.py").write_text(
+        "import triton\nN = triton.language.constexpr(1)\n@triton.jit\ndef f(v):\n    return v + N\n"
+    )
+    (tmp_path / "two_mod.py").write_text(
+        "import triton\nN = triton.language.constexpr(2)\n@triton.jit\ndef f(v):\n    return v + N\n"
+    )
     path = tmp_path / "both.py"
-    path.write_text("import triton, one_mod, two_mod\n@triton.jit\ndef kernel(x_ptr):\n    v = one_mod.f(two_mod.f(1))\n")
+    path.write_text(
+        "import triton, one_mod, two_mod\n@triton.jit\ndef kernel(x_ptr):\n    v = one_mod.f(two_mod.f(1))\n"
+    )
     text = extract({"kernel": import_file(path, "both_seed").kernel}).kernel.render()
     sys.path.remove(str(tmp_path))
     assert "v = f(f_(1))" in text

@@ -64,14 +64,19 @@ def test_autotuned_is_the_union():
 
 
 def test_two_sites_have_dotted_names():
-    two = Kernel.parse("import triton\n@triton.jit\ndef a(x, BLOCK: tl.constexpr):\n    pass\n@triton.jit\ndef b(x):\n    pass\n")
+    two = Kernel.parse(
+        "import triton\n@triton.jit\ndef a(x, BLOCK: tl.constexpr):\n    pass\n@triton.jit\ndef b(x):\n    pass\n"
+    )
     rows = [Trace("timed:0", (LaunchFact("a", {"BLOCK": 64}), LaunchFact("b", {}, {"num_warps": 8})))]
     found = numbers(None, None, {"a": plain, "b": plain}, two, rows)
     assert set(found.space) == {"a.BLOCK", "a.num_warps", "b.num_warps"}
     assert found.config == {"a.BLOCK": 64, "a.num_warps": 4, "b.num_warps": 8}
 
 
-@pytest.mark.parametrize(("declared", "says"), [({}, "empty"), ({"BLOCKS": [1]}, "no constexpr of k"), ({"BLOCK": []}, "non-empty"), ([1], "dict")])
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [({}, "empty"), ({"BLOCKS": [1]}, "no constexpr of k"), ({"BLOCK": []}, "non-empty"), ([1], "dict")],
+)
 def test_a_space_that_is_none(declared, says):
     with pytest.raises(SpaceError, match=says):
         numbers(declared, None, {"k": plain}, SEED, traces(SAME))
@@ -85,8 +90,8 @@ def test_around_holds_its_middle_and_only_powers_of_two(exponent):
 
 @pytest.mark.parametrize(
     ("name", "value", "yes"),
-    [("BLOCK_SIZE_M", 64, True), ("GROUP_M", 8, True), ("SPLIT_K", 1, True), ("TILE", 96, False), ("IS_BLOCKED", True, False),
-     ("BLOCK_DMODEL", 64, False), ("BLOCK_HEADDIM", 64, False), ("BLOCK_D", 64, False), ("HEAD_DIM", 64, False)],
+    [("BLOCK_SIZE_M", 64, True), ("GROUP_M", 8, True), ("SPLIT_K", 1, True), ("TILE", 96, False),
+     ("IS_BLOCKED", True, False),     ("BLOCK_DMODEL", 64, False), ("BLOCK_HEADDIM", 64, False), ("BLOCK_D", 64, False), ("HEAD_DIM", 64, False)],
 )  # fmt: skip
 def test_tunable(name, value, yes):
     assert tunable(name, value) is yes
@@ -95,5 +100,5 @@ def test_tunable(name, value, yes):
 class _Fake:
     """The least of a jit function that `triton.autotune` looks at."""
 
-    arg_names = ["x_ptr", "n", "BLOCK"]
+    arg_names = ("x_ptr", "n", "BLOCK")
     fn = staticmethod(plain)

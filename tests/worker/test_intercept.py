@@ -1,5 +1,8 @@
 """Odd launchers run without a GPU, and each of their launches is seen with its arguments."""
 
+import os
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -55,12 +58,15 @@ def only(task, key="timed:0"):
 
 
 def test_plain_call_with_keywords_and_defaults(task):
-    fact = only(task("""
+    fact = only(
+        task("""
         def go(x):
             y = torch.empty_like(x)
-            add_kernel[(triton.cdiv(x.numel(), 128),)](x, y, n=x.numel(), scale=1.0, BLOCK=tl.constexpr(128), num_warps=8)
+            block = tl.constexpr(128)
+            add_kernel[(triton.cdiv(x.numel(), 128),)](x, y, n=x.numel(), scale=1.0, BLOCK=block, num_warps=8)
             return y
-    """))
+    """)
+    )
     tensor = TensorFact("fp32", (6, 50), (50, 1), True)
     assert fact.args == {"x_ptr": tensor, "y_ptr": tensor, "n": 300, "scale": 1.0, "BLOCK": 128, "EVEN": False}
     assert fact.options == {"num_warps": 8} and fact.grid == (3,)
@@ -84,7 +90,10 @@ def test_two_kernels_torch_between_in_place_several_outputs(task):
             return s, [twice.cuda().contiguous()]
     """)
     first, second = tracing.trace(found, "timed:0", H100).launches
-    assert (first.site, first.grid) == ("add_kernel", None) and (second.site, second.args["BLOCK"]) == ("sum_kernel", 512)
+    assert (first.site, first.grid) == ("add_kernel", None) and (second.site, second.args["BLOCK"]) == (
+        "sum_kernel",
+        512,
+    )
     live = tracing.run(found, "timed:0", H100).launches[0]
     assert live.resolve_grid({"BLOCK": 100}) == (3,) and live.resolve_grid(first.args) == (5,)
     facts = describe(found, tracing.trace, tracing.output_facts)
@@ -268,8 +277,14 @@ def test_kernelbench_model(task):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("    if x.numel() < 0: add_kernel[(1,)](x, x, 1, 1.0, BLOCK=1)\n    return x", "launches no kernel at timed:0 .rows=6"),
-        ("    add_kernel[(1,)](x, x, 1, BLOCK=1, scale=undefined)\n    return x", "launcher fails at timed:0 .*NameError.*line"),
+        (
+            "    if x.numel() < 0: add_kernel[(1,)](x, x, 1, 1.0, BLOCK=1)\n    return x",
+            "launches no kernel at timed:0 .rows=6",
+        ),
+        (
+            "    add_kernel[(1,)](x, x, 1, BLOCK=1, scale=undefined)\n    return x",
+            "launcher fails at timed:0 .*NameError.*line",
+        ),
         ("    add_kernel[(1,)](x, x, BLOCK=1)\n    return x", None),
         ("    add_kernel[(1,)](x, x, 1, 1.0, object(), BLOCK=1)\n    return x", "got two values for 'BLOCK'"),
         ("    add_kernel[7](x, x, 1, 1.0, BLOCK=1)\n    return x", "grid of add_kernel is 7"),
@@ -288,8 +303,8 @@ def test_launchers_that_are_wrong(task, body, says):
 
 @pytest.mark.parametrize(
     ("returns", "says"),
-    [("y[1:]", r"output 0 is fp32\[3, 7\] from the reference, but fp32\[2, 7\]"), ("y, y", "returns 1 tensors, the launcher 2"),
-     ("y.half()", r"but fp16\[3, 7\] from the launcher")],
+    [("y[1:]", r"output 0 is fp32\[3, 7\] from the reference, but fp32\[2, 7\]"), 
+     ("y, y", "returns 1 tensors, the launcher 2"),     ("y.half()", r"but fp16\[3, 7\] from the launcher")],
 )  # fmt: skip
 def test_outputs_that_disagree(task, returns, says):
     found = task(f"""
@@ -323,8 +338,48 @@ def test_poison_reaches_empty_and_leaves_zeros_alone():
 
 
 def test_a_launch_returns_something_that_can_be_asked(task):
-    found = task("def go(x):\n    k = add_kernel[(1,)](x, x, 1, 1.0, BLOCK=1)\n    assert k.n_spills == 0\n    return x\n")
+    found = task(
+        "def go(x):\n    k = add_kernel[(1,)](x, x, 1, 1.0, BLOCK=1)\n    assert k.n_spills == 0\n    return x\n"
+    )
     with intercepted(lambda launch: None):
         kernel = found.module.add_kernel
         assert isinstance(kernel[(1,)](1, 2, 3, 4, 5), Compiled)
     assert bind(kernel, (1, 2), {"num_warps": 2}, [4, 1]).grid == (4, 1)
+
+
+INTERPRETED = """
+import sys, torch
+from kernelsearch.targets import named
+from kernelsearch.worker import trace
+from kernelsearch.worker.intercept import intercepted
+from triton.runtime.interpreter import InterpretedFunction
+h100 = named("h100")
+task = trace.open_task(sys.argv[1], h100)
+assert isinstance(task.module.sum_kernel, InterpretedFunction)
+(launch,) = trace.run(task, "timed:0", h100).launches
+assert launch.bound({"BLOCK": 256})["EVEN"] is False and launch.resolve_grid({"BLOCK": 256}) == (2,)
+case = task.build("test:0")
+with intercepted(lambda launch: None):
+    assert case.launch(*case.inputs).shape == (3, 7)
+launch.fn[(1,)](*[torch.zeros(9), torch.zeros(9), 9, 16, "fast", False])  # put back: really interpreted
+"""
+
+
+def test_in_an_interpreting_process(tmp_path):
+    path = tmp_path / "odd.py"
+    path.write_text(HEAD + textwrap.dedent(AUTOTUNED))
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED, str(path)], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_lazy_zeros_keep_the_layout():
+    for model in (
+        torch.empty(3, 5, device="meta").t(),
+        torch.empty(0, 4, device="meta"),
+        torch.empty((), device="meta"),
+    ):
+        made = tracing.lazy_zeros(model)
+        assert made.shape == model.shape and made.stride() == model.stride() and not made.any()
