@@ -31,8 +31,8 @@ four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel wi
                        + 4 * 2**-24 * largest value in the tile
 
 A correctly rounded answer errs by half an ulp / sqrt(3) in the rms; m is the number of elements that carry the
-tile's rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25: equal operands round
-to the same side. coarse is by how much 16-bit operands are coarser than the compute precision.
+tile's rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25 and k_max doubles:
+equal operands round to the same side. coarse is by how much 16-bit operands are coarser than the compute precision.
 
 The third sees a small element that is wrong next to a large one (a probability set to zero), to which the second
 is blind; it cannot be the only one, because honest kernels round probabilities to 16 bits before a second
@@ -206,7 +206,7 @@ def limits(
 
     roundings = k_rms / math.sqrt(3) + 2 / _effective(tiles.split(scaled(ulp))).sqrt()
     if not zero_mean:
-        roundings = roundings.clamp_min(TWO_ROUNDINGS)
+        roundings, k_max = roundings.clamp_min(TWO_ROUNDINGS), 2 * k_max
     rounding = tiles.rms(scaled(ulp), counts) * roundings
     rms = torch.maximum(k_rms * tiles.rms(scaled(eager_error), counts), rounding)
     rms = rms + factor * tiles.rms(scaled(moved), counts)
