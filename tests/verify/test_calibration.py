@@ -1,0 +1,34 @@
+"""Honest ways to compute five operations are never rejected, cheating ones always: see variants.py for the table."""
+
+import functools
+
+import pytest
+import torch
+import variants
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+WITHIN_16_BITS = {
+    ("softmax", "bf16 denominator", torch.bfloat16), ("layernorm", "one pass", torch.bfloat16),
+    ("layernorm", "unbiased", torch.bfloat16), ("matmul", "tf32", torch.bfloat16), ("matmul", "tf32", torch.float16),
+    ("attention", "tf32", torch.bfloat16), ("attention", "tf32", torch.float16),
+    ("attention", "bf16 p", torch.bfloat16),
+}
+"""Tricks that err less than a 16-bit output rounds: numbers cannot see them, only the precision contract can."""
+
+made = functools.cache(lambda name, dtype: list(variants.cases(name, dtype)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", variants.OPERATIONS)
+def test_no_honest_way_is_rejected(name, dtype):
+    for label, way in variants.OPERATIONS[name].honest.items():
+        verdict, _ = variants.worst(made(name, dtype), way)
+        assert verdict.accepted, f"{label}: {verdict.reason} {verdict.detail}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", variants.OPERATIONS)
+def test_every_cheat_is_rejected(name, dtype):
+    for label, way in variants.OPERATIONS[name].cheats.items():
+        verdict, _ = variants.worst(made(name, dtype), way)
+        assert verdict.accepted == ((name, label, dtype) in WITHIN_16_BITS), f"{label}: {verdict.error_ratio}"

@@ -1,0 +1,180 @@
+"""The judge's points one by one, on toy references."""
+
+import time
+
+import pytest
+import torch
+import variants
+
+from kernelsearch.types import Word
+from kernelsearch.verify import judge as j
+from kernelsearch.verify import regimes
+
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+
+@pytest.fixture(scope="module")
+def case():
+    (x,) = regimes.make([torch.randn(8, 300)], "randn", 1)
+    return j.expectation(softmax, softmax, [x], shape="8x300"), x
+
+
+def test_accepts_eager_and_tells_the_ratio(case):
+    expected, x = case
+    verdict = j.judge(expected, [softmax(x)], [x], [x.clone()])
+    assert verdict.accepted and 0 <= verdict.error_ratio < 0.5
+
+
+@pytest.mark.parametrize("break_it, what", [
+    (lambda y: y[:, :-1], "shape"), (lambda y: y.half(), "dtype"), (lambda y: 3, "int"),
+    (lambda y: y.index_fill(1, torch.tensor([299]), float("nan")), "not written"),
+    (lambda y: y.index_fill(1, torch.tensor([7]), float("inf")), "non-finite"),
+    (lambda y: y * (1 + 1e-4), "error"),
+])
+def test_rejects(case, break_it, what):
+    expected, x = case
+    verdict = j.judge(expected, [break_it(softmax(x))])
+    assert verdict.word is Word.WRONG and what in verdict.reason
+
+
+@pytest.mark.parametrize("row, column", [(0, 0), (7, 299), (3, 128)])
+def test_one_wrong_element_is_seen_and_named(case, row, column):
+    expected, x = case
+    y = softmax(x)
+    y[row, column] *= 1.001
+    verdict = j.judge(expected, [y])
+    assert verdict.detail["index"] == [row, column] and verdict.error_ratio > 1
+    assert {"shape", "regime", "expected", "got", "output"} <= set(verdict.detail)
+
+
+def test_number_of_outputs_and_strides(case):
+    expected, x = case
+    assert "outputs" in j.judge(expected, []).reason
+    strict = j.expectation(softmax, softmax, [x], strides=[(1, 8)])
+    assert "strides" in j.judge(strict, [softmax(x)]).reason
+
+
+def test_changed_input_is_memory_unless_the_task_says_so(case):
+    expected, x = case
+    changed = x.clone()
+    changed[0, 0] = -0.0 if x[0, 0] == 0 else -x[0, 0]
+    assert j.judge(expected, [softmax(x)], [x], [changed]).word is Word.MEMORY
+    assert j.judge(expected, [softmax(x)], [x], [changed], mutates=[0]).accepted
+
+
+def test_nan_inputs_compare_bit_for_bit(case):
+    expected, x = case
+    nan = torch.full((3,), float("nan"))
+    assert j.judge(expected, [softmax(x)], [nan], [nan.clone()]).accepted
+
+
+def test_integers_are_exact():
+    x = torch.randint(0, 9, (50, 20))
+    top = lambda t: t.argmax(-1)  # noqa: E731
+    expected = j.expectation(top, top, [x.float()])
+    right = top(x)
+    assert j.judge(expected, [right]).accepted
+    right[3] += 1
+    assert "exact" in j.judge(expected, [right]).reason
+    right[3] = j.poison_value(right.dtype)
+    assert "not written" in j.judge(expected, [right]).reason
+
+
+def test_integer_regime_is_bit_exact_for_sums_and_not_for_softmax():
+    a, b = regimes.make([torch.randn(9, 40), torch.randn(40, 9)], "integers", 0)
+    product = lambda p, q: p @ q  # noqa: E731
+    expected = j.expectation(product, product, [a, b], regime="integers")
+    assert expected.outputs[0].exact
+    assert not j.judge(expected, [(a @ b) * (1 + 2.0**-23)]).accepted
+    assert not j.expectation(softmax, softmax, [a], regime="integers").outputs[0].exact
+
+
+def test_infinity_stays_in_place():
+    x = torch.randn(4, 64)
+    x[1, 3], x[2, 5] = float("inf"), float("nan")
+    same = lambda t: t * 2  # noqa: E731
+    expected = j.expectation(same, same, [x])
+    assert j.judge(expected, [x * 2]).accepted
+    assert "non-finite" in j.judge(expected, [torch.where(torch.isinf(x), 1.0, x * 2)]).reason
+    assert not j.judge(expected, [torch.where(torch.isnan(x), 1.0, x * 2)]).accepted
+
+
+def test_mostly_infinite_regime_is_dropped_and_said():
+    bad = lambda t: torch.log(t - 100)  # noqa: E731
+    expected = j.expectation(bad, bad, [torch.randn(4, 64)])
+    verdict = j.judge(expected, [torch.zeros(4, 64)])
+    assert verdict.accepted and "dropped" in verdict.reason and verdict.detail["dropped"]
+
+
+def test_reference_that_cannot_run_in_float64_says_so():
+    def only32(x):
+        if x.dtype is torch.float64:
+            raise RuntimeError("not implemented for 'Double'")
+        return x * 2
+
+    expected = j.expectation(only32, only32, [torch.ones(3, 20)])
+    assert "float32" in j.judge(expected, [torch.full((3, 20), 2.0)]).detail["notes"][0]
+
+
+def test_mutated_inputs_are_outputs():
+    def double_(x):
+        x.mul_(2)
+
+    x = torch.randn(3, 20)
+    expected = j.expectation(double_, double_, [x], mutates=[0])
+    assert j.judge(expected, [x * 2], [x], [x * 2], [0]).accepted
+    assert not j.judge(expected, [x * 3], [x], [x * 3], [0]).accepted
+
+
+def test_sensitivity_sees_an_ignored_element():
+    def mean(x):
+        return x.mean(-1)
+
+    def lazy(x):
+        return (x.sum(-1) - x[:, -1]) / x.shape[1]
+
+    x = torch.randn(2, 4096)
+    base = j.expectation(mean, mean, [x])
+    seen = []
+    for probe in j.probes([x], seed=0):
+        inputs = j.apply_probe([x], probe)
+        moved = j.expectation(mean, mean, inputs)
+        assert j.is_seen(base, moved)
+        assert j.sensitivity(base, moved, [mean(x)], [mean(*inputs)], probe).accepted
+        seen.append(not j.sensitivity(base, moved, [lazy(x)], [lazy(*inputs)], probe).accepted)
+    assert any(seen)
+
+
+def test_task_that_anything_passes_is_named():
+    zero = lambda t: t * 0 + 0.0  # noqa: E731
+    x = torch.randn(4, 50)
+    told = j.judge_task([(j.expectation(zero, zero, [x]), [x])])
+    assert any("zeros" in s for s in told) and any("constant" in s for s in told)
+    assert any("input 0" in s for s in j.judge_task([(j.expectation(torch.clone, torch.clone, [x]), [x])]))
+
+
+@pytest.mark.parametrize("name", variants.OPERATIONS)
+def test_ordinary_tasks_are_not_trivial(name):
+    assert j.judge_task(list(variants.cases(name, torch.bfloat16, "screen"))) == ()
+
+
+def test_spread_between_runs(case):
+    expected, x = case
+    y = softmax(x)
+    assert j.spread_between(expected, [y], [y.clone()]) == 0
+    assert 0 < j.spread_between(expected, [y], [y * (1 + 2.0**-22)]) <= 1
+    assert j.spread_between(expected, [y], [y * 1.01]) > 1
+
+
+def test_judging_is_cheap():
+    x = torch.randn(100, 1000)
+    expected = j.expectation(softmax, softmax, [x], draws=2)
+    y = softmax(x)
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        assert j.judge(expected, [y], [x], [x]).accepted
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.03  # about 3 ms on an idle core; the machine that tests may be busy
