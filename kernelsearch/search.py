@@ -8,8 +8,6 @@ and a killed one continues by asking and telling its stored trials again.
 from __future__ import annotations
 
 import random
-import signal
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -18,12 +16,13 @@ from dataclasses import dataclass, field, replace
 
 from kernelsearch import space as spaces
 from kernelsearch.errors import StoreError, StrategyError, TaskError
+from kernelsearch.interrupts import Interrupts
 from kernelsearch.protocols import Evaluator, Proposer, Request, Start, Strategy
 from kernelsearch.record.rows import Run, RunFacts, Structure, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
-from kernelsearch.tune import Tuners, seed_tuners, space_of, start_of
-from kernelsearch.types import Config, Measurement, Outcome, Proposal, ProposalKind, TaskFacts, Trial, config_key
+from kernelsearch.tune import seed_tuners, space_of, start_of
+from kernelsearch.types import Config, Outcome, Proposal, ProposalKind, TaskFacts, Trial, config_key
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,14 @@ class Search:
     """
 
     def __init__(
-        self, task: TaskFacts, strategy: Strategy, proposer: Proposer, evaluator: Evaluator, store: Store,
-        settings: Settings, resume: Run | None = None,
+        self,
+        task: TaskFacts,
+        strategy: Strategy,
+        proposer: Proposer,
+        evaluator: Evaluator,
+        store: Store,
+        settings: Settings,
+        resume: Run | None = None,
     ) -> None:
         self.task, self.strategy, self.proposer, self.evaluator = task, strategy, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
@@ -135,7 +140,7 @@ class Search:
         row cannot be written or a resumed run disagrees with its rows.
         """
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
-        with _Interrupts() as interrupts:
+        with Interrupts() as interrupts:
             try:
                 used_up = self._loop(pool, interrupts, on_trial)
                 ended = used_up or len(self._state.trials) >= self.facts.trials
@@ -145,13 +150,13 @@ class Search:
                 used_up, ended = False, False
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-        state = self._state
+        state, seconds = self._state, time.monotonic() - self._started
+        interrupted = interrupts.count > 0 and not ended
         return Result(
-            self.run_row, tuple(state.trials), state.best, state.per_shape, time.monotonic() - self._started,
-            interrupted=interrupts.count > 0 and not ended, used_up=used_up,
-        )
+            self.run_row, tuple(state.trials), state.best, state.per_shape, seconds, interrupted, used_up
+        )  # fmt: skip
 
-    def _loop(self, pool: ThreadPoolExecutor, interrupts: _Interrupts, on_trial: Callable) -> bool:
+    def _loop(self, pool: ThreadPoolExecutor, interrupts: Interrupts, on_trial: Callable) -> bool:
         """Whether the run ended because no candidate was left."""
         flight: deque[tuple[int, _Candidate, Future | Trial]] = deque()
         used_up = False
@@ -221,7 +226,9 @@ class Search:
             for digest in others:
                 yield self._rewrite(number, proposal, digest)
 
-    def _retune(self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None) -> _Candidate | None:
+    def _retune(
+        self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None
+    ) -> _Candidate | None:
         if explicit is None:
             config = self.tuners.ask(digest, number, proposal.sampler)
         else:
@@ -249,10 +256,8 @@ class Search:
             return stored if stored and stored.parent == parent else None
         weights = getattr(self.strategy, "weights", dict)()
         known = self._state.by_kernel.get(parent)
-        request = Request(
-            self.tuners.kernel(parent), self.task, frozenset(self._state.structures), proposal.edit,
-            known.outcome.hints if known else (), weights,
-        )
+        hints, seen = known.outcome.hints if known else (), frozenset(self._state.structures)
+        request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, weights)
         made = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
         return Structure(made.kernel, number, parent, made.edit, made.rationale) if made else None
 
@@ -260,11 +265,14 @@ class Search:
 
     def _launched(self, pool: ThreadPoolExecutor, number: int, candidate: _Candidate) -> Future | Trial:
         if number >= len(self._stored):
-            return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, self._incumbent)
+            incumbent = self._state.best.outcome.measurement if self._state.best else None
+            return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
         stored = self._stored[number]
         same = (
-            stored.number == number and stored.kernel == candidate.kernel.digest
-            and config_key(stored.config) == config_key(candidate.config) and stored.proposal == candidate.proposal
+            stored.number == number
+            and stored.kernel == candidate.kernel.digest
+            and config_key(stored.config) == config_key(candidate.config)
+            and stored.proposal == candidate.proposal
         )
         if not same:
             raise StoreError(
@@ -273,10 +281,6 @@ class Search:
                 f"{config_key(candidate.config)}; the strategy or the package has changed, start a new run"
             )
         return stored
-
-    @property
-    def _incumbent(self) -> Measurement | None:
-        return self._state.best.outcome.measurement if self._state.best else None
 
     def _land(self, number: int, candidate: _Candidate, evaluated: Future | Trial, on_trial: Callable) -> None:
         if isinstance(evaluated, Trial):
@@ -287,21 +291,17 @@ class Search:
         self._state.tell(trial)
         self.tuners.tell(trial)
         self.strategy.tell(trial)
-        done = len(self._state.trials)
-        on_trial(trial, Progress(
-            done, self.facts.trials, min(done, len(self._stored)), self._state.best, self._state.counts.copy(),
-            time.monotonic() - self._started,
-        ))
+        done, state, spent = len(self._state.trials), self._state, time.monotonic() - self._started
+        replayed = min(done, len(self._stored))
+        on_trial(trial, Progress(done, self.facts.trials, replayed, state.best, state.counts.copy(), spent))
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(self._seed_is_wrong(trial))
 
     def _judged(self, number: int, candidate: _Candidate, outcome: Outcome) -> Trial:
-        structure = self._state.structures[candidate.kernel.digest]
-        return Trial(
-            number, candidate.proposal, candidate.kernel.digest, candidate.config, outcome, self._score(outcome),
-            structure.edit, structure.rationale,
-        )
+        kernel, score = candidate.kernel.digest, self._score(outcome)
+        made = self._state.structures[kernel]
+        return Trial(number, candidate.proposal, kernel, candidate.config, outcome, score, made.edit, made.rationale)
 
     def _score(self, outcome: Outcome) -> float | None:
         """The geometric mean of time / seed time over the timed shapes.
@@ -328,30 +328,9 @@ class Search:
         label = next((s.label for s in (*self.task.shapes, *self.task.test_shapes) if s.key == key), key)
         where = f" on {label}" if label else ""
         much = f" (its error is {verdict.error_ratio:.3g} times what is allowed)" if verdict.error_ratio else ""
-        return f"the seed kernel of {self.task.name} is itself rejected{where}: {verdict.word.value}, {verdict.reason}{much}"
+        said = f"{verdict.word.value}, {verdict.reason}{much}"
+        return f"the seed kernel of {self.task.name} is itself rejected{where}: {said}"
 
     def _out_of_time(self) -> bool:
         budget = self.settings.budget_seconds
         return budget is not None and time.monotonic() - self._started >= budget
-
-
-class _Interrupts:
-    """Counts Ctrl-C while a run lasts: the first one is noted, the second one raises KeyboardInterrupt."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._before: signal.Handlers | Callable | int | None = None
-
-    def __enter__(self) -> _Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._noted)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _noted(self, *_: object) -> None:
-        self.count += 1
-        if self.count > 1:
-            raise KeyboardInterrupt

@@ -18,7 +18,17 @@ from functools import lru_cache
 from kernelsearch.protocols import Evaluator, Request, Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
-    Config, Evidence, Measurement, Outcome, ShapeFact, ShapeTime, TaskFacts, Verdict, Word, config_key, content_digest,
+    Config,
+    Evidence,
+    Measurement,
+    Outcome,
+    ShapeFact,
+    ShapeTime,
+    TaskFacts,
+    Verdict,
+    Word,
+    config_key,
+    content_digest,
 )
 
 SPACE = {
@@ -50,8 +60,16 @@ def task(name: str = "simulated") -> TaskFacts:
     """The task of every landscape: one plain kernel, two timed shapes, 400 configs."""
     shapes = tuple(ShapeFact(key, label, {"n": int(label[2:])}) for key, label, _ in SHAPES)
     return TaskFacts(
-        name=name, path=f"{name}.py", digest=content_digest(name, SEED_KERNEL), form="native", seed=SEED_KERNEL,
-        sites=("simulated_kernel",), shapes=shapes, test_shapes=(), space=SPACE, config=CONFIG,
+        name=name,
+        path=f"{name}.py",
+        digest=content_digest(name, SEED_KERNEL),
+        form="native",
+        seed=SEED_KERNEL,
+        sites=("simulated_kernel",),
+        shapes=shapes,
+        test_shapes=(),
+        space=SPACE,
+        config=CONFIG,
     )
 
 
@@ -81,7 +99,10 @@ class Landscape:
         """The edits that apply to a structure and were not made there yet."""
         names = self.names()
         return [
-            e for e in names if e not in structure and (
+            e
+            for e in names
+            if e not in structure
+            and (
                 unit(self.seed, "applies", e) < self.applies
                 or names[int(unit(self.seed, "needs", e) * self.edits)] in structure
             )
@@ -189,7 +210,9 @@ class Noisy:
         if outcome.measurement is None:
             return outcome
         times = tuple(
-            replace(t, time_us=t.time_us * math.exp(self.sigma * self._normal(kernel.digest, config_key(config), t.shape)))
+            replace(
+                t, time_us=t.time_us * math.exp(self.sigma * self._normal(kernel.digest, config_key(config), t.shape))
+            )
             for t in outcome.measurement.times
         )
         return replace(outcome, measurement=replace(outcome.measurement, times=times))

@@ -130,9 +130,7 @@ def checked(space: Space, kernel: HasFunctions, possible: Predicate) -> int:
 def present(name: str, kernel: HasFunctions) -> bool:
     """Whether a config name means something for this kernel: a launch option, or a parameter of a function."""
     function, dot, plain = name.rpartition(".")
-    return any(
-        plain in LAUNCH_OPTIONS or plain in f.params for f in kernel.functions if not dot or f.name == function
-    )
+    return any(plain in LAUNCH_OPTIONS or plain in f.params for f in kernel.functions if not dot or f.name == function)
 
 
 def possible(kernel: HasFunctions, config: Config) -> bool:

@@ -69,7 +69,7 @@ class Tuners:
         return self._tuners[digest].ask(rng, sampler)
 
     def take(self, digest: str, config: Config) -> Config | None:
-        """The explicit config if it is untried and possible, else the nearest that is, now reserved; None if none is."""
+        """The explicit config if untried and possible, else the nearest that is, now reserved; None if none is."""
         return self._tuners[digest].take(dict(config))
 
     def reserve(self, digest: str, config: Config) -> bool:

@@ -3,7 +3,7 @@
 Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and three things that kernels
 need: a new structure inherits its parent's best config and gets a few tuning trials before it is judged,
 since a rewrite at the wrong tile size looks slower than it is; the edits' odds follow the gains of this
-run (Thompson-free bandit weights: smoothed mean of what each edit gained); and a share of asks polishes
+run (bandit weights: the smoothed mean of what each edit gained); and a share of asks polishes
 the best kernel's numbers. No crossover.
 """
 
@@ -27,12 +27,12 @@ class Params:
     steps from the kernel's best config instead of asking TPE. sharpness: how strongly gains move the odds.
     """
 
-    rewrite: float = 0.4
-    young: float = 0.5
+    rewrite: float = 0.5
+    young: float = 0.35
     tuning: int = 4
-    hopeless: float = 1.3
-    population: int = 10
-    tournament: int = 3
+    hopeless: float = 1.5
+    population: int = 8
+    tournament: int = 4
     neighbour: float = 0.6
     sharpness: float = 6.0
 
@@ -62,10 +62,8 @@ class Strategy:
         if draw < params.rewrite:
             return Proposal(ProposalKind.REWRITE, (self._winner(rng, ranked),))
         young = self._young(ranked)
-        if young and draw < params.rewrite + params.young:
-            chosen = rng.choice(young)
-        else:
-            chosen = self._winner(rng, ranked)
+        tune_young = young and draw < params.rewrite + params.young
+        chosen = rng.choice(young) if tune_young else self._winner(rng, ranked)
         near = rng.random() < params.neighbour
         return Proposal(ProposalKind.RETUNE, (chosen,), sampler="neighbour" if near else "tpe")
 
@@ -96,9 +94,7 @@ class Strategy:
 
     def _young(self, ranked: list[str]) -> list[str]:
         limit = self.params.hopeless * self.members[ranked[0]].best
-        return [
-            digest for digest, m in self.members.items() if m.trials < self.params.tuning and m.best <= limit
-        ]
+        return [digest for digest, m in self.members.items() if m.trials < self.params.tuning and m.best <= limit]
 
     def _winner(self, rng, ranked: list[str]) -> str:
         return ranked[min(rng.randrange(len(ranked)) for _ in range(self.params.tournament))]

@@ -29,7 +29,9 @@ numbers = st.dictionaries(
     st.sampled_from("ABCD"), st.lists(st.sampled_from([1, 2, 4, 8, 16]), min_size=1, max_size=4).map(tuple), min_size=1
 )
 mixed = st.dictionaries(
-    st.sampled_from("ABC"), st.lists(st.sampled_from([True, None, "n", 3]), min_size=1, max_size=3).map(tuple), min_size=1
+    st.sampled_from("ABC"),
+    st.lists(st.sampled_from([True, None, "n", 3]), min_size=1, max_size=3).map(tuple),
+    min_size=1,
 )
 
 
@@ -109,8 +111,15 @@ def test_what_is_known_to_be_impossible(config, answer):
 
 @pytest.mark.parametrize(
     ("name", "answer"),
-    [("BLOCK", True), ("num_warps", True), ("maxnreg", True), ("SPLIT", False), ("row_kernel.BLOCK", True),
-     ("other.BLOCK", False), ("other.num_warps", False)],
+    [
+        ("BLOCK", True),
+        ("num_warps", True),
+        ("maxnreg", True),
+        ("SPLIT", False),
+        ("row_kernel.BLOCK", True),
+        ("other.BLOCK", False),
+        ("other.num_warps", False),
+    ],
 )
 def test_which_names_still_exist(name, answer):
     assert spaces.present(name, ROW) is answer

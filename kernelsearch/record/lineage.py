@@ -35,7 +35,8 @@ class Step:
 def run_of(store: Store, digest: str, run: int | None = None) -> int:
     """The run to tell a kernel's story from: the given one, else the one where it did best, newest first."""
     found = store.query(
-        "SELECT run FROM lineage WHERE kernel = ?1 AND (?2 IS NULL OR run = ?2) ORDER BY score IS NULL, score, run DESC",
+        """SELECT run FROM lineage WHERE kernel = ?1 AND (?2 IS NULL OR run = ?2)
+           ORDER BY score IS NULL, score, run DESC""",
         [digest, run],
     )
     if not found:
@@ -54,10 +55,20 @@ def tree(store: Store, run: int) -> dict[str, Step]:
     for row in rows:
         above = steps.get(row["parent"])
         steps[row["kernel"]] = Step(
-            kernel=row["kernel"], name=row["name"], run=run, number=row["number"], parent=row["parent"],
-            edit=row["edit"], rationale=row["rationale"], proposer=row["proposer"], trials=row["trials"] or 0,
-            accepted=row["accepted"] or 0, score=row["score"], gain=row["gain"],
-            depth=above.depth + 1 if above else 0, source=row["source"],
+            kernel=row["kernel"],
+            name=row["name"],
+            run=run,
+            number=row["number"],
+            parent=row["parent"],
+            edit=row["edit"],
+            rationale=row["rationale"],
+            proposer=row["proposer"],
+            trials=row["trials"] or 0,
+            accepted=row["accepted"] or 0,
+            score=row["score"],
+            gain=row["gain"],
+            depth=above.depth + 1 if above else 0,
+            source=row["source"],
         )
     return steps
 

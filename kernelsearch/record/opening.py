@@ -80,11 +80,17 @@ def said_clearly(path: Path | str) -> Iterator[None]:
 
 
 _SENTENCES = (
-    (("disk is full", "no space left", "disk quota"), "{path} cannot grow: no disk space is left; all stored rows are safe"),
+    (
+        ("disk is full", "no space left", "disk quota"),
+        "{path} cannot grow: no disk space is left; all stored rows are safe",
+    ),
     (("readonly", "read-only", "permission denied"), "{path} cannot be written: the file or its folder is read-only"),
     (("not a database", "malformed"), "{path} is not a SQLite database, or it is damaged: name another --db"),
     (("is locked", "is busy"), "{path} is locked by another program: close it, or name another --db"),
-    (("unable to open", "no such file"), "{path} cannot be opened: its folder does not exist, or it is a folder itself"),
+    (
+        ("unable to open", "no such file"),
+        "{path} cannot be opened: its folder does not exist, or it is a folder itself",
+    ),
 )
 
 
@@ -150,15 +156,16 @@ def refuse_newer(database: Database, path: Path) -> None:
     unknown = sorted(m.name for m in migrations.applied(database) if m.name not in ours)
     if unknown:
         raise StoreError(
-            f"{path} was written by a newer kernelsearch (its schema has {unknown[0]}): "
-            "upgrade, or name another --db"
+            f"{path} was written by a newer kernelsearch (its schema has {unknown[0]}): upgrade, or name another --db"
         )
 
 
 def _connection(path: Path | str) -> sqlite3.Connection:
     connection = sqlite3.connect(str(path), timeout=WAIT_SECONDS)
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a kill loses nothing, a power cut at most the last rows
+    connection.execute(
+        "PRAGMA synchronous = NORMAL"
+    )  # with WAL: a kill loses nothing, a power cut at most the last rows
     return connection
 
 

@@ -11,8 +11,20 @@ from typing import Any
 
 from kernelsearch.source import Kernel, flat_config, flat_space
 from kernelsearch.types import (
-    Evidence, Hint, Measurement, Outcome, Proposal, ProposalKind, Referee, ShapeTime, TaskFacts, Trial, Verdict, Word,
-    config_key, content_digest,
+    Evidence,
+    Hint,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    Referee,
+    ShapeTime,
+    TaskFacts,
+    Trial,
+    Verdict,
+    Word,
+    config_key,
+    content_digest,
 )
 
 Row = dict[str, Any]
@@ -70,24 +82,44 @@ def candidate_digest(task: str, kernel: str, config: Mapping[str, Any]) -> str:
 def task_row(task: TaskFacts) -> Row:
     shapes = [{"key": s.key, "label": s.label} for s in (*task.shapes, *task.test_shapes)]
     return dict(
-        digest=task.digest, name=task.name, path=task.path, form=task.form, precision=task.precision,
-        shapes=dumps(shapes), space=dumps({k: list(v) for k, v in task.space.items()}),
+        digest=task.digest,
+        name=task.name,
+        path=task.path,
+        form=task.form,
+        precision=task.precision,
+        shapes=dumps(shapes),
+        space=dumps({k: list(v) for k, v in task.space.items()}),
     )
 
 
 def run_row(task: TaskFacts, facts: RunFacts, started: str) -> Row:
     name = f"{task.name} {facts.strategy} seed {facts.seed} {started[:16]}"
     return dict(
-        name=name, task=task.digest, strategy=facts.strategy, proposer=facts.proposer, seed=facts.seed,
-        window=facts.window, trials=facts.trials, target=facts.target, versions=config_key(facts.versions),
-        settings=dumps(dict(facts.settings)), started=started, finished=None,
+        name=name,
+        task=task.digest,
+        strategy=facts.strategy,
+        proposer=facts.proposer,
+        seed=facts.seed,
+        window=facts.window,
+        trials=facts.trials,
+        target=facts.target,
+        versions=config_key(facts.versions),
+        settings=dumps(dict(facts.settings)),
+        started=started,
+        finished=None,
     )
 
 
 def run_of(row: Row) -> Run:
     facts = RunFacts(
-        row["strategy"], row["proposer"], row["seed"], row["window"], row["trials"], row["target"],
-        json.loads(row["versions"]), json.loads(row["settings"]),
+        row["strategy"],
+        row["proposer"],
+        row["seed"],
+        row["window"],
+        row["trials"],
+        row["target"],
+        json.loads(row["versions"]),
+        json.loads(row["settings"]),
     )
     return Run(row["id"], row["name"], row["task"], facts, row["started"], row["finished"])
 
@@ -95,16 +127,26 @@ def run_of(row: Row) -> Run:
 def kernel_row(structure: Structure) -> Row:
     kernel = structure.kernel
     return dict(
-        digest=kernel.digest, name=f"{kernel.entries[-1] if kernel.entries else kernel.names[-1]} {kernel.digest[:6]}",
-        source=kernel.render(), parent=structure.parent, edit=structure.edit, rationale=structure.rationale, created=now(),
+        digest=kernel.digest,
+        name=f"{kernel.entries[-1] if kernel.entries else kernel.names[-1]} {kernel.digest[:6]}",
+        source=kernel.render(),
+        parent=structure.parent,
+        edit=structure.edit,
+        rationale=structure.rationale,
+        created=now(),
     )
 
 
 def structure_row(run: int, structure: Structure) -> Row:
     kernel = structure.kernel
     return dict(
-        run=run, kernel=kernel.digest, number=structure.number, parent=structure.parent, edit=structure.edit,
-        rationale=structure.rationale, space=dumps({k: list(v) for k, v in kernel.space.items()}),
+        run=run,
+        kernel=kernel.digest,
+        number=structure.number,
+        parent=structure.parent,
+        edit=structure.edit,
+        rationale=structure.rationale,
+        space=dumps({k: list(v) for k, v in kernel.space.items()}),
         config=dumps(dict(kernel.config)),
     )
 
@@ -120,7 +162,10 @@ def structure_of(row: Row) -> Structure:
 def candidate_row(task: str, kernel: str, config: Mapping[str, Any]) -> Row:
     named = ", ".join(f"{k}={v}" for k, v in config.items())
     return dict(
-        digest=candidate_digest(task, kernel, config), name=f"{kernel[:6]} {named}", task=task, kernel=kernel,
+        digest=candidate_digest(task, kernel, config),
+        name=f"{kernel[:6]} {named}",
+        task=task,
+        kernel=kernel,
         config=config_key(config),
     )
 
@@ -128,20 +173,39 @@ def candidate_row(task: str, kernel: str, config: Mapping[str, Any]) -> Row:
 def trial_row(run: int, task: str, trial: Trial) -> Row:
     verdict, measurement, proposal = trial.outcome.verdict, trial.outcome.measurement, trial.proposal
     asked = dict(
-        parents=list(proposal.parents), edit=proposal.edit, sampler=proposal.sampler,
+        parents=list(proposal.parents),
+        edit=proposal.edit,
+        sampler=proposal.sampler,
         config=None if proposal.config is None else dict(proposal.config),
     )
     row = dict(
-        run=run, number=trial.number, candidate=candidate_digest(task, trial.kernel, trial.config), kernel=trial.kernel,
-        kind=proposal.kind.value, proposal=dumps(asked), edit=trial.edit, rationale=trial.rationale,
-        verdict=verdict.word.value, stage=verdict.stage, reason=verdict.reason, depth=verdict.depth,
-        error_ratio=_finite(verdict.error_ratio), referee=verdict.referee.mode, layers=dumps(list(verdict.referee.layers)),
-        detail=dumps(dict(verdict.detail)), score=trial.score, seconds=trial.outcome.seconds, finished=now(),
+        run=run,
+        number=trial.number,
+        candidate=candidate_digest(task, trial.kernel, trial.config),
+        kernel=trial.kernel,
+        kind=proposal.kind.value,
+        proposal=dumps(asked),
+        edit=trial.edit,
+        rationale=trial.rationale,
+        verdict=verdict.word.value,
+        stage=verdict.stage,
+        reason=verdict.reason,
+        depth=verdict.depth,
+        error_ratio=_finite(verdict.error_ratio),
+        referee=verdict.referee.mode,
+        layers=dumps(list(verdict.referee.layers)),
+        detail=dumps(dict(verdict.detail)),
+        score=trial.score,
+        seconds=trial.outcome.seconds,
+        finished=now(),
     )
     if measurement:
         row |= dict(
-            evidence=measurement.evidence.value, device=measurement.device, protocol=measurement.protocol,
-            abandoned=int(measurement.abandoned), times=dumps([_time_row(t) for t in measurement.times]),
+            evidence=measurement.evidence.value,
+            device=measurement.device,
+            protocol=measurement.protocol,
+            abandoned=int(measurement.abandoned),
+            times=dumps([_time_row(t) for t in measurement.times]),
             time_us=geometric_mean([t.time_us for t in measurement.times]),
         )
     return row
@@ -154,8 +218,13 @@ def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
         ProposalKind(row["kind"]), tuple(asked["parents"]), asked["edit"], asked["config"], asked["sampler"]
     )
     verdict = Verdict(
-        Word(row["verdict"]), row["stage"], row["reason"], row["depth"], row["error_ratio"],
-        Referee(row["referee"], tuple(json.loads(row["layers"]))), json.loads(row["detail"]),
+        Word(row["verdict"]),
+        row["stage"],
+        row["reason"],
+        row["depth"],
+        row["error_ratio"],
+        Referee(row["referee"], tuple(json.loads(row["layers"]))),
+        json.loads(row["detail"]),
     )
     measurement = None
     if row["times"] is not None:
@@ -165,7 +234,13 @@ def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
         )
     outcome = Outcome(verdict, measurement, hints, row["seconds"])
     return Trial(
-        row["number"], proposal, row["kernel"], json.loads(row["config"]), outcome, row["score"], row["edit"],
+        row["number"],
+        proposal,
+        row["kernel"],
+        json.loads(row["config"]),
+        outcome,
+        row["score"],
+        row["edit"],
         row["rationale"],
     )
 
@@ -173,9 +248,18 @@ def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
 def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> list[Row]:
     return [
         dict(
-            candidate=candidate, shape=t.shape, specialisation=t.specialisation, device=measurement.device,
-            protocol=measurement.protocol, versions=config_key(versions), evidence=measurement.evidence.value,
-            time_us=t.time_us, spread_us=t.spread_us, samples=t.samples, detail=dumps(dict(t.detail)), measured=now(),
+            candidate=candidate,
+            shape=t.shape,
+            specialisation=t.specialisation,
+            device=measurement.device,
+            protocol=measurement.protocol,
+            versions=config_key(versions),
+            evidence=measurement.evidence.value,
+            time_us=t.time_us,
+            spread_us=t.spread_us,
+            samples=t.samples,
+            detail=dumps(dict(t.detail)),
+            measured=now(),
         )
         for t in measurement.times
     ]
@@ -184,7 +268,11 @@ def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping
 def hint_rows(run: int, trial: Trial) -> list[Row]:
     return [
         dict(
-            run=run, number=trial.number, position=i, bottleneck=hint.bottleneck, evidence=dumps(dict(hint.evidence)),
+            run=run,
+            number=trial.number,
+            position=i,
+            bottleneck=hint.bottleneck,
+            evidence=dumps(dict(hint.evidence)),
             suggestion=hint.suggestion,
         )
         for i, hint in enumerate(trial.outcome.hints)

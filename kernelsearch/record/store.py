@@ -85,7 +85,11 @@ class Store:
                 self._add_measurement(candidate["digest"], trial.outcome.measurement, run.facts.versions)
 
     def add_measurement(
-        self, task: TaskFacts, structure: Structure, config: Config, measurement: Measurement,
+        self,
+        task: TaskFacts,
+        structure: Structure,
+        config: Config,
+        measurement: Measurement,
         versions: Mapping[str, str],
     ) -> None:
         """Times that belong to no trial, such as confirmed ones."""
@@ -135,7 +139,9 @@ class Store:
 
     def digest(self, prefix: str) -> str:
         """The whole digest of the one kernel that it begins. Raises StoreError when none or several do."""
-        found = self.query("SELECT digest FROM kernel WHERE substr(digest, 1, length(?1)) = ?1 LIMIT 3", [prefix.lower()])
+        found = self.query(
+            "SELECT digest FROM kernel WHERE substr(digest, 1, length(?1)) = ?1 LIMIT 3", [prefix.lower()]
+        )
         if not prefix or not found:
             raise StoreError(f"{self.path} has no kernel {prefix!r}: `kernelsearch leaderboard` lists them")
         if len(found) > 1:

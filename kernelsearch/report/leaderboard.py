@@ -13,8 +13,20 @@ from kernelsearch.report import words
 
 Row = dict[str, Any]
 COLUMNS = (
-    "task", "device", "evidence", "rank", "kernel", "speedup", "score", "time_us", "edit", "config", "parent", "run",
-    "number", "confirmed_us",
+    "task",
+    "device",
+    "evidence",
+    "rank",
+    "kernel",
+    "speedup",
+    "score",
+    "time_us",
+    "edit",
+    "config",
+    "parent",
+    "run",
+    "number",
+    "confirmed_us",
 )
 
 
@@ -27,7 +39,8 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
     """
     found = store.query(
         """SELECT * FROM leaderboard
-           WHERE (?1 IS NULL OR ?1 IN (task, task_digest)) AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR rank <= ?3)
+           WHERE (?1 IS NULL OR ?1 IN (task, task_digest)) AND (?2 IS NULL OR device = ?2)
+             AND (?3 IS NULL OR rank <= ?3)
            ORDER BY task, task_digest, device, CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
                     rank, run, number""",
         [task, device, limit],

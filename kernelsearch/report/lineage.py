@@ -1,4 +1,4 @@
-"""A kernel's story: from the seed to it, who proposed each step, what it changed and what it gained; and its children."""
+"""A kernel's story: who proposed each step from the seed to it, what that changed and gained; and its children."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
         "run": run,
         "evidence": evidence(store, run),
         "ancestors": [
-            {**_plain(step), "diff": diff(parent, step) if parent else ""} for parent, step in zip(above, chain, strict=False)
+            {**_plain(step), "diff": diff(parent, step) if parent else ""}
+            for parent, step in zip(above, chain, strict=False)
         ],
         "children": [_plain(step) for step in lineage.children(steps, digest)],
     }
@@ -45,8 +46,11 @@ def diff(parent: Step, child: Step) -> str:
     """The unified diff from a parent's file to its child's."""
     return "".join(
         difflib.unified_diff(
-            parent.source.splitlines(keepends=True), child.source.splitlines(keepends=True),
-            parent.kernel[:8], child.kernel[:8], n=2,
+            parent.source.splitlines(keepends=True),
+            child.source.splitlines(keepends=True),
+            parent.kernel[:8],
+            child.kernel[:8],
+            n=2,
         )
     )
 

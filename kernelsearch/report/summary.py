@@ -20,18 +20,30 @@ def as_dict(store: Store, task: TaskFacts, result: Result) -> dict[str, Any]:
     """
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
-        "task": task.name, "run": result.run.id, "strategy": result.run.facts.strategy, "trials": len(result.trials),
-        "budget": result.run.facts.trials, "seconds": round(result.seconds, 1), "interrupted": result.interrupted,
-        "used_up": result.used_up, "kernels": len({t.kernel for t in result.trials}),
-        "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)), "best": None,
+        "task": task.name,
+        "run": result.run.id,
+        "strategy": result.run.facts.strategy,
+        "trials": len(result.trials),
+        "budget": result.run.facts.trials,
+        "seconds": round(result.seconds, 1),
+        "interrupted": result.interrupted,
+        "used_up": result.used_up,
+        "kernels": len({t.kernel for t in result.trials}),
+        "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
+        "best": None,
     }
     if best is None or seed is None or not seed.accepted:
         return summary
     measurement = best.outcome.measurement
     chain = lineage.ancestors(lineage.tree(store, result.run.id), best.kernel)
     summary["best"] = {
-        "kernel": best.kernel, "trial": best.number, "config": dict(best.config), "score": best.score,
-        "speedup": 1 / best.score, "evidence": measurement.evidence.value, "device": measurement.device,
+        "kernel": best.kernel,
+        "trial": best.number,
+        "config": dict(best.config),
+        "score": best.score,
+        "speedup": 1 / best.score,
+        "evidence": measurement.evidence.value,
+        "device": measurement.device,
         "tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
         "steps": [
             {"kernel": s.kernel, "edit": s.edit, "gain": s.gain, "rationale": s.rationale, "proposer": s.proposer}
@@ -63,8 +75,9 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "") -> 
 def _counts(facts: dict[str, Any]) -> str:
     rejected = {w: n for w, n in facts["verdicts"].items() if w != "accept"}
     detail = ", ".join(f"{n} {words.verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
+    spent = words.duration(facts["seconds"])
     return (
-        f"{facts['task']}: {facts['trials']} trials of {facts['kernels']} kernels in {words.duration(facts['seconds'])}, "
+        f"{facts['task']}: {facts['trials']} trials of {facts['kernels']} kernels in {spent}, "
         f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
     )
 
@@ -73,7 +86,8 @@ def _gains(best: dict[str, Any]) -> list[str]:
     if best["speedup"] <= 1.0005:
         return [f"nothing was gained: the seed with its own config is the best ({best['evidence']})"]
     lines = [
-        f"best: {best['speedup']:.2f}x the seed ({best['evidence']}), kernel {best['kernel'][:8]}, trial {best['trial']}",
+        f"best: {best['speedup']:.2f}x the seed ({best['evidence']}), "
+        f"kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {words.config(best['config'])}",
         f"  gained by ({best['evidence']}, each step after its own tuning):",
     ]
@@ -90,9 +104,13 @@ def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:
     seed_us = result.trials[0].outcome.measurement.time_us(key)
     fastest = result.per_shape.get(key)
     return {
-        "shape": key, "label": label, "seed_us": seed_us, "best_us": result.best.outcome.measurement.time_us(key),
+        "shape": key,
+        "label": label,
+        "seed_us": seed_us,
+        "best_us": result.best.outcome.measurement.time_us(key),
         "fastest_us": fastest.outcome.measurement.time_us(key) if fastest else None,
-        "fastest": fastest.kernel if fastest else None, "fastest_trial": fastest.number if fastest else None,
+        "fastest": fastest.kernel if fastest else None,
+        "fastest_trial": fastest.number if fastest else None,
     }
 
 

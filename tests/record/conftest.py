@@ -7,7 +7,17 @@ from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
-    Evidence, Hint, Measurement, Outcome, Proposal, ProposalKind, Referee, ShapeTime, Trial, Verdict, Word,
+    Evidence,
+    Hint,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    Referee,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
 )
 
 
@@ -38,15 +48,21 @@ def accepted(number, kernel, config, score, parents=(), edit=None, device="simul
         ShapeTime("timed:1", 3 * scale * score),
     )
     proposal = Proposal(ProposalKind.RETUNE, parents) if parents else Proposal(ProposalKind.SEED)
-    verdict = Verdict(Word.ACCEPT, "judge", depth="full", error_ratio=0.4, referee=Referee("gpu", ("namespaces", "seccomp")))
+    verdict = Verdict(
+        Word.ACCEPT, "judge", depth="full", error_ratio=0.4, referee=Referee("gpu", ("namespaces", "seccomp"))
+    )
     measurement = Measurement(Evidence.MEASURED, device, "search", times)
     hints = (Hint("memory", {"gbps": 1900.0, "waves": 1.5}, "load wider"), Hint("latency", {}, "more stages"))
-    return Trial(number, proposal, kernel.digest, config, Outcome(verdict, measurement, hints, 0.25), score, edit, "why")
+    return Trial(
+        number, proposal, kernel.digest, config, Outcome(verdict, measurement, hints, 0.25), score, edit, "why"
+    )
 
 
 def rejected(number, kernel, config, word=Word.WRONG, parents=("x",), edit="edit_01"):
     proposal = Proposal(ProposalKind.REWRITE, parents, "edit_01", {"BLOCK": 128, "flag": None}, "random")
-    verdict = Verdict(word, "judge", "off by 3", "screen", 12.5, Referee("interpreter"), {"shape": "timed:0", "index": [1, 2]})
+    verdict = Verdict(
+        word, "judge", "off by 3", "screen", 12.5, Referee("interpreter"), {"shape": "timed:0", "index": [1, 2]}
+    )
     return Trial(number, proposal, kernel.digest, config, Outcome(verdict, seconds=0.5), None, edit, "because")
 
 

@@ -37,7 +37,9 @@ def test_a_reader_sees_what_a_writer_has_stored(tmp_path, task, facts, seed, mak
 @pytest.mark.parametrize("write", [True, False])
 def test_a_newer_schema_is_refused(tmp_path, write):
     with Store.open(tmp_path / "a.db") as store:
-        store.database["_sqlite_migrations"].insert({"migration_set": "kernelsearch", "name": "m999_later", "applied_at": ""})
+        store.database["_sqlite_migrations"].insert(
+            {"migration_set": "kernelsearch", "name": "m999_later", "applied_at": ""}
+        )
     with pytest.raises(StoreError, match="newer kernelsearch.*m999_later"):
         Store.open(tmp_path / "a.db", write=write)
     assert not (tmp_path / "a.db-lock").exists()
@@ -89,15 +91,17 @@ def test_no_disk_space_is_said_and_the_rows_before_it_are_kept(tmp_path, task, f
 
 
 def test_two_writers_in_one_process(tmp_path):
-    with Store.open(tmp_path / "a.db"):
-        with pytest.raises(StoreError, match="already open for writing"):
-            Store.open(tmp_path / "a.db")
+    with Store.open(tmp_path / "a.db"), pytest.raises(StoreError, match="already open for writing"):
+        Store.open(tmp_path / "a.db")
     Store.open(tmp_path / "a.db").close()
 
 
 def test_another_process_that_writes_is_named_and_its_death_frees_the_file(tmp_path):
     path = tmp_path / "a.db"
-    code = f"from kernelsearch.record.store import Store; s = Store.open({str(path)!r}); print('open', flush=True); input()"
+    code = f"""from kernelsearch.record.store import Store
+store = Store.open({str(path)!r})
+print("open", flush=True)
+input()"""
     other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "open\n"

@@ -22,7 +22,9 @@ def test_trials_come_back_equal(store, task, facts, seed, make):
     child = seed.changed(constants=("edit_01 = 1",))
     put = [
         make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0),
-        make.rejected(1, child, {"BLOCK": "next_power_of_2(n)", "flag": True, "x": None, "y": 0.1}, parents=(seed.digest,)),
+        make.rejected(
+            1, child, {"BLOCK": "next_power_of_2(n)", "flag": True, "x": None, "y": 0.1}, parents=(seed.digest,)
+        ),
         make.accepted(2, seed, {"BLOCK": 256}, 0.9, parents=(seed.digest,)),
     ]
     store.add_trial(run, put[1], Structure(child, 1, seed.digest, "edit_01", "because"))
@@ -53,7 +55,9 @@ def test_a_kernel_of_two_runs_keeps_the_space_that_each_run_gave_it(store, task,
 
 def test_a_trial_is_stored_wholly_or_not_at_all(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    before = {t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in ("candidate", "trial", "measurement", "hint")}
+    before = {
+        t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in ("candidate", "trial", "measurement", "hint")
+    }
     orphan = make.accepted(1, seed.changed(constants=("edit_09 = 1",)), {"BLOCK": 1}, 0.5, parents=(seed.digest,))
     with pytest.raises(StoreError):
         store.add_trial(run, orphan)  # its kernel was never introduced: the foreign key refuses it
@@ -77,13 +81,19 @@ def test_every_foreign_key_holds_and_every_table_is_strict(store, task, facts, s
 def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
     child = seed.changed(constants=("edit_01 = 1",))
-    store.add_trial(run, make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)), Structure(child, 1, seed.digest, "edit_01", "w"))
+    store.add_trial(
+        run,
+        make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)),
+        Structure(child, 1, seed.digest, "edit_01", "w"),
+    )
     store.add_trial(run, make.accepted(2, child, {"BLOCK": 2}, 0.5, (child.digest,)))
     store.add_trial(run, make.accepted(3, child, {"BLOCK": 4}, 0.6, (child.digest,)))
     store.add_trial(run, make.accepted(4, seed, {"BLOCK": 8}, 0.1, (seed.digest,), device="other"))
     rows = store.query("SELECT * FROM leaderboard ORDER BY device DESC, rank")
     assert [(r["device"], r["rank"], r["kernel"], r["number"]) for r in rows] == [
-        ("simulated", 1, child.digest, 2), ("simulated", 2, seed.digest, 0), ("other", 1, seed.digest, 4),
+        ("simulated", 1, child.digest, 2),
+        ("simulated", 2, seed.digest, 0),
+        ("other", 1, seed.digest, 4),
     ]
     assert rows[0]["speedup"] == pytest.approx(2.0) and rows[0]["edit"] == "edit_01"
     assert rows[0]["time_us"] == pytest.approx(math.sqrt(50 * 150))
@@ -92,7 +102,9 @@ def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, ta
 def test_source_and_rationale_can_be_searched(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
     child = seed.changed(constants=("edit_01 = 1",))
-    store.add_trial(run, make.rejected(1, child, {}), Structure(child, 1, seed.digest, "edit_01", "hoists the reduction"))
+    store.add_trial(
+        run, make.rejected(1, child, {}), Structure(child, 1, seed.digest, "edit_01", "hoists the reduction")
+    )
     sql = "SELECT kernel.digest FROM kernel_fts JOIN kernel ON kernel.rowid = kernel_fts.rowid WHERE kernel_fts MATCH ?"
     assert store.query(sql, ["reduction"]) == [{"digest": child.digest}]
     assert len(store.query(sql, ["simulated_kernel"])) == 2
@@ -104,15 +116,15 @@ def test_a_digest_may_be_shortened_while_it_is_unique(store, task, facts, seed, 
     for prefix in ("", "zzz", "%"):
         with pytest.raises(StoreError, match="no kernel"):
             store.digest(prefix)
-    twin = next(
-        k for i in range(1000) if (k := seed.changed(constants=(f"v = {i}",))).digest[0] == seed.digest[0]
-    )
+    twin = next(k for i in range(1000) if (k := seed.changed(constants=(f"v = {i}",))).digest[0] == seed.digest[0])
     store.add_trial(run, make.rejected(1, twin, {}), Structure(twin, 1, seed.digest))
     with pytest.raises(StoreError, match="several"):
         store.digest(seed.digest[0])
 
 
-def test_a_second_measurement_under_the_same_key_replaces_the_first_but_not_the_trials_own(store, task, facts, seed, make):
+def test_a_second_measurement_under_the_same_key_replaces_the_first_but_not_the_trials_own(
+    store, task, facts, seed, make
+):
     first = begun(store, task, facts, seed, make)
     again = store.add_run(task, facts)
     trial = make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0, scale=50.0)
@@ -126,7 +138,12 @@ def test_migrations_only_grow():
     from sqlite_utils import Database
 
     names = [m.name for m in migrations.pending(Database(memory=True))]
-    assert names[:4] == ["m001_tasks_runs_kernels", "m002_structures_candidates_trials", "m003_measurements_hints", "m004_views"]
+    assert names[:4] == [
+        "m001_tasks_runs_kernels",
+        "m002_structures_candidates_trials",
+        "m003_measurements_hints",
+        "m004_views",
+    ]
 
 
 def test_geometric_mean():

@@ -101,7 +101,9 @@ def test_show_gives_a_file_that_reads_back_to_the_kernel_with_its_best_config(fi
     assert kernel.digest == result.best.kernel and dict(kernel.config) == dict(result.best.config)
     assert f"{1 / result.best.score:.2f}x the seed (estimated) on simulated" in text
     assert show.kernel_file(store, result.best.kernel[:12]) == text
-    rejected = next(t for t in result.trials if not t.accepted and t.kernel not in {r.kernel for r in result.trials if r.accepted})
+    rejected = next(
+        t for t in result.trials if not t.accepted and t.kernel not in {r.kernel for r in result.trials if r.accepted}
+    )
     assert "# never accepted: " in show.kernel_file(store, rejected.kernel)
     with pytest.raises(StoreError, match="no kernel 'zz'"):
         show.kernel_file(store, "zz")
@@ -134,7 +136,9 @@ def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
     assert "ended early" in text
     cut = dataclasses.replace(result, interrupted=True)
     text = summary.as_text(store, task, cut, "kernelsearch optimize softmax.py --resume")
-    assert "interrupted after 1 of 20 trials" in text and "go on with: kernelsearch optimize softmax.py --resume" in text
+    assert (
+        "interrupted after 1 of 20 trials" in text and "go on with: kernelsearch optimize softmax.py --resume" in text
+    )
 
 
 class Terminal(io.StringIO):

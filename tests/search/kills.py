@@ -51,7 +51,8 @@ def search_in(path: str, trials: int = TRIALS, seconds: float = 0.004) -> tuple[
 def kill_and_resume(path: str, kills: int, seed: int = 0, trials: int = TRIALS) -> Report:
     """Kills a search in its own process up to `kills` times, at moments drawn from seed, then lets it finish."""
     rng, faults, done, before = random.Random(seed), [], 0, []
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import kills; kills.search_in({path!r}, {trials})"
+    here = str(Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {here!r}); import kills; kills.search_in({path!r}, {trials})"
     for _ in range(kills):
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         if rng.random() < 0.8:
@@ -72,7 +73,9 @@ def kill_and_resume(path: str, kills: int, seed: int = 0, trials: int = TRIALS) 
 
 def _checked(path: str, before: list, faults: list[str]) -> list:
     with Store.open(path) as store:
-        if store.query("PRAGMA integrity_check") != [{"integrity_check": "ok"}] or store.query("PRAGMA foreign_key_check"):
+        if store.query("PRAGMA integrity_check") != [{"integrity_check": "ok"}] or store.query(
+            "PRAGMA foreign_key_check"
+        ):
             faults.append("the database is damaged")
         if len(store.runs()) > 1:
             faults.append("there is more than one run")

@@ -15,7 +15,15 @@ from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for
 from kernelsearch.types import (
-    Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeTime, Verdict, Word, config_key,
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Verdict,
+    Word,
+    config_key,
 )
 
 LAND = simulated.Landscape(5)
@@ -34,13 +42,30 @@ class Counting:
         return self.inner.evaluate(kernel, config, incumbent)
 
 
-def search(store, name="evolve", evaluator=EXACT, trials=40, window=4, resume=None, task=None, proposer=None,
-           strategy=None, seed=0, **settings):
+def search(
+    store,
+    name="evolve",
+    evaluator=EXACT,
+    trials=40,
+    window=4,
+    resume=None,
+    task=None,
+    proposer=None,
+    strategy=None,
+    seed=0,
+    **settings,
+):
     task = task or simulated.task()
     strategy = strategy or strategies.make(name, start_for(task, seed, trials))
     facts = RunFacts(name, "simulated", seed, window, trials)
     return Search(
-        task, strategy, proposer or simulated.SimulatedProposer(LAND), evaluator, store, Settings(facts, **settings), resume
+        task,
+        strategy,
+        proposer or simulated.SimulatedProposer(LAND),
+        evaluator,
+        store,
+        Settings(facts, **settings),
+        resume,
     )
 
 
@@ -70,7 +95,9 @@ class Recording:
 @pytest.mark.parametrize("window", [1, 3, 8])
 def test_an_ask_has_seen_exactly_the_trials_up_to_n_minus_window_and_the_seed(window):
     recording = Recording()
-    search(Store.in_memory(), strategy=recording, window=window, trials=20, evaluator=simulated.Slow(EXACT, 0.003)).run()
+    search(
+        Store.in_memory(), strategy=recording, window=window, trials=20, evaluator=simulated.Slow(EXACT, 0.003)
+    ).run()
     for number, told in recording.at_ask.items():
         assert told == list(range(max(1, number - window + 1)))
     assert recording.told == list(range(20))
@@ -136,9 +163,7 @@ def test_a_rewrite_starts_at_its_parents_best_config():
 def test_a_kernels_own_space_and_config_come_before_its_parents():
     class Once:
         def propose(self, request, rng):
-            child = request.parent.changed(
-                constants=("tile = 1",), space={"ROWS": (16, 32)}, config={"ROWS": 16}
-            )
+            child = request.parent.changed(constants=("tile = 1",), space={"ROWS": (16, 32)}, config={"ROWS": 16})
             return None if child.digest in request.seen else Rewrite(child, "widen", "more rows")
 
     result = search(Store.in_memory(), "evolve", proposer=Once(), trials=60, window=2).run()
@@ -210,8 +235,11 @@ class Fixed:
 def test_the_score_is_the_geometric_mean_over_shapes_and_the_best_per_shape_is_kept():
     task = dataclasses.replace(simulated.task(), space={"BLOCK": (1024, 512, 256, 128, 2048)})
     table = {
-        1024: (10.0, 100.0, False), 512: (5.0, 80.0, False), 256: (20.0, 40.0, False),
-        128: (4.0, None, True), 2048: (30.0, 300.0, True),
+        1024: (10.0, 100.0, False),
+        512: (5.0, 80.0, False),
+        256: (20.0, 40.0, False),
+        128: (4.0, None, True),
+        2048: (30.0, 300.0, True),
     }
     result = search(Store.in_memory(), "tpe", Fixed(table), task=task, window=1, trials=10).run()
     scores = {t.config["BLOCK"]: t.score for t in result.trials}
@@ -290,7 +318,7 @@ def test_a_run_that_is_cut_anywhere_goes_on_to_the_same_result_and_measures_noth
     for cut in (0, 1, 3, 4, 17, 38):
         store, first, second = Store.in_memory(), Counting(evaluator), Counting(evaluator)
 
-        def kill(trial, progress):
+        def kill(trial, progress, cut=cut):
             if trial.number == cut:
                 raise Killed
 
@@ -349,6 +377,7 @@ def test_rows_that_disagree_with_what_is_asked_are_refused():
 
 def test_a_full_disk_ends_the_run_with_what_was_stored(tmp_path):
     with Store.open(tmp_path / "a.db") as store:
+
         def fill(trial, progress):
             if trial.number == 5:
                 store.query(f"PRAGMA max_page_count = {store.query('PRAGMA page_count')[0]['page_count']}")

@@ -77,7 +77,13 @@ def test_everything_rejected_but_the_seed(name):
 
 
 def test_only_these_rewrite():
-    for name, rewrites in {"tpe": False, "autotune": False, "random_walk": True, "best_of_n": True, "evolve": True}.items():
+    for name, rewrites in {
+        "tpe": False,
+        "autotune": False,
+        "random_walk": True,
+        "best_of_n": True,
+        "evolve": True,
+    }.items():
         _, result = searched(name, 40)
         assert (len({t.kernel for t in result.trials}) > 1) == rewrites
 
@@ -99,7 +105,9 @@ def test_evolve_gives_edits_that_gained_better_odds():
     weights = strategy.weights()
     seen = {t.edit for t in result.trials if t.edit}
     assert set(weights) == seen and all(w > 0 for w in weights.values())
-    never = [e for e in seen if LAND.rejected(frozenset([e])) and all(not t.accepted for t in result.trials if t.edit == e)]
+    never = [
+        e for e in seen if LAND.rejected(frozenset([e])) and all(not t.accepted for t in result.trials if t.edit == e)
+    ]
     assert never and max(weights[e] for e in never) < 1.0 < max(weights.values())
 
 

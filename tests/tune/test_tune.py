@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from kernelsearch import tune
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
-    Evidence, Measurement, Outcome, Proposal, ProposalKind, Trial, Verdict, Word, config_key,
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    Trial,
+    Verdict,
+    Word,
+    config_key,
 )
 
 KERNEL = Kernel.parse(
@@ -24,8 +32,14 @@ def k(x, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constex
 """
 )
 SMALL = {"BM": (16, 32, 64), "num_warps": (2, 3, 4)}
-LARGE = {"BM": (16, 32, 64, 128, 256), "BN": (16, 32, 64, 128, 256), "BK": (16, 32, 64), "GROUP": (1, 4, 8),
-         "num_warps": (1, 2, 4, 8), "num_stages": (1, 2, 3, 4, 5)}
+LARGE = {
+    "BM": (16, 32, 64, 128, 256),
+    "BN": (16, 32, 64, 128, 256),
+    "BK": (16, 32, 64),
+    "GROUP": (1, 4, 8),
+    "num_warps": (1, 2, 4, 8),
+    "num_stages": (1, 2, 3, 4, 5),
+}
 START = {"BM": 32, "BN": 64, "num_warps": 4}
 
 
@@ -96,7 +110,9 @@ def test_the_kernels_own_config_comes_first_even_from_outside_the_space():
 
 
 def test_an_impossible_start_gives_way_to_the_nearest_possible_config():
-    got = tuners({"BM": (64, 128), "num_warps": (1, 2, 4, 8)}, {"BM": 128, "BN": 128, "num_warps": 1}).ask(KERNEL.digest, 0)
+    got = tuners({"BM": (64, 128), "num_warps": (1, 2, 4, 8)}, {"BM": 128, "BN": 128, "num_warps": 1}).ask(
+        KERNEL.digest, 0
+    )
     assert got in ({"BM": 64, "BN": 128, "num_warps": 2}, {"BM": 128, "BN": 128, "num_warps": 4})
 
 
@@ -125,7 +141,7 @@ def test_neighbours_are_one_step_from_the_best():
 
 
 def bowl(config):
-    """A smooth landscape with its best at BM=128 BN=64 BK=32 GROUP=8 num_warps=8 num_stages=4, and a forbidden corner."""
+    """A smooth landscape with one best config and a forbidden corner."""
     if config["BM"] * config["BN"] * config["num_stages"] > 90_000:
         return None
     target = {"BM": 128, "BN": 64, "BK": 32, "GROUP": 8, "num_warps": 8, "num_stages": 4}
@@ -160,7 +176,14 @@ def test_an_ask_costs_milliseconds_at_200_trials():
 
 def test_spaces_and_starts_follow_the_names_that_still_exist():
     child = KERNEL.changed(space={"BK": (64,)}, config={"BK": 64, "num_warps": 8})
-    inherited = {"BM": (1, 2), "SPLIT": (1, 2), "BK": (16, 32), "num_warps": (4, 8), "k.num_stages": (1,), "gone.BM": (1,)}
+    inherited = {
+        "BM": (1, 2),
+        "SPLIT": (1, 2),
+        "BK": (16, 32),
+        "num_warps": (4, 8),
+        "k.num_stages": (1,),
+        "gone.BM": (1,),
+    }
     space = tune.space_of(child, inherited)
     assert space == {"BM": (1, 2), "BK": (64,), "num_warps": (4, 8), "k.num_stages": (1,)}
     start = tune.start_of(child, {"BM": 2, "SPLIT": 2, "num_warps": 4, "BN": 32}, space)
