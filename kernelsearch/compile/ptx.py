@@ -26,7 +26,7 @@ _KINDS = {
     "convert": re.compile(r"\bcvt\."),
     "branch": re.compile(r"\bbra\b"),
 }
-_PARAM = re.compile(r"\.param\s+\.")
+_ENTRY = re.compile(r"\.entry\s+\w+\s*\(([^)]*)\)")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class Mix:
 
 def instruction_mix(ptx: str) -> Mix:
     """The mix of a PTX text that holds one entry."""
-    head, _, body = ptx.partition("{")
+    entry = _ENTRY.search(ptx)
+    body = ptx[entry.end() :] if entry else ptx
     tables: dict[str, Counter[int]] = {"ld": Counter(), "st": Counter(), "shared": Counter()}
     for kind, space, vector, bits in _ACCESS.findall(body):
         width = int(bits) // 8 * int(vector[1:] if vector else 1)
@@ -71,7 +72,7 @@ def instruction_mix(ptx: str) -> Mix:
     total = sum(1 for line in body.splitlines() if line.rstrip().endswith(";") and not line.lstrip().startswith("."))
     return Mix(
         dict(tables["ld"]), dict(tables["st"]), dict(tables["shared"]),
-        {k: n for k, n in counts.items() if n}, total, len(_PARAM.findall(head)),
+        {k: n for k, n in counts.items() if n}, total, entry.group(1).count(".param") if entry else 0,
     )  # fmt: skip
 
 

@@ -87,6 +87,8 @@ class Bench:
                 others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
             else:
                 others = {"runners": workplace.pool("run", 1, fork=False)}
+            for pool in workplace.pools:
+                pool.warm()
             facts = trusted(judge.ask(jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S))
             return cls(full, machine, device, facts, workplace, judge, compilers, **others)
         except BaseException:

@@ -130,7 +130,7 @@ def _judge_seeded(job: JudgeSeeded) -> Verdict:
     mutated = _mutated(opened, job.case)
     expected = expectation(
         built.reference64, built.reference, built.inputs, shape=job.case.shape, regime=job.case.regime,
-        precision=opened.task.precision, mutates=mutated, seed=job.case.seed, draws=2,
+        precision=opened.task.precision, mutates=mutated, seed=job.case.seed,
         tolerance=opened.task.tolerance or 1.0,
     )  # fmt: skip
     outputs = [ipc.opened(o) for o in job.run.outputs]

@@ -157,6 +157,14 @@ class Pool:
         finally:
             self.free.put(worker if worker is not None and worker.alive else None)
 
+    def warm(self) -> None:
+        """Begins to start the first worker in the background, so that its imports overlap with other work."""
+        threading.Thread(target=self._warmed, daemon=True).start()
+
+    def _warmed(self) -> None:
+        with contextlib.suppress(WorkerError), self.lease():
+            pass  # a worker that cannot start says so to the first who asks
+
     def ask(self, job: Any, timeout: float) -> Any:
         """One question to any free worker. Raises WorkerDied or WorkerHung."""
         with self.lease() as worker:

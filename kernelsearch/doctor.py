@@ -1,0 +1,64 @@
+"""`doctor`: what works on this machine, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from importlib import metadata
+
+from kernelsearch.errors import WorkerError
+from kernelsearch.measure.device import live_device
+from kernelsearch.worker.pool import Workplace
+
+PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
+
+
+def findings() -> list[dict[str, str]]:
+    """One row a thing: its name, whether it works (`yes`, `no`, `part`), and what that means."""
+    rows = [_package(name) for name in PACKAGES]
+    device = live_device()
+    if device is None:
+        rows.append(_row("GPU", "no", "none visible: times are estimated for --target (default h100), verdicts come "
+                         "from the interpreter"))  # fmt: skip
+    else:
+        rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
+    rows.append(_compiler())
+    rows.append(_worker("compile", "compile workers"))
+    rows.append(_worker("interpret", "interpreter worker"))
+    engine = importlib.util.find_spec("vllm") is not None
+    rows.append(_row("model engine", "yes" if engine else "no", "vllm is installed" if engine else
+                     "vllm is not here; it is optional and wants an environment of its own (see README)"))  # fmt: skip
+    return rows
+
+
+def render(rows: list[dict[str, str]]) -> str:
+    width = max(len(r["name"]) for r in rows)
+    return "".join(f"{r['works']:4} {r['name']:{width}}  {r['meaning']}\n" for r in rows)
+
+
+def _row(name: str, works: str, meaning: str) -> dict[str, str]:
+    return {"name": name, "works": works, "meaning": meaning}
+
+
+def _package(name: str) -> dict[str, str]:
+    try:
+        return _row(name, "yes", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return _row(name, "no", f"pip install {name}")
+
+
+def _compiler() -> dict[str, str]:
+    found = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    if found:
+        return _row("C compiler", "yes", f"{found} (Triton builds its launcher stub with it)")
+    return _row("C compiler", "part", "none: Triton cannot launch kernels by itself; install gcc or clang")
+
+
+def _worker(role: str, name: str) -> dict[str, str]:
+    with Workplace() as place:
+        try:
+            layers = place.pool(role, 1).layers
+        except WorkerError as error:
+            return _row(name, "no", str(error))
+    missing = "not on: network namespace, Landlock, seccomp"
+    return _row(name, "yes", f"isolation on: {', '.join(layers)}; {missing}")

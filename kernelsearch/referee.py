@@ -1,0 +1,69 @@
+"""`verify`: a task and a kernel file in, a verdict out, as JSON and in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.errors import KernelSyntaxError, TaskError
+from kernelsearch.source import Kernel
+from kernelsearch.trial import Evaluation
+from kernelsearch.tune import seed_tuners
+from kernelsearch.types import Config, TaskFacts, Verdict, Word
+from kernelsearch.verify import gate
+from kernelsearch.worker.bench import Bench
+
+
+def verify(task: str, kernel: str, target: str = "auto") -> Verdict:
+    """The full verdict on a kernel file. Raises TaskError when the task or the file cannot be read."""
+    text = read_kernel(kernel)
+    verdict = gate.check(text)
+    if not verdict.accepted:
+        return verdict
+    with Bench.open(task, target) as bench:
+        try:
+            candidate = Kernel.parse(text)
+        except KernelSyntaxError as error:
+            return Verdict(Word.STATIC, "gate", str(error), depth="full")
+        return Evaluation(bench).verify(candidate, config_of(candidate, bench.facts))
+
+
+def read_kernel(path: str) -> str:
+    """A kernel file's text. Raises TaskError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TaskError(f"no such file: {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
+    """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space."""
+    seed = Kernel.parse(facts.seed)
+    start = dict(seed_tuners(facts, seed, 0).best(seed.digest))
+    names = {n for f in kernel.functions for n in f.constexprs}
+    kept = {k: v for k, v in start.items() if k in names or k.startswith("num_") or k == "maxnreg"}
+    first = {k: v[0] for k, v in kernel.space.items()}
+    return {**first, **kept, **kernel.config}
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The contract's JSON."""
+    return {
+        "verdict": verdict.word.value, "stage": verdict.stage, "reason": verdict.reason, "depth": verdict.depth,
+        "error_ratio": verdict.error_ratio,
+        "referee": {"mode": verdict.referee.mode, "layers": list(verdict.referee.layers)},
+        "detail": {k: v for k, v in verdict.detail.items() if k != "trace"},
+    }  # fmt: skip
+
+
+def explained(verdict: Verdict) -> str:
+    """What a rejected kernel's author needs to know, in a few lines."""
+    lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
+    for name in ("shape", "regime", "output", "index", "expected", "got", "wrong", "of"):
+        if name in verdict.detail:
+            lines.append(f"  {name}: {verdict.detail[name]}")
+    if verdict.error_ratio is not None:
+        lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
+    return "\n".join(lines)
