@@ -12,13 +12,15 @@ The reference is, in this order:
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from kernelsearch.errors import TaskError
 from kernelsearch.tasks.forms import Form, Source, no_kernel, own_callables, parameters
-from kernelsearch.tasks.module import import_file
+from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.native import from_functions
 from kernelsearch.tasks.reach import kernels_reached
 from kernelsearch.tasks.task import Task
+from kernelsearch.types import content_digest
 
 MARK = re.compile(r"^(ref|reference|torch|pytorch|naive)_|_(ref|reference|torch|pytorch|naive)$")
 
@@ -59,7 +61,8 @@ def _with_companion(source: Source, companion, need_kernel: bool) -> Task:
         optional = name.isupper() or name in ("get_inputs", "bytes_moved", "flops")
         if optional and not hasattr(source.module, name):
             setattr(source.module, name, value)
-    return from_functions(source, "bare", other.reference, source.get("get_inputs"), need_kernel)
+    both = replace(source, digest=content_digest(source.digest, read_text(companion)))
+    return from_functions(both, "bare", other.reference, source.get("get_inputs"), need_kernel)
 
 
 def _reference_in(source: Source):

@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kernelsearch.errors import TaskError
-from kernelsearch.tasks.reach import LIBRARIES, kernels_reached
+from kernelsearch.tasks.reach import LIBRARIES, kernels_reached, loaded_names
 from kernelsearch.tasks.task import Params, Task
 
 
@@ -152,7 +152,7 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
     called = set()
     for name, function in functions.items():
         code = getattr(function, "__code__", None)
-        called |= {n for n in functions if n != name and code is not None and n in code.co_names}
+        called |= {n for n in functions if n != name and code is not None and n in loaded_names(code)}
     return {n: f for n, f in functions.items() if n not in called}
 
 

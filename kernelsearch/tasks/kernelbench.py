@@ -17,7 +17,7 @@ from kernelsearch.errors import TaskError
 from kernelsearch.tasks.forms import Form, Source, keyed, no_kernel, options, parameters, required, shape_list
 from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.tasks.native import as_inputs, fits, reference_runs
-from kernelsearch.tasks.reach import kernels_reached
+from kernelsearch.tasks.reach import kernels_reached, loaded_names
 from kernelsearch.tasks.shrink import shrunk
 from kernelsearch.tasks.task import Case, Params, Task
 
@@ -75,7 +75,7 @@ def shape_parameters(module: ModuleType) -> dict[str, int]:
         if not isinstance(function, FunctionType) or id(function) in seen:
             continue
         seen.add(id(function))
-        for name in function.__code__.co_names:
+        for name in loaded_names(function.__code__):
             value = vars(module).get(name)
             if type(value) is int:
                 found[name] = value

@@ -54,7 +54,10 @@ def import_file(path: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except USER_ERRORS as error:
         del sys.modules[name]
-        raise TaskError(f"{path.name} cannot be imported: {said(error, path)}") from None
+        advice = ""
+        if not isinstance(error, (ImportError, NameError, SyntaxError)):
+            advice = '; what only a script should do belongs under `if __name__ == "__main__":`'
+        raise TaskError(f"{path.name} cannot be imported: {said(error, path)}{advice}") from None
     return module
 
 

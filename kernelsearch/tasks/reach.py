@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
@@ -75,17 +76,15 @@ def _mentioned(item: Any) -> Iterator[Any]:
 
 
 def _of_function(function: FunctionType) -> Iterator[Any]:
-    names = list(_names(function.__code__))
     scope = {**function.__globals__, **_closure(function)}
-    for name in names:
+    attributes = _loaded(function.__code__, _ATTRIBUTES)
+    for name in loaded_names(function.__code__):
         value = scope.get(name)
         if isinstance(value, ModuleType):
             if value.__name__.partition(".")[0] not in LIBRARIES:
-                yield from (vars(value)[n] for n in names if n in vars(value))
+                yield from (vars(value)[n] for n in attributes if n in vars(value))
         elif value is not None:
             yield value
-            if isinstance(value, type):
-                continue
     yield from (d for d in function.__defaults__ or () if d is not None)
 
 
@@ -100,9 +99,18 @@ def _closure(function: FunctionType) -> dict[str, Any]:
     return held
 
 
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    yield from code.co_freevars
+def loaded_names(code: CodeType) -> tuple[str, ...]:
+    """Names that a function's code, and functions inside it, read from outside: globals and closures, no attributes."""
+    return _loaded(code, _GLOBALS)
+
+
+_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+
+def _loaded(code: CodeType, operations: frozenset[str]) -> tuple[str, ...]:
+    found = [i.argval for i in dis.get_instructions(code) if i.opname in operations]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            found.extend(_loaded(constant, operations))
+    return tuple(dict.fromkeys(found))

@@ -93,6 +93,11 @@ def test_test_shapes_are_made_when_the_file_has_none(write):
     ]
 
 
+def test_a_file_without_sizes_is_judged_as_it_is(write):
+    task = load(write(HEAD, KERNEL, REFERENCE, "def get_inputs(): return [torch.randn(9)]\n"))
+    assert task.test_shapes == (("test:0", {}),) and "add TEST_SHAPES" in task.notes[0]
+
+
 def test_main_never_runs(write):
     load(write(HEAD, KERNEL, REFERENCE, INPUTS, 'if __name__ == "__main__":\n    raise SystemExit("ran")\n'))
 
@@ -116,6 +121,35 @@ def test_kernelbench(write):
     assert case.inputs[0].shape == (70, 37) and case.reference(*case.inputs).shape == (70, 37)
     assert case.reference64(case.inputs[0].double()).dtype == torch.float64
     assert task.module.dim == 8192  # what a shape overrides is put back
+
+
+def test_attributes_are_no_shape_parameters(write):
+    text = BENCH.replace("return [torch.rand(batch, dim)]", "return [torch.rand(batch, 4 + torch.ones(2, 2).dim())]")
+    text = text.replace("return [dim]", "return [6]")
+    assert load(write(HEAD, KERNEL, text, BENCH_NEW)).params("timed:0") == dict(batch=4096)
+
+
+GPT = """
+import torch.nn as nn
+batch, seq, width, heads = 128, 512, 768, 12
+class Model(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+    def forward(self, x): return self.attention(x, x, x)[0]
+def get_inputs(): return [torch.rand(batch, seq, width)]
+def get_init_inputs(): return [width, heads]
+class ModelNew(nn.Module):
+    def __init__(self, width, heads): super().__init__()
+    def forward(self, x): return scale(x)
+"""
+
+
+def test_sizes_that_hang_together_shrink_as_far_as_the_model_allows(write):
+    task = load(write(HEAD, KERNEL, GPT))
+    for key, params in task.test_shapes:
+        assert params["width"] % params["heads"] == 0 and params["width"] < 768 and params["seq"] < 128, (key, params)
+    assert task.notes == ()
 
 
 def test_kernelbench_shares_weights_by_name(write):
@@ -155,8 +189,11 @@ def test_bare_finds_the_reference_that_users_write(write, name):
 
 def test_bare_with_a_companion(write):
     write(HEAD, REFERENCE, INPUTS, "SHAPES = [dict(rows=5)]\n", name="scale_reference.py")
-    task = load(write(HEAD, KERNEL))
+    path = write(HEAD, KERNEL)
+    task = load(path)
     assert task.form == "bare" and task.params("timed:0")["rows"] == 5
+    write(HEAD, REFERENCE, INPUTS, "SHAPES = [dict(rows=6)]\n", name="scale_reference.py")
+    assert load(path).digest != task.digest
 
 
 @pytest.mark.parametrize(
@@ -164,7 +201,7 @@ def test_bare_with_a_companion(write):
     [
         (["def ("], "scale.py is not Python: .*line 1"),
         ([HEAD, "import nowhere_to_be_found\n"], "cannot be imported: ModuleNotFoundError.*line 6"),
-        ([HEAD, "1 / 0\n"], "cannot be imported: ZeroDivisionError: division by zero .line 6."),
+        ([HEAD, "1 / 0\n"], "cannot be imported: ZeroDivisionError: division by zero .line 6.; .*__main__"),
         ([HEAD], "has no reference; add to it.*(?s:.)*def reference"),
         ([HEAD, KERNEL, INPUTS], r"has no reference; (?s:.)*def reference\(x\)"),
         ([HEAD, KERNEL, REFERENCE], "has no get_inputs; add"),

@@ -10,7 +10,10 @@ import torch
 import triton
 
 from kernelsearch.errors import TaskError
+from kernelsearch.launch import plan
+from kernelsearch.source import Kernel
 from kernelsearch.targets import named
+from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
 from kernelsearch.types import DtypeFact, TensorFact
 from kernelsearch.worker import trace as tracing
@@ -234,6 +237,7 @@ TEST_SHAPES = [dict(rows=3, cols=5)]
 torch.manual_seed(0)
 x = torch.randn(18, 7, device=DEVICE)
 assert x.device == DEVICE and x.is_cuda
+softmax(x)
 """
 
 
@@ -243,6 +247,68 @@ def test_a_tutorial_that_asks_the_device_at_import(task):
     fact = only(found)
     assert fact.grid == (1056, 1, 1) and fact.options == {"num_warps": 8}
     assert fact.args["num_stages"] == 4 and fact.args["BLOCK_SIZE"] == 1024
+
+
+MATMUL = """
+import torch
+import triton
+import triton.language as tl
+
+def is_cuda():
+    return triton.runtime.driver.active.get_current_target().backend == "cuda"
+
+def get_autotune_config():
+    assert is_cuda()
+    return [triton.Config({"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": 64, "GROUP_SIZE_M": 8}, num_stages=s, num_warps=4)
+            for m in (64, 128) for s in (3, 4)]
+
+@triton.autotune(configs=get_autotune_config(), key=["M", "N", "K"])
+@triton.jit
+def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak,
+                  BLOCK_SIZE_M: tl.constexpr, BLOCK_SIZE_N: tl.constexpr, GROUP_SIZE_M: tl.constexpr,
+                  ACTIVATION: tl.constexpr):
+    pid = tl.program_id(axis=0)
+    x = tl.zeros((BLOCK_SIZE_M, BLOCK_SIZE_N), dtype=tl.float32)
+    if ACTIVATION == "leaky_relu":
+        x = leaky_relu(x)
+    tl.store(c_ptr + pid, tl.sum(tl.sum(x, axis=0), axis=0))
+
+@triton.jit
+def leaky_relu(x):
+    return tl.where(x >= 0, x, 0.01 * x)
+
+def matmul(a, b, activation=""):
+    assert a.shape[1] == b.shape[0], "Incompatible dimensions"
+    assert a.is_contiguous(), "Matrix A must be contiguous"
+    M, K = a.shape
+    K, N = b.shape
+    c = torch.empty((M, N), device=a.device, dtype=torch.float16)
+    grid = lambda META: (triton.cdiv(M, META["BLOCK_SIZE_M"]) * triton.cdiv(N, META["BLOCK_SIZE_N"]), )
+    matmul_kernel[grid](a, b, c, M, N, K, a.stride(0), a.stride(1), ACTIVATION=activation)
+    return c
+
+def torch_matmul(a, b): return torch.matmul(a, b)
+def get_inputs(m=512, n=256, k=128):
+    return [torch.randn((m, k), device="cuda", dtype=torch.float16), torch.randn((k, n), device="cuda").half()]
+
+def benchmark(M, N, K, provider):
+    return matmul(torch.randn(M, K), torch.randn(K, N))
+"""
+
+
+def test_a_tutorial_matmul(task):
+    found = task("", MATMUL)
+    facts = describe(found, tracing.trace, tracing.output_facts)
+    assert (found.form, facts.sites) == ("bare", ("matmul_kernel",))
+    assert facts.space["BLOCK_SIZE_M"] == (64, 128) and facts.space["num_stages"] == (3, 4)
+    assert facts.config["GROUP_SIZE_M"] == 8 and "ACTIVATION" not in facts.space
+    fact = facts.traces["timed:0"].launches[0]
+    assert fact.args["ACTIVATION"] == "" and fact.args["a_ptr"].dtype == "fp16" and fact.grid is None
+    seed = Kernel.parse(facts.seed)
+    assert seed.names == ("leaky_relu", "matmul_kernel")
+    live = tracing.run(found, "timed:0", H100).launches[0]
+    step = plan(seed, facts.sites, facts.config, fact, live.resolve_grid, 132).steps[0]
+    assert step.grid == (32, 1, 1) and step.constexprs["BLOCK_SIZE_M"] == 64 and step.options["num_stages"] == 3
 
 
 BENCH = """
@@ -383,3 +449,13 @@ def test_lazy_zeros_keep_the_layout():
     ):
         made = tracing.lazy_zeros(model)
         assert made.shape == model.shape and made.stride() == model.stride() and not made.any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", shipped.names())
+def test_the_stand_in_sees_what_the_device_sees(name):
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    live, pretended = tracing.open_task(shipped.path(name)), tracing.open_task(shipped.path(name), H100)
+    for key in live.keys:
+        assert tracing.trace(live, key, device="cuda") == tracing.trace(pretended, key, H100)
