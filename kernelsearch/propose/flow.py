@@ -14,11 +14,15 @@ class Flow:
         self.params = frozenset(params)
         self.paths: dict[int, tuple[tuple[list[ast.stmt], str | None], ...]] = {}
         self.owner: dict[int, ast.stmt] = {}
+        self.assigned = tree.writes(body)
+        self._written: dict[int, set[str]] = {}
+        self._values: dict[tuple[str, int], tuple[ast.expr, ast.stmt] | None] = {}
         self._walk(body, ((body, None),))
 
     def _walk(self, body: list[ast.stmt], path: tuple[tuple[list[ast.stmt], str | None], ...]) -> None:
         for stmt in body:
             self.paths[id(stmt)] = path
+            self._written[id(stmt)] = tree.writes(stmt)
             inner = [b for name in ("body", "orelse") if isinstance(b := getattr(stmt, name, None), list) and b]
             for node in ast.walk(stmt):
                 self.owner[id(node)] = stmt
@@ -46,38 +50,43 @@ class Flow:
 
     def value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
         """The one value that name has where stmt reads it, with the statement that gave it; None when not known."""
-        if name in self.params and not self._assigned_anywhere(name):
-            return None
+        key = (name, id(stmt))
+        if key not in self._values:
+            self._values[key] = self._value(name, stmt) if name in self.assigned else None
+        return self._values[key]
+
+    def _value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
         path = self.paths[id(stmt)]
-        for block, variable in reversed(path):
-            writers = [s for s in block if name in tree.writes(s)]
+        for depth in range(len(path) - 1, -1, -1):
+            block, variable = path[depth]
+            writers = [s for s in block if name in self._written[id(s)]]
             if writers:
                 if len(writers) != 1 or isinstance(writers[0], ast.AugAssign) or writers[0] is stmt:
                     return None
                 pair = tree.assignment(writers[0])
                 if pair is None or pair[0] != name or name in tree.reads(pair[1]):
                     return None
-                here = stmt if stmt in block else next(s for s in block if self._inside(stmt, s))
-                if block.index(writers[0]) >= block.index(here) or name in self.params:
+                here = stmt if depth == len(path) - 1 else self._holder(path[depth + 1][0], block)
+                if here is None or block.index(writers[0]) >= block.index(here) or name in self.params:
                     return None
                 return pair[1], writers[0]
             if variable == name:
                 return None
         return None
 
-    def _assigned_anywhere(self, name: str) -> bool:
-        return any(name in tree.writes(block) for path in self.paths.values() for block, _ in path[:1])
-
-    def _inside(self, stmt: ast.stmt, outer: ast.stmt) -> bool:
-        return any(n is stmt for n in ast.walk(outer))
+    @staticmethod
+    def _holder(inner: list[ast.stmt], block: list[ast.stmt]) -> ast.stmt | None:
+        """The statement of block whose body is inner."""
+        return next((s for s in block if getattr(s, "body", None) is inner or getattr(s, "orelse", None) is inner), None)
 
     def steady(self, name: str, stmt: ast.stmt) -> bool:
         """Whether name has one value for as long as stmt's iteration lasts."""
-        if self.value(name, stmt) is not None:
+        if name not in self.assigned or self.value(name, stmt) is not None:
             return True
-        if any(variable == name for _, variable in self.paths[id(stmt)]):
-            return name not in tree.writes(self.paths[id(stmt)][-1][0])
-        return not self._assigned_anywhere(name)
+        path = self.paths[id(stmt)]
+        if any(variable == name for _, variable in path):
+            return not any(name in self._written[id(s)] for s in path[-1][0])
+        return False
 
     def expand(self, node: ast.expr, stmt: ast.stmt, depth: int = 12) -> ast.expr:
         """The expression with names replaced by their values, as far as those values hold where stmt stands."""
@@ -131,28 +140,31 @@ def _only_new_axes(index: ast.expr) -> bool:
     )
 
 
-def dependent(body: list[ast.stmt], roots: set[str], calls: tuple[str, ...] = ()) -> set[str]:
-    """Names whose value depends on the root names or on these `tl` calls, loads' addresses and loops included."""
+def dependent(body: list[ast.stmt], roots: set[str], control: bool = True) -> set[str]:
+    """Names whose value depends on the root names, through loads' addresses too.
+
+    With control, whatever a loop or branch assigns depends on the loop's bounds or the branch's condition.
+    """
     found = set(roots)
     while True:
         before = len(found)
-        _spread(body, found, calls, False)
+        _spread(body, found, control, False)
         if len(found) == before:
             return found
 
 
-def _spread(body: list[ast.stmt], found: set[str], calls: tuple[str, ...], tainted: bool) -> None:
+def _spread(body: list[ast.stmt], found: set[str], control: bool, tainted: bool) -> None:
     for stmt in body:
         if isinstance(stmt, (ast.For, ast.While, ast.If)):
             head = stmt.iter if isinstance(stmt, ast.For) else stmt.test
-            dirty = tainted or touches(head, found, calls)
+            dirty = tainted or touches(head, found)
             if isinstance(stmt, ast.For) and dirty:
                 found |= tree.writes(stmt.target)
-            _spread(stmt.body, found, calls, dirty)
-            _spread(stmt.orelse, found, calls, dirty)
-        elif tainted or touches(stmt, found, calls):
+            _spread(stmt.body, found, control, dirty and control)
+            _spread(stmt.orelse, found, control, dirty and control)
+        elif tainted or touches(stmt, found):
             found |= tree.writes(stmt)
 
 
-def touches(node: ast.AST, names: set[str], calls: tuple[str, ...] = ()) -> bool:
-    return bool(tree.reads(node) & names) or (bool(calls) and bool(tree.calls(node, *calls)))
+def touches(node: ast.AST, names: set[str]) -> bool:
+    return bool(tree.reads(node) & names)

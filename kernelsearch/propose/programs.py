@@ -17,7 +17,15 @@ def repeatable(view: View) -> list[ast.stmt]:
         raise CannotApply("it returns early")
     if not view.axes or not tree.calls(view.node, "program_id"):
         raise CannotApply("it has no program id")
+    walks = [s for s in view.body if isinstance(s, ast.For) and _over_programs(view, s)]
+    if walks or tree.calls(view.node, "num_programs"):
+        raise CannotApply("it walks over programs already")
     return own_params(view)
+
+
+def _over_programs(view: View, loop: ast.For) -> bool:
+    """Whether a loop starts at a program id."""
+    return bool(tree.calls(view.flow.expand(loop.iter, loop), "program_id"))
 
 
 def own_params(view: View) -> list[ast.stmt]:

@@ -110,7 +110,9 @@ def judge(task: str, text: str, config: dict, folder: str, number: int) -> dict:
     worst = 0.0
     for shape in SHAPES[task]:
         inputs = module.get_inputs(**shape)
-        for scaled in (inputs, [x * 30 if x.is_floating_point() else x for x in inputs]):
+        # Large attention scores make softmax ill-conditioned: a rounding of the scores is all that one would see.
+        factor = 2 if task == "attention" else 30
+        for scaled in (inputs, [x * factor if x.is_floating_point() else x for x in inputs]):
             want = module.reference(*[x.double() if x.is_floating_point() else x for x in scaled])
             kept = [x.clone() for x in scaled]
             got = getattr(module, task)(*scaled).double()

@@ -17,9 +17,12 @@ class HoistInvariant(FunctionEdit):
     summary = "loop-invariant loads (and what they need) out of loops"
 
     def change(self, view: View) -> list[Change]:
+        if not any(tree.calls(loop, "load") for loop in tree.loops(view.body)):
+            raise CannotApply("no load in a loop is the same in every iteration")
+        stored = stored_bases(view) & _pointers(view)
         changes = []
         for loop in tree.loops(view.body):
-            moved = _invariant(view, loop)
+            moved = _invariant(view, loop, stored)
             if not any(tree.calls(s, "load") for s in moved):
                 continue
             changes.append(_hoisted(view, loop, moved))
@@ -45,10 +48,9 @@ def stored_bases(view: View) -> set[str]:
     return bases
 
 
-def _invariant(view: View, loop: ast.For) -> list[ast.stmt]:
+def _invariant(view: View, loop: ast.For, stored: set[str]) -> list[ast.stmt]:
     """Statements of the loop's body that give the same in every iteration, in order."""
     varying = tree.writes(loop)
-    stored = stored_bases(view) & _pointers(view)
     moved: list[ast.stmt] = []
     for stmt in loop.body:
         pair = tree.assignment(stmt)

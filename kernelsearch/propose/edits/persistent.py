@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.edits.base import Change, FunctionEdit, View, replaced
 from kernelsearch.propose.programs import loop, own_name, repeatable, with_ids
 
 WAVES = (1, 2, 4, 8, 16)
@@ -15,8 +15,6 @@ class Persistent(FunctionEdit):
 
     def change(self, view: View) -> list[Change]:
         body = repeatable(view)
-        if tree.calls(view.node, "num_programs"):
-            raise CannotApply("it walks over programs already")
         axes = view.axes
         counts = {a: view.fresh("n_programs" if len(axes) == 1 else f"n_programs_{a}") for a in axes}
         waves = view.fresh("WAVES")

@@ -17,8 +17,6 @@ class RowsPerProgram(FunctionEdit):
         body = repeatable(view)
         if 0 not in view.axes:
             raise CannotApply("it does not use program id 0")
-        if tree.calls(view.node, "num_programs"):
-            raise CannotApply("it walks over programs already")
         rows, count = view.fresh("ROWS"), view.fresh("n_programs")
         first, row = view.fresh("first"), own_name(view, 0, "program")
         inner = with_ids(body, {0: row, 1: "tl.program_id(1)", 2: "tl.program_id(2)"}, {})
