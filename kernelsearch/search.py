@@ -241,7 +241,8 @@ class Search:
             return None
         kernel = structure.kernel
         space = space_of(kernel, self.tuners.space(parent).values)
-        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space))
+        written_over = self.tuners.kernel(parent).config or self.task.config
+        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over))
         self._state.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # nothing of its space is thought possible: let the compiler say so

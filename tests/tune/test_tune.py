@@ -86,7 +86,7 @@ def test_a_space_is_used_up_once_each_and_then_none(sampler):
 @given(st.lists(st.sampled_from(tune.SAMPLERS), max_size=30), st.integers(1, 6), st.integers(0, 3))
 def test_never_twice_never_impossible_and_repeatable(samplers, window, seed):
     def run():
-        made, flight, asked = tuners(SMALL | {"GROUP": (1, 4, 8)}, seed=seed), [], []
+        made, flight, asked = tuners(SMALL | {"GROUP": (1, 4, 8)}, START | {"GROUP": 4}, seed), [], []
         for number, sampler in enumerate(samplers):
             if len(flight) == window:
                 made.tell(told(*flight.pop(0)))
@@ -188,3 +188,24 @@ def test_spaces_and_starts_follow_the_names_that_still_exist():
     assert space == {"BM": (1, 2), "BK": (64,), "num_warps": (4, 8), "k.num_stages": (1,)}
     start = tune.start_of(child, {"BM": 2, "SPLIT": 2, "num_warps": 4, "BN": 32}, space)
     assert start == {"BM": 2, "BK": 64, "num_warps": 8, "k.num_stages": 1, "BN": 32}
+
+
+def test_a_start_keeps_what_tuning_has_found_over_values_that_a_rewrite_only_repeats():
+    child = KERNEL.changed(
+        space={"BM": (16, 32), "BK": (8, 16), "ROWS": (1, 2), "num_warps": (4, 8)},
+        config={"BM": 64, "BK": 8, "ROWS": 2, "num_warps": 4},
+    )
+    written_over, tuned = (
+        {"BM": 64, "BK": 32, "ROWS": 2, "num_warps": 4},
+        {"BM": 128, "BK": 64, "ROWS": 1, "num_warps": 8},
+    )
+    # BK is the rewrite's own; ROWS lives on only in its launch spec; BM must fit the rewrite's space.
+    assert tune.start_of(child, tuned, child.space, written_over) == {"BM": 32, "BK": 8, "ROWS": 1, "num_warps": 8}
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "got"),
+    [((), 3, 3), ((1, 2), 2, 2), ((16, 64), 40, 64), ((16, 64), 20, 16), ((16, 64), "n", 16), ((True, False), 3, True)],
+)
+def test_the_nearest_value(values, value, got):
+    assert tune.nearest(values, value) is got or tune.nearest(values, value) == got
