@@ -10,7 +10,8 @@ def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
-    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf"), eviction_policy="evict_last").to(tl.float32)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf"), eviction_policy="evict_last")
+    x = x.to(tl.float32)
     x = x - tl.max(x, axis=0)
     numerator = tl.exp(x)
     denominator = tl.sum(numerator, axis=0)

@@ -34,7 +34,8 @@ def test_interpreter_and_judge():
     judged = [p for p in FILES if word_of(p) in (Word.ACCEPT, Word.WRONG, Word.MEMORY) and p.name not in NOT_HERE]
     cheats = [p for p in judged if "_honest_" not in p.name]
     chosen = [p for p in judged if p.name.endswith("_honest_seed.py")] + cheats[::2]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(HERE.parents[1]), "PYTHONWARNINGS": "ignore"}
+    options = {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(HERE.parents[1])}
+    environment = {**os.environ, **options}
     done = subprocess.run(
         [sys.executable, str(HERE / "run_interpreted.py"), *map(str, chosen)],
         env=environment, capture_output=True, text=True, timeout=300, check=False,

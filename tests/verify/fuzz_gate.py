@@ -74,7 +74,8 @@ POISON = (
     "await x", "globals()", "type(x)", "tl.extra.cuda.globaltimer()", "x.__class__", "triton.runtime.driver",
     "softmax_kernel.fn", "'evict_last'", "*x", "**x", "...", "b''", "1j", "10 ** 10 ** 10", "@x", "ｔl.load(x)", "х",
     "class A: pass", "try: pass\nexcept: pass", "with open('x') as f: pass", "global x", "del x", "raise x", "assert x",
-    "async def f(): pass", "print(x)", "tl.static_print(x)", "\x00", "\x0c", "\u2028", "\ud800", "\u202e", "\\\n", ";", "'''",
+    "async def f(): pass", "print(x)", "tl.static_print(x)", "\x00", "\x0c", "\u2028", "\ud800",
+    "\u202e", "\\\n", ";", "'''",
     '"""', "#", "-" * 3000 + "1", "(" * 150, "[" * 99 + "]" * 99, "9" * 5000, "0x" + "f" * 5000, "x" * 70000,
     "a" + "+a" * 3000, "\t", "\r", "`", "$", "match x:\n    case 1: pass", "type X = int", "nonlocal x", "if 1: pass",
 )
