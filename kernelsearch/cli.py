@@ -97,9 +97,10 @@ def leaderboard(db: str, task: str | None, device: str | None, as_json: bool, as
     from kernelsearch.record.store import Store
     from kernelsearch.report import leaderboard as board
 
-    form = "json" if as_json else "csv" if as_csv else "table"
     with Store.open(db, write=False) as store:
-        click.echo(board.render(board.entries(store, task, device), form), nl=False)
+        rows = board.rows(store, task, device)
+    form = board.as_json if as_json else board.as_csv if as_csv else board.as_text
+    click.echo(form(rows).rstrip("\n"))
 
 
 @main.command()
@@ -109,11 +110,14 @@ def leaderboard(db: str, task: str | None, device: str | None, as_json: bool, as
 @json_option
 def lineage(digest: str, db: str, diff: bool, as_json: bool) -> None:
     """Shows the ancestors of a kernel, who proposed what and what it gained. DIGEST may be `best`."""
+    from kernelsearch.record import lineage as recorded
     from kernelsearch.record.store import Store
     from kernelsearch.report import lineage as tree
 
     with Store.open(db, write=False) as store:
-        click.echo(tree.render(store, digest, diffs=diff, as_json=as_json), nl=False)
+        whole = recorded.best(store) if digest == "best" else store.digest(digest)
+        text = json.dumps(tree.as_dict(store, whole), indent=2) if as_json else tree.as_text(store, whole, diffs=diff)
+        click.echo(text.rstrip("\n"))
 
 
 @main.command()

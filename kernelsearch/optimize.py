@@ -1,0 +1,166 @@
+"""`optimize`: opens the task, runs the search, says how it goes and what it gained."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kernelsearch import strategies
+from kernelsearch.errors import KernelsearchError, StoreError, StrategyError, TaskError
+from kernelsearch.propose.operators import TypedEdits
+from kernelsearch.protocols import Proposer
+from kernelsearch.record.rows import Run, RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.report import progress, show, summary
+from kernelsearch.search import Result, Search, Settings, start_for
+from kernelsearch.trial import Evaluation
+from kernelsearch.types import TaskFacts
+from kernelsearch.verify import gate
+from kernelsearch.worker import bench as benches
+from kernelsearch.worker import jobs
+from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.pool import trusted
+
+PROPOSERS: dict[str, Callable[[], Proposer]] = {"edits": TypedEdits}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's options, as the command line names them."""
+
+    trials: int = 200
+    strategy: str = strategies.DEFAULT
+    proposer: str = "edits"
+    target: str = "auto"
+    db: str = "kernelsearch.db"
+    seed: int = 0
+    shapes: tuple[str, ...] = ()
+    window: int = 8
+    budget_seconds: float | None = None
+    resume: bool = False
+    out: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+
+def main(path: str, options: Options) -> int:
+    """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
+    say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr, flush=True))
+    if options.proposer not in PROPOSERS:
+        raise StrategyError(f"unknown proposer {options.proposer!r}: one of {', '.join(PROPOSERS)}")
+    strategies.load(options.strategy)
+    benches.choose_target(options.target)
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open(options.db))
+        bench = stack.enter_context(Bench.open(path, options.target))
+        facts = narrowed(bench.facts, options.shapes)
+        _introduce(bench, facts, say)
+        _refuse_unjudgeable(bench)
+        result = _search(bench, facts, store, options)
+        again = f"kernelsearch optimize {shlex.quote(path)} {_same(options)}--resume"
+        if options.as_json:
+            print(json.dumps(summary.as_dict(store, facts, result), indent=2))
+        else:
+            print(summary.as_text(store, facts, result, again), end="")
+        if options.out and result.best is not None:
+            _write(options.out, show.kernel_file(store, result.best.kernel, run=result.run.id))
+            say(f"wrote {options.out}")
+    return 0
+
+
+def narrowed(facts: TaskFacts, wanted: tuple[str, ...]) -> TaskFacts:
+    """The task with only the wanted timed shapes: numbers (`0`), keys (`timed:0`) or parts of labels. Raises TaskError."""
+    if not wanted:
+        return facts
+    kept = []
+    for name in wanted:
+        found = [s for s in facts.shapes if name in (s.key, s.key.removeprefix("timed:")) or name in s.label.split()]
+        found = found or [s for s in facts.shapes if name in s.label]
+        if len(found) != 1:
+            labels = "; ".join(f"{s.key.removeprefix('timed:')}: {s.label}" for s in facts.shapes)
+            what = "no shape is" if not found else "several shapes are"
+            raise TaskError(f"{what} meant by --shape {name!r}; there are {labels}")
+        kept += [s for s in found if s not in kept]
+    return replace(facts, shapes=tuple(kept))
+
+
+def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> None:
+    if bench.device is None:
+        where = f"no GPU here: times are estimated for {bench.target.name}, verdicts come from Triton's interpreter"
+    else:
+        where = f"measuring on {bench.device.name}"
+    shapes = "1 timed shape" if len(facts.shapes) == 1 else f"{len(facts.shapes)} timed shapes"
+    tested = "1 test shape" if len(facts.test_shapes) == 1 else f"{len(facts.test_shapes)} test shapes"
+    say(f"{facts.name}: {shapes}, {tested}; {where}")
+    for note in facts.notes:
+        say(f"note: {note}")
+    verdict = gate.check(facts.seed)
+    if not verdict.accepted:
+        say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
+
+
+def _refuse_unjudgeable(bench: Bench) -> None:
+    passing = trusted(bench.judge.ask(jobs.JudgeTask(), benches.JUDGE_LIMIT_S))
+    if passing:
+        raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
+
+
+def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> Result:
+    told = RunFacts(
+        strategy=options.strategy, proposer=options.proposer, seed=options.seed, window=options.window,
+        trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
+        versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes]},
+    )  # fmt: skip
+    resumed = _unfinished(store, facts, options) if options.resume else None
+    strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
+    workers = min(options.window, 2 + len(os.sched_getaffinity(0)))
+    settings = Settings(told, workers=workers, budget_seconds=options.budget_seconds)
+    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    proposer: Proposer = PROPOSERS[options.proposer]() if gate.check(facts.seed).accepted else _Nobody()
+    search = Search(facts, strategy, proposer, evaluation, store, settings, resumed)
+    if options.quiet:
+        return search.run()
+    with progress.ProgressLine() as shown:
+        return search.run(shown)
+
+
+class _Nobody:
+    """The proposer for a seed that the gate refuses: nothing is rewritten."""
+
+    def propose(self, request: Any, rng: Any) -> None:
+        return None
+
+
+def _unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
+    for run in store.runs(facts.digest):
+        if run.facts.strategy == options.strategy and run.facts.seed == options.seed:
+            if run.finished is None or len(store.trials(run.id)) < options.trials:
+                return run
+    raise StoreError(f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
+                     f"seed {options.seed} to resume")  # fmt: skip
+
+
+def _same(options: Options) -> str:
+    """The options that a resumed run must repeat, as they would be typed."""
+    parts = []
+    for name in ("trials", "strategy", "proposer", "target", "db", "seed", "window"):
+        value = getattr(options, name)
+        if value != getattr(Options(), name):
+            parts.append(f"--{name} {shlex.quote(str(value))}")
+    parts += [f"--shape {shlex.quote(s)}" for s in options.shapes]
+    return "".join(f"{p} " for p in parts)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text)
+    except OSError as error:
+        raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
+
