@@ -29,13 +29,14 @@ from kernelsearch.types import Config, Outcome, Proposal, ProposalKind, TaskFact
 class Settings:
     """facts are what the run is repeated from and are stored; the rest may differ on resume.
 
-    workers is how many threads call the evaluator, None for as many as the window.
+    workers is how many threads call the evaluator, None for as many as the window; possible says which
+    configs are worth a trial, None for what is known of the task.
     """
 
     facts: RunFacts
     workers: int | None = None
     budget_seconds: float | None = None
-    possible: spaces.Predicate = spaces.possible
+    possible: spaces.Predicate | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,23 @@ def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
     return Start(kernel.digest, tuners.space(kernel.digest).values, tuners.best(kernel.digest), seed, trials)
 
 
+def to_resume(store: Store, task: TaskFacts, facts: RunFacts) -> Run:
+    """The newest run of the task with these facts. Raises StoreError when the task has none.
+
+    Where none has these facts it is the newest of all, and `Search` says what differs.
+    """
+    runs = store.runs(task.digest)
+    if not runs:
+        raise StoreError(f"{store.path} has no run of {task.name} as it is now: leave --resume out to start one")
+    return next((run for run in runs if not _differences(facts, run)), runs[0])
+
+
+def _differences(facts: RunFacts, run: Run) -> list[str]:
+    """Names of facts that a resume needs equal and that are not; the budget and the versions may differ."""
+    names = [n for n in facts.__dataclass_fields__ if n not in ("trials", "versions")]
+    return [n for n in names if getattr(facts, n) != getattr(run.facts, n)]
+
+
 class Search:
     """One run of a search. Raises SpaceError at once when the task's space holds no possible config.
 
@@ -124,8 +142,9 @@ class Search:
         self.task, self.strategy, self.proposer, self.evaluator = task, strategy, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
         self.seed = Kernel.parse(task.seed)
-        self.tuners = seed_tuners(task, self.seed, self.facts.seed, settings.possible)
-        spaces.checked(self.tuners.space(self.seed.digest), self.seed, settings.possible)
+        possible = settings.possible or spaces.known_constraints(task)
+        self.tuners = seed_tuners(task, self.seed, self.facts.seed, possible)
+        spaces.checked(self.tuners.space(self.seed.digest), self.seed, possible)
         self.run_row = self._begun(resume)
         self._stored = store.trials(resume.id) if resume else []
         self._stored_structures = {s.number: s for s in store.structures(resume.id).values()} if resume else {}
@@ -181,20 +200,16 @@ class Search:
     def _begun(self, resume: Run | None) -> Run:
         if resume is None:
             return self.store.add_run(self.task, self.facts)
-        mine, theirs = replace(self.facts, trials=0, versions={}), replace(resume.facts, trials=0, versions={})
         if resume.task != self.task.digest:
             raise StoreError(f"run {resume.id} cannot be resumed: the task file has changed since; start a new run")
-        for name in mine.__dataclass_fields__:
-            if getattr(mine, name) != getattr(theirs, name):
-                raise StoreError(
-                    f"run {resume.id} cannot be resumed with {name} {getattr(mine, name)!r}: it has "
-                    f"{getattr(theirs, name)!r}; give that, or start a new run"
-                )
+        for name in _differences(self.facts, resume):
+            raise StoreError(
+                f"run {resume.id} cannot be resumed with {name} {getattr(self.facts, name)!r}: it has "
+                f"{getattr(resume.facts, name)!r}; give that, or start a new run"
+            )
         if self.facts.trials != resume.facts.trials:
             self.store.set_budget(resume, self.facts.trials)
         return replace(resume, facts=self.facts)
-
-    # ------------------------------------------------------------ ask
 
     def _ask(self, number: int) -> _Candidate | None:
         if number == 0:
@@ -261,8 +276,6 @@ class Search:
         request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, weights)
         made = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
         return Structure(made.kernel, number, parent, made.edit, made.rationale) if made else None
-
-    # ------------------------------------------------------------ evaluate and tell
 
     def _launched(self, pool: ThreadPoolExecutor, number: int, candidate: _Candidate) -> Future | Trial:
         if number >= len(self._stored):

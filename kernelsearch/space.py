@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Protocol
 
 from kernelsearch.errors import SpaceError
-from kernelsearch.types import LAUNCH_OPTIONS, Config, Value, config_key
+from kernelsearch.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
 
 MAX_ELEMENTS_PER_THREAD = 128
 """A 32-bit register each, of the 255 that a thread can have: beyond it a block spills."""
@@ -133,11 +134,26 @@ def present(name: str, kernel: HasFunctions) -> bool:
     return any(plain in LAUNCH_OPTIONS or plain in f.params for f in kernel.functions if not dot or f.name == function)
 
 
-def possible(kernel: HasFunctions, config: Config) -> bool:
+def known_constraints(task: TaskFacts) -> Predicate:
+    """`possible` for a task: constexprs that only its launcher sets count as at each timed shape, by its traces."""
+    launched: dict[str, dict[str, Config]] = {}
+    for shape, trace in task.traces.items():
+        if any(s.key == shape and s.timed for s in task.shapes):
+            for launch in trace.launches:
+                numbers = {n: v for n, v in launch.args.items() if isinstance(v, int) and not isinstance(v, bool)}
+                launched.setdefault(launch.site, {})[config_key(numbers)] = numbers
+    at = {site: tuple(by_key.values()) for site, by_key in launched.items()}
+    return lambda kernel, config: possible(kernel, config, at)
+
+
+def possible(
+    kernel: HasFunctions, config: Config, launched: Mapping[str, Sequence[Config]] = MappingProxyType({})
+) -> bool:
     """False for a config that is known to be bad: `num_warps` not a power of two, or too large a block.
 
     The largest static block is that of `tl.arange`, `tl.zeros` and `tl.full` in the launched functions, where
-    its shape follows from the config; shapes that do not are left to the compiler.
+    its shape follows from the config, or from what the launcher passes to the function of that name
+    (launched); shapes that do not are left to the compiler.
     """
     for function in kernel.functions:
         if function.name not in kernel.entries:
@@ -147,8 +163,9 @@ def possible(kernel: HasFunctions, config: Config) -> bool:
         if isinstance(warps, int) and not (0 < warps <= MAX_WARPS and warps & (warps - 1) == 0):
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
-        if largest_block(function.text, values) > MAX_ELEMENTS_PER_THREAD * threads:
-            return False
+        for passed in launched.get(function.name, ({},)):
+            if largest_block(function.text, {**passed, **values}) > MAX_ELEMENTS_PER_THREAD * threads:
+                return False
     return True
 
 

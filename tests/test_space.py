@@ -10,7 +10,7 @@ from kernelsearch import space as spaces
 from kernelsearch.errors import SpaceError
 from kernelsearch.source import Kernel
 from kernelsearch.space import Space
-from kernelsearch.types import config_key
+from kernelsearch.types import LaunchFact, ShapeFact, TaskFacts, TensorFact, Trace, config_key
 
 ROW = Kernel.parse(
     """
@@ -123,3 +123,19 @@ def test_what_is_known_to_be_impossible(config, answer):
 )
 def test_which_names_still_exist(name, answer):
     assert spaces.present(name, ROW) is answer
+
+
+def test_blocks_that_only_the_launcher_sets_are_known_from_the_traces_of_the_timed_shapes():
+    def fact(key, block):
+        launch = LaunchFact("row_kernel", {"x_ptr": TensorFact("fp32", (4,), (1,)), "n": 4, "BLOCK": block, "ROWS": 1})
+        return ShapeFact(key, key, {}), Trace(key, (launch,))
+
+    pairs = [fact("timed:0", 1024), fact("timed:1", 8192), fact("test:0", 65536)]
+    task = TaskFacts(
+        "row", "row.py", "d", "native", "", ("row_kernel",), (pairs[0][0], pairs[1][0]), (pairs[2][0],), {}, {},
+        traces={shape.key: trace for shape, trace in pairs},
+    )  # fmt: skip
+    possible = spaces.known_constraints(task)
+    assert not possible(ROW, {"num_warps": 1}) and possible(ROW, {"num_warps": 2})
+    assert possible(ROW, {"num_warps": 1, "BLOCK": 4096})  # a config overrides what the launcher passes
+    assert spaces.possible(ROW, {"num_warps": 1})
