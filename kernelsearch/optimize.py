@@ -107,7 +107,7 @@ def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> No
 
 
 def _refuse_unjudgeable(bench: Bench) -> None:
-    passing = trusted(bench.judge.ask(jobs.JudgeTask(), benches.JUDGE_LIMIT_S))
+    passing = trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S)
     if passing:
         raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
 

@@ -82,7 +82,7 @@ class Evaluation:
     def baseline(self, name: str, shape: str) -> tuple[float, ...]:
         """Event times in microseconds of `eager`, `compile` or `max-autotune` at a timed shape (GPU only)."""
         with self.bench.gpu:
-            answer = trusted(self.bench.runners.ask(jobs.TimeBaseline(self.bench.path, name, shape), 600.0))
+            answer = trusted(self.bench.runners, jobs.TimeBaseline(self.bench.path, name, shape), 600.0)
         return answer.samples_us[shape]
 
     # ------------------------------------------------------------ stages
@@ -233,7 +233,7 @@ class Evaluation:
                 ran = self._asked(runner, kernel, binaries, lambda b: jobs.RunSeeded(self.bench.path, candidate, b, case))
                 if ran.verdict is not None:
                     raise Rejected(replace(ran.verdict, depth="full"))
-                return trusted(self.bench.judge.ask(jobs.JudgeSeeded(case, ran), 120.0))
+                return trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), 120.0)
 
     def _measured(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None

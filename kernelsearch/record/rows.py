@@ -43,6 +43,9 @@ class RunFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", json.loads(dumps(dict(self.settings))))  # as they will be read back
+
 
 @dataclass(frozen=True)
 class Run:

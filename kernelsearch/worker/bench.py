@@ -89,7 +89,7 @@ class Bench:
                 others = {"runners": workplace.pool("run", 1, fork=False)}
             for pool in workplace.pools:
                 pool.warm()
-            facts = trusted(judge.ask(jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S))
+            facts = trusted(judge, jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S)
             return cls(full, machine, device, facts, workplace, judge, compilers, **others)
         except BaseException:
             workplace.close()
@@ -132,7 +132,7 @@ class Bench:
             plain = {k: v for k, v in meta.items() if isinstance(v, (bool, int, float, str)) or v is None}
             key = repr((shape, index, sorted(plain.items(), key=lambda item: item[0])))
             if key not in self._grids:
-                self._grids[key] = trusted(self.judge.ask(jobs.LauncherGrid(shape, index, plain), JUDGE_LIMIT_S))
+                self._grids[key] = trusted(self.judge, jobs.LauncherGrid(shape, index, plain), JUDGE_LIMIT_S)
             return self._grids[key]
 
         seed, config_of_seed = self.seed, self.facts.config
@@ -184,18 +184,18 @@ class Bench:
 
     def cases(self, depth: str) -> tuple[jobs.Case, ...]:
         if depth not in self._cases:
-            self._cases[depth] = trusted(self.judge.ask(jobs.Cases(depth, self.secret), JUDGE_LIMIT_S))
+            self._cases[depth] = trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
         return self._cases[depth]
 
     def inputs(self, cases: tuple[jobs.Case, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if (c, twin) not in self._inputs)
         if missing:
-            made = trusted(self.judge.ask(jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S))
+            made = trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
             self._inputs.update({(c, twin): m for c, m in zip(missing, made, strict=True)})
         return tuple(self._inputs[c, twin] for c in cases)
 
     def judged(self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool) -> Verdict:
-        return trusted(self.judge.ask(jobs.JudgeRuns(cases, runs, depth, twin), JUDGE_LIMIT_S))
+        return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin), JUDGE_LIMIT_S)
 
 
 def _without_code(kernel: Kernel) -> Kernel:

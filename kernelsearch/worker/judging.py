@@ -49,7 +49,7 @@ class _Open:
     launches: dict[str, Any]
     inputs: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
     expected: dict[tuple[Case, bool], Expectation] = field(default_factory=dict)
-    strides: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    outputs: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 _OPEN: list[_Open] = []
@@ -194,7 +194,7 @@ def _inputs(case: Case, twin: bool) -> list[Any]:
         built = _built(case.shape)
         values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
         opened.inputs[case, twin] = regimes.make(
-            values, case.regime, case.seed, names=built.names, domain=opened.task.domain
+            values, case.regime, case.seed, names=built.names, domain=opened.task.domain, rows=_rows(case.shape)
         )
     return opened.inputs[case, twin]
 
@@ -224,13 +224,22 @@ def _expected(case: Case, twin: bool) -> Expectation:
 
 def _strides(shape: str) -> tuple[Any, ...]:
     """The strides of the seed's outputs, which every candidate must keep."""
+    return tuple(tuple(o.stride()) for o in _seed_outputs(shape))
+
+
+def _rows(shape: str) -> int | None:
+    """The length of the first output's first axis, along which regimes are mixed."""
+    first = next(iter(_seed_outputs(shape)), None)
+    return first.shape[0] if first is not None and first.dim() else None
+
+
+def _seed_outputs(shape: str) -> tuple[Any, ...]:
     from kernelsearch.worker import trace
 
     opened = _OPEN[0]
-    if shape not in opened.strides:
-        outputs = trace.run(opened.task, shape, opened.target).outputs
-        opened.strides[shape] = tuple(tuple(o.stride()) for o in outputs)
-    return opened.strides[shape]
+    if shape not in opened.outputs:
+        opened.outputs[shape] = trace.run(opened.task, shape, opened.target).outputs
+    return opened.outputs[shape]
 
 
 def _cpu(value: Any) -> Any:

@@ -35,8 +35,8 @@ class WorkerHung(Exception):
 class Worker:
     """One worker process, asked one thing at a time."""
 
-    def __init__(self, channel: Channel, process: subprocess.Popen | None = None) -> None:
-        self.channel = channel
+    def __init__(self, channel: Channel, source: Source, process: subprocess.Popen | None = None) -> None:
+        self.channel, self.source = channel, source
         self.process = process
         hello = channel.receive(START_TIMEOUT_S)
         self.pid, self.layers, self.alive = hello.pid, hello.layers, True
@@ -51,7 +51,7 @@ class Worker:
             raise WorkerHung(f"no answer within {timeout:g} s") from None
         except ChannelClosed as error:
             self.kill()
-            raise WorkerDied(str(error)) from None
+            raise WorkerDied(f"its process ended ({error}){self.source.complaint()}") from None
 
     def kill(self) -> None:
         self.alive = False
@@ -79,16 +79,16 @@ class Source:
             if not self.fork:
                 process = self._spawn(theirs, "serve")
                 theirs.close()
-                return Worker(Channel(ours), process)
+                return Worker(Channel(ours), self, process)
             with self.lock:
                 control = self._ready_nursery()
                 socket.send_fds(control, [b"fork"], [theirs.fileno()])
                 theirs.close()
                 if not control.recv(32):
                     raise OSError("the nursery closed")
-            return Worker(Channel(ours))
+            return Worker(Channel(ours), self)
         except (OSError, ChannelClosed, ChannelTimeout) as error:
-            raise WorkerError(f"a {self.role} worker could not start: {error}{self._complaint()}") from None
+            raise WorkerError(f"a {self.role} worker could not start: {error}{self.complaint()}") from None
 
     def close(self) -> None:
         if self.control is not None:
@@ -121,7 +121,7 @@ class Source:
     def _log(self) -> str:
         return os.path.join(self.cache, f"{self.role}.log")
 
-    def _complaint(self) -> str:
+    def complaint(self) -> str:
         with contextlib.suppress(OSError), open(self._log, errors="replace") as log:
             lines = log.read().strip().splitlines()
             return f" ({lines[-1][:300]})" if lines else ""
@@ -202,8 +202,12 @@ class Workplace:
         self.close()
 
 
-def trusted(answer: Any) -> Any:
-    """The answer of a trusted worker. Raises the error that it names when it failed."""
+def trusted(pool: Pool, job: Any, timeout: float) -> Any:
+    """The answer of a trusted worker. Raises the error that it names, or WorkerError when it died or hung."""
+    try:
+        answer = pool.ask(job, timeout)
+    except (WorkerDied, WorkerHung) as error:
+        raise WorkerError(f"the {pool.source.role} worker failed: {error}") from None
     if isinstance(answer, Failure):
         from kernelsearch import errors
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.align_rows import AlignRows
-from kernelsearch.propose.edits.cache_hints import CacheModifier, EvictionHint
+from kernelsearch.propose.edits.cache_modifier import CacheModifier
 from kernelsearch.propose.edits.contiguity_hint import ContiguityHint
 from kernelsearch.propose.edits.dot_precision import DotPrecision
 from kernelsearch.propose.edits.drop_mask import DropMask
 from kernelsearch.propose.edits.early_loads import EarlyLoads
+from kernelsearch.propose.edits.eviction_hint import EvictionHint
 from kernelsearch.propose.edits.exp2 import Exp2
 from kernelsearch.propose.edits.flatten_loops import FlattenLoops
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
