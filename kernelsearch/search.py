@@ -105,17 +105,6 @@ def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
     return Start(kernel.digest, tuners.space(kernel.digest).values, tuners.best(kernel.digest), seed, trials)
 
 
-def to_resume(store: Store, task: TaskFacts, facts: RunFacts) -> Run:
-    """The newest run of the task with these facts. Raises StoreError when the task has none.
-
-    Where none has these facts it is the newest of all, and `Search` says what differs.
-    """
-    runs = store.runs(task.digest)
-    if not runs:
-        raise StoreError(f"{store.path} has no run of {task.name} as it is now: leave --resume out to start one")
-    return next((run for run in runs if not _differences(facts, run)), runs[0])
-
-
 def _differences(facts: RunFacts, run: Run) -> list[str]:
     """Names of facts that a resume needs equal and that are not; the budget and the versions may differ."""
     names = [n for n in facts.__dataclass_fields__ if n not in ("trials", "versions")]

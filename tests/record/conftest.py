@@ -39,7 +39,7 @@ def store():
 
 @pytest.fixture
 def facts():
-    return RunFacts("evolve", "operators", 3, 4, 200, "h100", {"triton": "3.7.1"}, {"edits": ["a"]})
+    return RunFacts("evolve", "operators", 3, 4, 200, "h100", {"triton": "3.7.1"}, {"edits": ("a",), "shape": None})
 
 
 def accepted(number, kernel, config, score, parents=(), edit=None, device="simulated", scale=100.0):

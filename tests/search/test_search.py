@@ -13,7 +13,7 @@ from kernelsearch.errors import SpaceError, StoreError, StrategyError, TaskError
 from kernelsearch.protocols import Rewrite
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, to_resume
+from kernelsearch.search import Search, Settings, start_for
 from kernelsearch.types import (
     Evidence,
     Measurement,
@@ -389,13 +389,3 @@ def test_a_full_disk_ends_the_run_with_what_was_stored(tmp_path):
         assert [t.number for t in kept] == list(range(len(kept)))
         resumed = search(store, trials=300, resume=store.run(1)).run()
         assert len(resumed.trials) == 300
-
-
-def test_which_run_is_resumed():
-    store, task = Store.in_memory(), simulated.task()
-    with pytest.raises(StoreError, match="no run of simulated"):
-        to_resume(store, task, RunFacts("evolve"))
-    for seed in (1, 2, 1, 3):
-        search(store, trials=5, seed=seed).run()
-    assert to_resume(store, task, RunFacts("evolve", "simulated", 1, 4, 99, versions={"triton": "4"})).id == 3
-    assert to_resume(store, task, RunFacts("evolve", "simulated", 9, 4)).id == 4
