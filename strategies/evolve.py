@@ -89,8 +89,9 @@ class Strategy:
         return {e: math.exp(self.params.sharpness * sum(g) / (len(g) + 1)) for e, g in gains.items()}
 
     def _ranked(self) -> list[str]:
-        alive = [(m.best, digest) for digest, m in self.members.items() if m.best < math.inf]
-        return [digest for _, digest in sorted(alive)[: self.params.population]]
+        alive = [digest for digest, m in self.members.items() if m.best < math.inf]
+        # Of equals the older one is the simpler one, and sorting keeps it first.
+        return sorted(alive, key=lambda digest: self.members[digest].best)[: self.params.population]
 
     def _young(self, ranked: list[str]) -> list[str]:
         limit = self.params.hopeless * self.members[ranked[0]].best

@@ -9,6 +9,7 @@ from typing import Any
 from kernelsearch.record import lineage
 from kernelsearch.record.lineage import Step
 from kernelsearch.record.store import Store
+from kernelsearch.source import Kernel
 
 
 def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]:
@@ -43,16 +44,20 @@ def as_text(store: Store, digest: str, run: int | None = None, diffs: bool = Tru
 
 
 def diff(parent: Step, child: Step) -> str:
-    """The unified diff from a parent's file to its child's."""
+    """The unified diff from a parent's structure to its child's: SPACE and CONFIG, which tuning moves, are left out."""
     return "".join(
         difflib.unified_diff(
-            parent.source.splitlines(keepends=True),
-            child.source.splitlines(keepends=True),
+            _structure(parent).splitlines(keepends=True),
+            _structure(child).splitlines(keepends=True),
             parent.kernel[:8],
             child.kernel[:8],
             n=2,
         )
     )
+
+
+def _structure(step: Step) -> str:
+    return Kernel.parse(step.source).changed(space={}, config={}).render()
 
 
 def evidence(store: Store, run: int) -> str:
