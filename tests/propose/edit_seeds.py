@@ -1,0 +1,60 @@
+"""The shipped tasks' seed kernels as the driver would know them, read with `ast` and without importing torch."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from kernelsearch.source import Kernel
+from kernelsearch.types import TaskFacts
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = tuple(sorted(p.parent.name for p in (ROOT / "studies").glob("*/*.py") if p.stem == p.parent.name))
+HEAD = "import triton\nimport triton.language as tl\n\n\n"
+
+
+@lru_cache
+def task(name: str) -> TaskFacts:
+    """The facts of a shipped task that edits read: its seed, site and space."""
+    path = ROOT / "studies" / name / f"{name}.py"
+    text = path.read_text()
+    functions, space = [], {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and node.decorator_list:
+            functions.append("\n".join(text.splitlines()[node.decorator_list[0].lineno - 1 : node.end_lineno]))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SPACE":
+            space = ast.literal_eval(node.value)
+    seed = HEAD + "\n\n\n".join(functions) + "\n"
+    return facts(seed, name, {k: tuple(v) for k, v in space.items()})
+
+
+def facts(seed: str, name: str = "drawn", space: dict | None = None) -> TaskFacts:
+    site = Kernel.parse(seed).entries[0]
+    return TaskFacts(name, "task.py", "0" * 16, "native", seed, (site,), (), (), space or {}, {})
+
+
+def seed(name: str) -> Kernel:
+    return Kernel.parse(task(name).seed)
+
+
+def drawn(body: str, params: str = "x_ptr, y_ptr, x_stride, n_cols, BLOCK: tl.constexpr") -> Kernel:
+    """A kernel with this body, for one property at a time."""
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    return Kernel.parse(f"{HEAD}@triton.jit\ndef drawn_kernel({params}):\n{lines}")
+
+
+def ask(script: str, jobs: list[dict], interpret: bool) -> list[dict]:
+    """The answers of one child process to all jobs, in order."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | ({"TRITON_INTERPRET": "1"} if interpret else {})
+    lines = "\n".join(json.dumps(job) for job in jobs)
+    command = [sys.executable, str(Path(__file__).with_name(script))]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, env=env, timeout=300, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"ok"')]
+    assert len(answers) == len(jobs), done.stderr[-3000:]
+    return answers

@@ -1,0 +1,93 @@
+"""Edits keep results: every variant of every seed, and random chains, in Triton's interpreter against float64."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import edit_seeds as seeds
+
+from kernelsearch.propose.edits import EDITS
+from kernelsearch.propose.operators import TypedEdits
+from kernelsearch.protocols import Request
+from kernelsearch.verify import gate
+
+CHAINS = 40
+DIRECTED = {
+    "softmax": ["tile_loop+online", "tile_loop+lane_accumulator", "rows_2d+tile_loop+lane_accumulator",
+                "rows_2d+persistent+drop_mask", "tile_loop+lane_accumulator+align_rows+persistent"],
+    "softmax_wide": ["online+align_rows+reciprocal+exp2", "lane_accumulator+peel_tail", "lane_accumulator+rows_2d"],
+    "layernorm": ["persistent+hoist_invariant", "rows_per_program+hoist_invariant+drop_mask", "tile_loop+align_rows"],
+    "cross_entropy": ["online+rows_2d+persistent", "early_loads+lane_accumulator+align_rows"],
+    "column_sum": ["lane_accumulator+split_reduction", "split_reduction+drop_mask+loop_stages"],
+    "matmul": ["split_reduction+drop_mask", "grouped_order+drop_mask+loop_stages", "persistent+grouped_order+flatten_loops",
+               "split_reduction+contiguity_hint+peel_tail"],
+    "linear_gelu": ["persistent+drop_mask+early_loads", "split_reduction+peel_tail"],
+    "attention": ["exp2+reciprocal+persistent+grouped_order", "drop_mask+flatten_loops", "peel_tail+loop_stages"],
+}  # fmt: skip
+
+
+def all_variants():
+    for name in seeds.NAMES:
+        for edit in EDITS:
+            found = edit.apply(seeds.seed(name), seeds.task(name))
+            for variant in found if isinstance(found, list) else []:
+                yield name, edit.name, variant.kernel
+
+
+def chained(name: str, chain: str):
+    """The seed after each edit of the chain in turn, as far as they apply; first variants."""
+    kernel, task, done = seeds.seed(name), seeds.task(name), []
+    for wanted in chain.split("+"):
+        found = TypedEdits().propose(Request(kernel, task, edit=wanted), random.Random(0))
+        if found is not None:
+            kernel = found.kernel
+            done.append(wanted)
+    return name, "+".join(done), kernel
+
+
+def drawn_chains():
+    for number in range(CHAINS):
+        rng = random.Random(f"chain {number}")
+        name = seeds.NAMES[number % len(seeds.NAMES)]
+        kernel, task, done = seeds.seed(name), seeds.task(name), []
+        for _ in range(rng.randint(2, 5)):
+            found = TypedEdits().propose(Request(kernel, task), rng)
+            if found is None:
+                break
+            kernel = found.kernel
+            done.append(found.edit)
+        yield name, "+".join(done), kernel
+
+
+@pytest.fixture(scope="module")
+def judged():
+    cases = [*all_variants(), *drawn_chains(), *(chained(n, c) for n, chains in DIRECTED.items() for c in chains)]
+    unique = {(name, kernel.digest): (name, edits, kernel) for name, edits, kernel in cases}
+    todo = list(unique.values())
+    jobs = [{"task": name, "kernel": kernel.render()} for name, _, kernel in todo]
+    return list(zip(todo, seeds.ask("runner.py", jobs, interpret=True), strict=True))
+
+
+def test_results_stay_right(judged):
+    wrong = [f"{n} {e}: {a['why']}\n{k.render()}" for (n, e, k), a in judged if not a["ok"]]
+    assert not wrong, f"{len(wrong)} of {len(judged)} wrong, the first:\n{wrong[0]}"
+
+
+def test_chains_are_accepted_by_the_gate(judged):
+    for (name, edits, kernel), _ in judged:
+        verdict = gate.check(kernel.render())
+        assert verdict.accepted, f"{name} {edits}: {verdict.reason}"
+
+
+def test_the_runner_sees_a_wrong_kernel():
+    """The comparison must be able to fail: a softmax with half a denominator, one column short, another row."""
+    right = seeds.task("softmax").seed
+    breaks = [
+        ("numerator / denominator", "numerator / (2.0 * denominator)"),
+        ("cols < n_cols", "cols < n_cols - 1"),
+        ("row * y_stride", "0 * row * y_stride"),
+    ]
+    wrong = [right.replace(a, b) for a, b in breaks]
+    answers = seeds.ask("runner.py", [{"task": "softmax", "kernel": t} for t in [right, *wrong]], interpret=True)
+    assert [a["ok"] for a in answers] == [True, False, False, False]
