@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from kernelsearch import targets
+from kernelsearch import __version__, targets
 from kernelsearch.compile.build import Binary
 from kernelsearch.errors import TargetError, TaskError
 from kernelsearch.launch import Bound, Specialisation, bind
@@ -44,7 +44,7 @@ def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
 
 def versions() -> dict[str, str]:
     """The versions that decide what a kernel compiles to and how it is judged."""
-    return {name: metadata.version(name) for name in ("kernelsearch", "triton", "torch", "numpy")}
+    return {"kernelsearch": __version__, **{name: metadata.version(name) for name in ("triton", "torch", "numpy")}}
 
 
 @dataclass
