@@ -108,20 +108,19 @@ def judge(task: str, text: str, config: dict, folder: str, number: int) -> dict:
     site_name = next(n for n, v in vars(module).items() if n.endswith("_kernel"))
     setattr(module, site_name, Site(getattr(module, site_name), candidate, kernel, small(kernel, config)))
     worst = 0.0
-    for shape in SHAPES[task]:
-        inputs = module.get_inputs(**shape)
+    for at, shape in enumerate(SHAPES[task]):
         # Large attention scores make softmax ill-conditioned: a rounding of the scores is all that one would see.
-        factor = 2 if task == "attention" else 30
-        for scaled in (inputs, [x * factor if x.is_floating_point() else x for x in inputs]):
-            want = module.reference(*[x.double() if x.is_floating_point() else x for x in scaled])
-            kept = [x.clone() for x in scaled]
-            got = getattr(module, task)(*scaled).double()
-            if not all(torch.equal(a, b) for a, b in zip(kept, scaled)):
-                return {"ok": False, "why": "an input changed", "error": None}
-            error = ((got - want).abs().max() / (want.abs().max() + 0.1)).item()
-            worst = max(worst, error)
-            if not error < 2e-5:
-                return {"ok": False, "why": f"shape {shape}: relative error {error}", "error": error}
+        factor = 1 if at % 2 == 0 else 2 if task == "attention" else 30
+        inputs = [x * factor if x.is_floating_point() else x for x in module.get_inputs(**shape)]
+        want = module.reference(*[x.double() if x.is_floating_point() else x for x in inputs])
+        kept = [x.clone() for x in inputs]
+        got = getattr(module, task)(*inputs).double()
+        if not all(torch.equal(a, b) for a, b in zip(kept, inputs, strict=True)):
+            return {"ok": False, "why": "an input changed", "error": None}
+        error = ((got - want).abs().max() / (want.abs().max() + 0.1)).item()
+        worst = max(worst, error)
+        if not error < 2e-5:
+            return {"ok": False, "why": f"shape {shape}: relative error {error}", "error": error}
     return {"ok": True, "why": "", "error": worst}
 
 

@@ -1,0 +1,85 @@
+"""The model-free proposer: deterministic, weighted, never the same kernel twice, None when nothing is left."""
+
+from __future__ import annotations
+
+import random
+
+import edit_seeds as seeds
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelsearch.propose.edits import EDITS, NotApplicable
+from kernelsearch.propose.operators import TypedEdits
+from kernelsearch.protocols import Request, Rewrite
+
+
+def request(name: str = "softmax_wide", **fields) -> Request:
+    return Request(seeds.seed(name), seeds.task(name), **fields)
+
+
+def variants_of(name: str) -> dict[str, str]:
+    found = {}
+    for edit in EDITS:
+        result = edit.apply(seeds.seed(name), seeds.task(name))
+        for v in result if isinstance(result, list) else []:
+            found[v.kernel.digest] = edit.name
+    return found
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(seeds.NAMES))
+def test_same_rng_same_rewrite(seed, name):
+    first = TypedEdits().propose(request(name), random.Random(seed))
+    second = TypedEdits().propose(request(name), random.Random(seed))
+    assert first is not None and second is not None
+    assert (first.edit, first.kernel.render()) == (second.edit, second.kernel.render())
+
+
+def test_exhausts_every_variant_once_and_then_says_none():
+    rng, seen, proposer = random.Random(7), set(), TypedEdits()
+    while (new := proposer.propose(request("cross_entropy", seen=seen), rng)) is not None:
+        assert new.kernel.digest not in seen
+        seen.add(new.kernel.digest)
+    assert seen == set(variants_of("cross_entropy"))
+
+
+def test_honours_the_edit_that_is_asked_for():
+    for edit in ("online", "lane_accumulator", "persistent"):
+        assert TypedEdits().propose(request(edit=edit), random.Random(1)).edit == edit
+    assert TypedEdits().propose(request("matmul", edit="online"), random.Random(1)) is None
+    assert TypedEdits().propose(request(edit="no_such_edit"), random.Random(1)) is None
+
+
+def test_weights_decide():
+    only = {e.name: 0.0 for e in EDITS} | {"reciprocal": 1.0}
+    assert TypedEdits().propose(request(weights=only), random.Random(3)).edit == "reciprocal"
+    nothing = {e.name: 0.0 for e in EDITS}
+    assert TypedEdits().propose(request(weights=nothing), random.Random(3)) is None
+    heavy = {"persistent": 1000.0}
+    drawn = [TypedEdits().propose(request(weights=heavy), random.Random(i)).edit for i in range(10)]
+    assert drawn.count("persistent") >= 9
+
+
+class Never:
+    name, summary = "never", "applies to nothing"
+
+    def apply(self, kernel, task):
+        return NotApplicable("it never does")
+
+
+class Same:
+    name, summary = "same", "gives the parent back"
+
+    def apply(self, kernel, task):
+        return [Rewrite(kernel, self.name, "Nothing changes.")]
+
+
+@pytest.mark.parametrize("edits", [[Never()], [Same()], [Never(), Same()], []])
+def test_none_when_no_edit_gives_anything_new(edits):
+    assert TypedEdits(edits).propose(request(), random.Random(0)) is None
+
+
+def test_says_why_edits_do_not_apply():
+    reasons = TypedEdits().reasons(request("matmul"))
+    assert "tl.dot" in reasons["rows_2d"] and "persistent" not in reasons

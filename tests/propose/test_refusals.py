@@ -1,0 +1,195 @@
+"""Edits say no where a rewrite would be wrong: one kernel per trap, and the nearest one where it is right."""
+
+from __future__ import annotations
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.propose.edits import NotApplicable, edit_named
+from kernelsearch.source import Kernel
+
+ROW = """
+row = tl.program_id(0)
+cols = tl.arange(0, BLOCK)
+mask = cols < n_cols
+x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other={other})
+total = tl.{reduce}({value}, axis=0)
+tl.store({out} + cols, x * total, mask=mask)
+"""
+OUT = "y_ptr + row * x_stride"
+
+
+def apply(edit: str, kernel: Kernel):
+    return edit_named(edit).apply(kernel, seeds.facts(kernel.render()))
+
+
+def row(other: str = "0.0", reduce: str = "sum", value: str = "x", out: str = OUT) -> Kernel:
+    return seeds.drawn(ROW.format(other=other, reduce=reduce, value=value, out=out))
+
+
+@pytest.mark.parametrize(
+    ("fields", "applies"),
+    [
+        ({}, True),
+        ({"other": "1.0"}, False),  # idle lanes would be summed
+        ({"value": "x + 1.0"}, False),
+        ({"value": "tl.exp(x)"}, False),  # exp(0) is 1
+        ({"value": "tl.exp(x)", "other": "float('-inf')"}, True),
+        ({"value": "tl.where(mask, tl.exp(x), 0.0)"}, True),
+        ({"reduce": "max"}, False),  # 0 is not the identity of a maximum
+        ({"reduce": "max", "other": "-float('inf')"}, True),
+        ({"reduce": "min", "other": "float('inf')"}, True),
+        ({"out": "x_ptr + row * x_stride"}, True),  # in place, at the same addresses
+        ({"out": "x_ptr + (row + 1) * x_stride"}, False),  # in place, at others
+    ],
+)
+def test_tile_loop_needs_neutral_idle_lanes(fields, applies):
+    assert isinstance(apply("tile_loop", row(**fields)), list) == applies
+
+
+LOOP = """
+row = tl.program_id(0)
+acc = {start}
+for start in range(0, n_cols, BLOCK):
+    cols = start + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < n_cols, other=0.0)
+    {update}
+tl.store(y_ptr + row, acc)
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "start", "update", "applies"),
+    [
+        ("lane_accumulator", "0.0", "acc += tl.sum(x, axis=0)", True),
+        ("lane_accumulator", "0.0", "acc = acc + tl.sum(x)", True),
+        ("lane_accumulator", "0", "acc += tl.sum(x, axis=0)", False),  # an integer accumulator
+        ("lane_accumulator", "0.0", "acc = acc * 0.5 + tl.sum(x, axis=0)", False),
+        ("lane_accumulator", "0.0", "acc -= tl.sum(x, axis=0)", False),
+        ("split_reduction", "0.0", "acc += tl.sum(x, axis=0)", True),
+        ("split_reduction", "1.0", "acc += tl.sum(x, axis=0)", False),  # would be counted in every part
+        ("split_reduction", "0.0", "acc = tl.maximum(acc, tl.max(x))", False),  # 0 is no identity of max
+        ("split_reduction", "float('-inf')", "acc = tl.maximum(acc, tl.max(x))", True),
+        ("split_reduction", "0.0", "acc = acc * 0.5 + tl.sum(x, axis=0)", False),
+        ("align_rows", "0.0", "acc += tl.sum(x, axis=0)", True),
+        ("align_rows", "0.0", "acc += tl.sum(x + 1.0, axis=0)", False),  # a head tile would count twice
+        ("align_rows", "float('-inf')", "acc = tl.maximum(acc, tl.max(x))", False),
+    ],
+)
+def test_accumulators(edit, start, update, applies):
+    kernel = seeds.drawn(LOOP.format(start=start, update=update))
+    assert isinstance(apply(edit, kernel), list) == applies
+
+
+def test_split_reduction_refuses_pointers_that_walk():
+    body = LOOP.format(start="0.0", update="acc += tl.sum(x, axis=0)\n    x_ptr += BLOCK")
+    assert isinstance(apply("split_reduction", seeds.drawn(body)), NotApplicable)
+
+
+def test_persistent_copies_a_parameter_that_the_body_changes():
+    """`x_ptr += ...` in a body that runs twice would walk on: the copy must be made in every iteration."""
+    body = "row = tl.program_id(0)\nx_ptr += row * x_stride\n" + ROW.format(
+        other="0.0", reduce="sum", value="x", out=OUT
+    ).replace("x_ptr + row * x_stride + cols", "x_ptr + cols").replace("row = tl.program_id(0)\n", "")
+    (variant,) = apply("persistent", seeds.drawn(body))
+    text = variant.kernel.functions[0].text
+    loop = text.index("for ")
+    assert text.index("x_ptr_here = x_ptr") > loop and "x_ptr +=" not in text
+
+
+@pytest.mark.parametrize("edit", ["persistent", "rows_per_program"])
+def test_early_return_is_refused(edit):
+    kernel = seeds.drawn("row = tl.program_id(0)\nif row > 3:\n    return\n" + ROW.format(
+        other="0.0", reduce="sum", value="x", out=OUT))
+    assert "returns" in apply(edit, kernel).reason
+
+
+def test_hoisting_leaves_loads_of_what_is_stored():
+    body = """
+for row in range(0, n_cols):
+    w = tl.load({load} + tl.arange(0, BLOCK))
+    tl.store(y_ptr + row * BLOCK + tl.arange(0, BLOCK), w + 1.0)
+"""
+    assert isinstance(apply("hoist_invariant", seeds.drawn(body.format(load="x_ptr"))), list)
+    assert isinstance(apply("hoist_invariant", seeds.drawn(body.format(load="y_ptr"))), NotApplicable)
+
+
+def test_early_loads_do_not_pass_a_store():
+    body = """
+cols = tl.arange(0, BLOCK)
+x = tl.load(x_ptr + cols)
+total = tl.sum(x, axis=0)
+{between}
+b = tl.load(x_ptr + BLOCK + cols)
+tl.store(y_ptr + cols, b * total)
+"""
+    assert isinstance(apply("early_loads", seeds.drawn(body.format(between="half = total * 0.5"))), list)
+    assert isinstance(apply("early_loads", seeds.drawn(body.format(between="tl.store(x_ptr + cols, x)"))), NotApplicable)
+
+
+ONLINE = """
+row = tl.program_id(0)
+top = -float("inf")
+for start in range(0, n_cols, BLOCK):
+    cols = start + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < n_cols, other=-float("inf"))
+    top = tl.maximum(top, tl.max({first}, axis=0))
+total = 0.0
+for start in range(0, n_cols, BLOCK):
+    cols = start + tl.arange(0, BLOCK)
+    z = tl.load(x_ptr + row * x_stride + cols, mask=cols < n_cols, other=-float("inf"))
+    total += tl.sum({second}, axis=0)
+tl.store(y_ptr + row, tl.log(total) + top)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "applies"),
+    [
+        ("x", "tl.exp(z - top)", True),
+        ("x", "tl.exp(z * 2.0 - top)", False),  # another block than the maximum's
+        ("x", "z * tl.exp(z - top)", False),
+        ("x", "tl.exp(top - z)", False),
+        ("x * x_stride", "tl.exp(z * x_stride - top)", True),
+    ],
+)
+def test_online_needs_the_same_block(first, second, applies):
+    kernel = seeds.drawn(ONLINE.format(first=first, second=second))
+    found = apply("online", kernel)
+    assert isinstance(found, list) == applies
+    if applies:
+        scalar = found[1].kernel
+        assert isinstance(edit_named("two_pass").apply(scalar, seeds.facts(scalar.render())), list)
+
+
+def test_grouping_is_not_applied_twice():
+    (once,) = edit_named("grouped_order").apply(seeds.seed("matmul"), seeds.task("matmul"))
+    again = edit_named("grouped_order").apply(once.kernel, seeds.task("matmul"))
+    assert isinstance(again, NotApplicable)
+
+
+def test_stages_of_a_split_are_not_split_again():
+    (once,) = edit_named("split_reduction").apply(seeds.seed("matmul"), seeds.task("matmul"))
+    assert once.kernel.launches == {"matmul_kernel": ("matmul_kernel_partial", "matmul_kernel")}
+    assert isinstance(edit_named("split_reduction").apply(once.kernel, seeds.task("matmul")), NotApplicable)
+
+
+def test_store_forwarding_keeps_the_rounding_of_memory():
+    body = """
+cols = tl.arange(0, BLOCK)
+x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0)
+tl.store(y_ptr + cols, x * 2.0, mask=cols < n_cols)
+z = tl.load(y_ptr + cols, mask=cols < n_cols, other=0.0)
+tl.store(x_ptr + cols, z, mask=cols < n_cols)
+"""
+    (variant,) = apply("store_forwarding", seeds.drawn(body))
+    assert "z = tl.where(cols < n_cols, (x * 2.0).to(y_ptr.dtype.element_ty), 0.0)" in variant.kernel.code
+
+
+def test_tf32_only_where_the_task_allows_it():
+    from dataclasses import replace
+
+    task = seeds.task("matmul")
+    assert "ieee" in edit_named("dot_precision").apply(seeds.seed("matmul"), task).reason
+    (variant,) = edit_named("dot_precision").apply(seeds.seed("matmul"), replace(task, precision="tf32"))
+    assert 'input_precision="tf32"' in variant.kernel.code

@@ -1,0 +1,129 @@
+"""The analysis under the edits: patches keep layout, shapes follow the text, idle lanes are what they are."""
+
+from __future__ import annotations
+
+import ast
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.propose import tree
+from kernelsearch.propose.bounds import always_true_when, comparisons
+from kernelsearch.propose.edits.base import View
+from kernelsearch.propose.idle import Idle
+from kernelsearch.propose.shapes import Shapes
+
+TEXT = '''@triton.jit
+def k(a, b, BLOCK: tl.constexpr):  # the head
+    # above
+    x = tl.load(a + (b * 2))  # beside
+    for i in range(0, b):
+        x = x + 1
+
+        # inner
+        y = x / 2
+    tl.store(a, x)
+'''
+
+
+def test_patch_keeps_comments_and_layout():
+    patch = tree.Patch(TEXT)
+    body = patch.node.body
+    patch.expr(body[1].body[1].value, "x * 0.5")
+    patch.before(body[0], "first = 1\n")
+    patch.param("NEW: tl.constexpr")
+    out = patch.text()
+    for comment in ("# the head", "# above", "# beside", "# inner"):
+        assert comment in out
+    assert out.index("# above") < out.index("first = 1") < out.index("x = tl.load")
+    assert "y = x * 0.5" in out and "BLOCK: tl.constexpr, NEW: tl.constexpr):" in out
+
+
+def test_patch_keeps_parentheses_and_several_lines_of_parameters():
+    text = TEXT.replace("(a, b, BLOCK: tl.constexpr)", "(\n    a, b,\n    BLOCK: tl.constexpr,\n)")
+    patch = tree.Patch(text)
+    patch.expr(patch.node.body[0].value.args[0].right, "c + 3")
+    patch.param("NEW: tl.constexpr")
+    assert "a + (c + 3)" in patch.text()
+    assert tree.function_of(patch.text()).args.args[-1].arg == "NEW"
+
+
+def test_patch_replaces_and_removes_statements():
+    patch = tree.Patch(TEXT)
+    patch.stmt(patch.node.body[1], "z = 1\nw = 2\n")
+    patch.stmt(patch.node.body[2], "")
+    assert [type(s).__name__ for s in tree.function_of(patch.text()).body] == ["Assign"] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("1.0", ()),
+        ("tl.arange(0, BLOCK)", ("BLOCK",)),
+        ("tl.arange(0, BLOCK)[:, None]", ("BLOCK", "1")),
+        ("tl.arange(0, M)[:, None] * tl.arange(0, N)[None, :]", ("M", "N")),
+        ("tl.sum(tl.zeros([M, N], tl.float32), axis=1)", ("M",)),
+        ("tl.sum(tl.zeros([M, N], tl.float32), axis=-2, keep_dims=True)", ("1", "N")),
+        ("tl.max(tl.zeros([M], tl.float32))", ()),
+        ("tl.dot(tl.zeros([M, K], tl.float16), tl.zeros([K, N], tl.float16))", ("M", "N")),
+        ("tl.zeros([M, N], tl.float32).T", ("N", "M")),
+        ("tl.load(a + tl.arange(0, M)).to(tl.float32)", ("M",)),
+        ("helper(a)", None),
+        ("tl.arange(0, M) + tl.arange(0, N)", None),
+    ],
+)
+def test_shapes(text, shape):
+    function = tree.function_of(f"def f(a, M, N, K, BLOCK):\n    r = {text}\n")
+    assert Shapes(function, ("M", "N", "K", "BLOCK")).names["r"] == shape
+
+
+def test_a_name_of_two_shapes_is_not_known():
+    function = tree.function_of("def f(n, B):\n    x = 0.0\n    for i in range(n):\n        x = x + tl.arange(0, B)\n")
+    assert Shapes(function, ("B",)).names["x"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("tl.load(p + o, mask=o < n, other=0.0)", "zero"),
+        ("tl.load(p + o, mask=o < n)", "any"),
+        ("tl.load(p + o, mask=(o < n) & (o > 3), other=float('-inf'))", "-inf"),
+        ("tl.exp(tl.load(p + o, mask=o < n, other=float('-inf')) - s)", "zero"),
+        ("tl.exp(tl.load(p + o, mask=o < n, other=0.0))", "finite"),
+        ("tl.where(o < n, o * 3.0, 0.0)", "zero"),
+        ("tl.load(p + o, mask=o < n, other=0.0) * s", "zero"),
+        ("tl.load(p + o, mask=o < n, other=0.0) * o", "any"),
+        ("-tl.load(p + o, mask=o < n, other=float('inf'))", "-inf"),
+        ("float('-inf') - float('-inf')", "any"),
+    ],
+)
+def test_idle_lanes(text, value):
+    idle = Idle(lambda c: ast.unparse(c) == "o < n", lambda name: name == "o")
+    assert idle.of(tree.expression(text)) == value
+
+
+def conditions(name: str) -> list[str | None]:
+    task = seeds.task(name)
+    kernel = seeds.seed(name)
+    view = View(kernel, kernel.functions[0], task)
+    return list(dict.fromkeys(always_true_when(view, c) for c in comparisons(view)))
+
+
+def test_conditions_under_which_masks_are_true():
+    assert conditions("softmax") == ["n_cols >= BLOCK"]
+    assert conditions("softmax_wide") == ["n_cols % BLOCK == 0"]
+    assert conditions("swiglu") == ["grid(0) * BLOCK <= n"]
+    assert conditions("matmul") == ["grid(0) * BLOCK_M <= M", "K % BLOCK_K == 0", "grid(1) * BLOCK_N <= N"]
+
+
+def test_values_are_followed_within_their_block():
+    kernel = seeds.drawn(
+        "a = x_stride * 2\nfor i in range(0, n_cols):\n    b = a + i\n    a2 = b * 3\n    b2 = a2\nc = a\n"
+    )
+    view = View(kernel, kernel.functions[0], seeds.facts(kernel.render()))
+    loop = view.body[1]
+    assert tree.text_of(view.flow.expand(loop.body[2].value, loop.body[2])) == "(x_stride * 2 + i) * 3"
+    carried = seeds.drawn("a = 1\nfor i in range(0, n_cols):\n    b = a\n    a = b + 1\n")
+    view = View(carried, carried.functions[0], seeds.facts(carried.render()))
+    inside = view.body[1].body[0]
+    assert tree.text_of(view.flow.expand(inside.value, inside)) == "a", "a loop-carried name has no one value"
