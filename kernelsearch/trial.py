@@ -44,11 +44,12 @@ class Rejected(Exception):
 class Evaluation:
     """Evaluates candidates of one opened task; safe to call from several threads.
 
-    shapes narrows what is timed (all timed shapes by default).
+    shapes narrows what is timed (all timed shapes by default); limit_s is how long one run of a candidate may take.
     """
 
-    def __init__(self, bench: Bench, shapes: tuple[str, ...] | None = None) -> None:
+    def __init__(self, bench: Bench, shapes: tuple[str, ...] | None = None, limit_s: float | None = None) -> None:
         self.bench = bench
+        self.limit_s = limit_s or (INTERPRET_LIMIT_S if bench.device is None else RUN_LIMIT_S)
         self.facts = bench.facts
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
         self.mode = "interpreter" if bench.device is None else "gpu"
@@ -166,7 +167,7 @@ class Evaluation:
         inputs = self.bench.inputs(cases, twin=True)
         candidate = self.bench.candidate(kernel, config, code=True)
         job = jobs.Interpret(self.bench.path, candidate, tuple(c.shape for c in cases), inputs, order)
-        runs = self._ask(self.bench.interpreters, job, INTERPRET_LIMIT_S, "run")
+        runs = self._ask(self.bench.interpreters, job, self.limit_s, "run")
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             return replace(failed, depth=depth)
@@ -179,7 +180,7 @@ class Evaluation:
             lambda: self._ask(
                 self.bench.interpreters,
                 jobs.Profile(self.bench.path, self.bench.candidate(kernel, config, code=True), self.timed),
-                INTERPRET_LIMIT_S, "profile",
+                self.limit_s, "profile",
             ),
         )  # fmt: skip
         if profiled.verdict is not None:
@@ -267,9 +268,9 @@ class Evaluation:
         """The run worker's answer; binaries that it finds missing are compiled, a lost CUDA context ends the worker."""
         for _ in range(3):
             try:
-                answer = runner.ask(job(binaries), RUN_LIMIT_S)
+                answer = runner.ask(job(binaries), self.limit_s)
             except WorkerHung:
-                raise Rejected(Verdict(Word.TIMEOUT, "run", f"did not finish within {RUN_LIMIT_S:g} s")) from None
+                raise Rejected(Verdict(Word.TIMEOUT, "run", f"did not finish within {self.limit_s:g} s")) from None
             except WorkerDied as died:
                 raise Rejected(Verdict(Word.CRASH, "run", f"the run worker died: {died}")) from None
             if not isinstance(answer, jobs.MissingBinary):
@@ -306,6 +307,7 @@ class Evaluation:
                 future.set_result(make())
             except BaseException as error:
                 future.set_exception(error)
+                raise
         return future.result()
 
     def _signed(self, verdict: Verdict) -> Verdict:

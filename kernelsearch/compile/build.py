@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.compile.elf import resources
-from kernelsearch.compile.ptx import Mix, instruction_mix
+from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import TRITON_DTYPES, Specialisation
+from kernelsearch.mix import Mix
 from kernelsearch.types import DtypeFact
 
 

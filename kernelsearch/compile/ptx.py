@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+
+from kernelsearch.mix import Mix
 
 _ACCESS = re.compile(r"\b(ld|st)\.(global|shared)[\w.:]*?(?:\.(v[248]))?\.[bfsu](8|16|32|64|128)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[\w.:]*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(?:0x)?([0-9a-f]+)")
@@ -29,35 +30,6 @@ _KINDS = {
 _ENTRY = re.compile(r"\.entry\s+\w+\s*\(([^)]*)\)")
 
 
-@dataclass(frozen=True)
-class Mix:
-    """Static instruction counts of one kernel.
-
-    loads, stores and shared count accesses by bytes per thread; counts holds the other kinds;
-    total is all instructions; parameters is the length of the entry's parameter list.
-    """
-
-    loads: dict[int, int] = field(default_factory=dict)
-    stores: dict[int, int] = field(default_factory=dict)
-    shared: dict[int, int] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    total: int = 0
-    parameters: int = 0
-
-    def __getitem__(self, kind: str) -> int:
-        return self.counts.get(kind, 0)
-
-    @property
-    def load_bytes(self) -> float:
-        """Mean bytes per thread and global load; 16 is the best there is. 0.0 when nothing is loaded."""
-        return _mean_width(self.loads)
-
-    @property
-    def store_bytes(self) -> float:
-        """Mean bytes per thread and global store."""
-        return _mean_width(self.stores)
-
-
 def instruction_mix(ptx: str) -> Mix:
     """The mix of a PTX text that holds one entry."""
     entry = _ENTRY.search(ptx)
@@ -74,8 +46,3 @@ def instruction_mix(ptx: str) -> Mix:
         dict(tables["ld"]), dict(tables["st"]), dict(tables["shared"]),
         {k: n for k, n in counts.items() if n}, total, entry.group(1).count(".param") if entry else 0,
     )  # fmt: skip
-
-
-def _mean_width(table: dict[int, int]) -> float:
-    accesses = sum(table.values())
-    return sum(width * n for width, n in table.items()) / accesses if accesses else 0.0

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelsearch.compile.ptx import Mix
 from kernelsearch.measure.counts import Counts
+from kernelsearch.mix import Mix
 from kernelsearch.targets import Target
 
 DRAM_EFFICIENCY = 0.92

@@ -22,7 +22,7 @@ MAX_MESSAGE = 8 << 30
 _MODULES = frozenset(
     f"kernelsearch.{name}"
     for name in (
-        "types", "source", "launch", "targets", "compile.build", "compile.ptx", "measure.counts",
+        "types", "source", "launch", "targets", "mix", "compile.build", "measure.counts",
         "worker.jobs", "worker.channel",
     )
 )  # fmt: skip

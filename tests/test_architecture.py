@@ -1,0 +1,141 @@
+"""The tree keeps the design's promises: layers, no cycles, small files, narrow excepts, an instant --help."""
+
+import ast
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
+LAYERS = (
+    "types errors interrupts",
+    "source expressions language targets mix",
+    "protocols space launch",
+    "tasks propose verify compile measure record tune",
+    "worker",
+    "trial",
+    "search strategies simulated",
+    "study report export",
+    "optimize referee doctor",
+    "cli",
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}
+MAX_LINES = 400
+LAZY = ("torch", "triton", "optuna", "libcst", "sqlite_utils", "numpy")
+
+
+@cache
+def modules():
+    """The tree of every module of the package, by dotted name without the package's own."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] in ("_strategies", "_studies"):
+            continue
+        found[".".join(parts).removesuffix("__init__").rstrip(".")] = path
+    return found
+
+
+@cache
+def imports(module):
+    """The package's own modules that a module imports, at its top or inside its functions."""
+    found = set()
+    for node in ast.walk(ast.parse(modules()[module].read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively in line {node.lineno}"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "kernelsearch":
+                inner = name.removeprefix("kernelsearch").lstrip(".")
+                found.add(inner if inner in modules() else inner.rpartition(".")[0])
+    return found
+
+
+def stage(module):
+    return module.split(".")[0]
+
+
+def test_every_module_has_a_layer():
+    assert {stage(m) for m in modules() if m} <= set(RANK)
+
+
+@pytest.mark.parametrize("module", sorted(m for m in modules() if m))
+def test_imports_go_to_the_left_only(module):
+    wrong = [
+        other for other in imports(module)
+        if other and stage(other) != stage(module) and RANK[stage(other)] >= RANK[stage(module)]
+    ]  # fmt: skip
+    assert not wrong, f"{module} may not import {wrong}"
+
+
+def test_no_import_cycle():
+    done, path = set(), []
+
+    def visit(module):
+        assert module not in path, f"cycle: {' -> '.join([*path[path.index(module):], module])}"
+        if module in done:
+            return
+        path.append(module)
+        for other in sorted(imports(module)):
+            if other and other != module:
+                visit(other)
+        done.add(path.pop())
+
+    for module in sorted(modules()):
+        visit(module)
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_a_file_is_short_and_begins_with_a_sentence(module):
+    text = modules()[module].read_text()
+    assert len(text.splitlines()) <= MAX_LINES
+    first = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
+    assert first and first.rstrip()[-1] in ".:;", f"{module}: its first line is no sentence: {first!r}"
+
+
+def test_broad_excepts_only_in_the_workers_child():
+    """`except BaseException` may clean up and raise again; nothing but the worker's child may swallow."""
+    broad = []
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and module != "worker.child":
+                names = "Exception" if node.type is None else ast.unparse(node.type)
+                wide = {"Exception", "BaseException"} & set(names.strip("()").replace(" ", "").split(","))
+                again = any(isinstance(n, ast.Raise) and n.exc is None for n in ast.walk(node))
+                if wide and not again:
+                    broad.append(f"{module}:{node.lineno}")
+    assert not broad
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import json, sys\nfrom click.testing import CliRunner\nfrom kernelsearch.cli import main\n"
+        "assert CliRunner().invoke(main, ['--help']).exit_code == 0\n"
+        f"print(json.dumps([m for m in {LAZY!r} if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
+    """torch, triton and the like at a module's top only where processes that import it need them anyway."""
+    allowed = {
+        "optuna": {"tune"}, "sqlite_utils": {"record"}, "libcst": {"propose"},
+        "torch": {"tasks", "verify", "measure", "worker"}, "triton": {"tasks", "worker"},
+        "numpy": {"tasks", "verify", "measure", "worker"},
+    }  # fmt: skip
+    for module, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else (
+                [node.module] if isinstance(node, ast.ImportFrom) else []
+            )
+            for name in names:
+                package = name.split(".")[0]
+                assert package not in allowed or stage(module) in allowed[package], f"{module} imports {name}"
