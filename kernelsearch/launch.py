@@ -3,7 +3,8 @@
 The planning half is pure arithmetic over `LaunchFact`s. The specialisation half repeats the rule of
 Triton's own binder (`triton.runtime.jit`): an integer 1 and None become constexprs and leave the
 parameter list, a multiple of 16 is marked divisible, a pointer is marked when its address is a
-multiple of 16 bytes, 2**31 and more becomes 64 bits. A test holds it against the installed Triton.
+multiple of 16 bytes, 2**31 and more becomes 64 bits, an annotated scalar keeps its type. A test holds
+it against the installed Triton.
 """
 
 from __future__ import annotations
@@ -59,13 +60,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Step:
-    """One device launch: arguments in the order of the parameters, constexprs, options, grid."""
+    """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types."""
 
     function: str
     args: Mapping[str, Passed | Scratch | int | float | bool | None]
     constexprs: Mapping[str, ArgFact]
     options: Mapping[str, Value]
     grid: tuple[int, int, int]
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,8 @@ class _Planner:
                 raise LaunchError(self._unbound(function.name, name))
         scope = self._scope(known)
         constexprs = {n: known[n] for n in function.constexprs}
-        step = Step(function.name, args, constexprs, self._options(function.name, scope), self._grid(function.name, scope))
+        options, grid = self._options(function.name, scope), self._grid(function.name, scope)
+        step = Step(function.name, args, constexprs, options, grid, function.types)
         return step, scope
 
     @staticmethod
@@ -220,6 +223,8 @@ def specialise(step: Step, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> S
     for name, arg in step.args.items():
         value = fact.args[arg.name] if isinstance(arg, Passed) else arg
         kind, constant, is_divisible = _specialise_value(value, scratch)
+        if name in step.types and value is not None:  # an annotated scalar has that type whatever its value is, and 1 stays an argument
+            kind, constant = step.types[name], False
         if constant:
             constexprs[name] = value  # type: ignore[assignment]
             kind = "constexpr"

@@ -23,7 +23,10 @@ LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 @dataclass(frozen=True)
 class Function:
-    """One `@triton.jit` function: its source text, parameters in order, and which are constexpr."""
+    """One `@triton.jit` function: its source text, parameters in order, and which are constexpr.
+
+    types has the scalar parameters that are annotated with a dtype (`n: tl.int64`), as Triton's names (`i64`).
+    """
 
     name: str
     text: str
@@ -31,6 +34,7 @@ class Function:
     constexprs: tuple[str, ...]
     calls: frozenset[str] = field(default_factory=frozenset)
     defaults: Mapping[str, Value] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -171,9 +175,24 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     params = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     constexprs = tuple(p.arg for p in params if p.annotation is not None and "constexpr" in ast.unparse(p.annotation))
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
+    types = {p.arg: kind for p in params if (kind := _annotated_type(p.annotation))}
     return Function(
-        node.name, text, tuple(p.arg for p in params), constexprs, calls - {node.name}, _literal_defaults(node.args)
+        node.name, text, tuple(p.arg for p in params), constexprs, calls - {node.name}, _literal_defaults(node.args), types
     )
+
+
+_SCALAR_TYPES = {
+    "int1": "u1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "float32": "fp32", "float64": "fp64",
+}  # fmt: skip
+
+
+def _annotated_type(annotation: ast.expr | None) -> str | None:
+    """Triton's name of the scalar type that an annotation means: `tl.int64`, `"int64"` or `"i64"`."""
+    match annotation:
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)):
+            return name if name in _SCALAR_TYPES.values() else _SCALAR_TYPES.get(name)
+    return None
 
 
 def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
