@@ -57,7 +57,7 @@ task_argument = click.argument("task", type=click.Path(dir_okay=False))
 @db_option
 @click.option("--seed", default=0, show_default=True, help="Seed of every choice of the search.")
 @click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
-@click.option("--window", default=8, show_default=True, type=click.IntRange(min=1), help="Candidates in flight.")
+@click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
 @click.option("--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long.")
 @click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")

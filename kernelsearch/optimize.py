@@ -28,6 +28,9 @@ from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.pool import trusted
 
+LEAST_WINDOW = 8
+"""Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
+
 PROPOSERS: dict[str, Callable[[], Proposer]] = {"edits": TypedEdits}
 
 
@@ -42,7 +45,7 @@ class Options:
     db: str = "kernelsearch.db"
     seed: int = 0
     shapes: tuple[str, ...] = ()
-    window: int = 8
+    window: int | None = None
     budget_seconds: float | None = None
     resume: bool = False
     out: str | None = None
@@ -113,15 +116,16 @@ def _refuse_unjudgeable(bench: Bench) -> None:
 
 
 def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> Result:
+    resumed = _unfinished(store, facts, options) if options.resume else None
+    cores = len(os.sched_getaffinity(0))
+    window = options.window or (resumed.facts.window if resumed else max(LEAST_WINDOW, cores))
     told = RunFacts(
-        strategy=options.strategy, proposer=options.proposer, seed=options.seed, window=options.window,
+        strategy=options.strategy, proposer=options.proposer, seed=options.seed, window=window,
         trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
         versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes]},
     )  # fmt: skip
-    resumed = _unfinished(store, facts, options) if options.resume else None
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
-    workers = min(options.window, 2 + len(os.sched_getaffinity(0)))
-    settings = Settings(told, workers=workers, budget_seconds=options.budget_seconds)
+    settings = Settings(told, workers=min(window, 2 + cores), budget_seconds=options.budget_seconds)
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     proposer: Proposer = PROPOSERS[options.proposer]() if gate.check(facts.seed).accepted else _Nobody()
     search = Search(facts, strategy, proposer, evaluation, store, settings, resumed)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 
+GPU_SCREEN_SHAPES = 2
+"""On a GPU every test shape may need a binary of its own, which costs more than all judging: two must do for `screen`."""
+
 
 def preload() -> None:
     """Imports what every job needs, once, before forking."""
@@ -91,6 +94,8 @@ def _cases(job: Cases) -> tuple[Case, ...]:
     from kernelsearch.verify import regimes
 
     keys = [key for key, _ in _OPEN[0].task.test_shapes or _OPEN[0].task.shapes]
+    if job.depth == "screen" and _OPEN[0].device == "cuda":
+        keys = keys[:GPU_SCREEN_SHAPES]
     plan = regimes.plan(job.depth, len(keys))
     return tuple(
         Case(key, regime, job.seed + 7 * i) for i, (key, wanted) in enumerate(zip(keys, plan, strict=True)) for regime in wanted

@@ -17,7 +17,8 @@ def get_inputs(batch=4, heads=16, seq=4096, head_dim=128, dtype=torch.float32):
 
 SHAPES = [dict(batch=4, heads=16, seq=4096, head_dim=128, dtype=torch.bfloat16)]
 TEST_SHAPES = [
-    dict(batch=1, heads=2, seq=45, head_dim=32),
+    dict(batch=1, heads=2, seq=45, head_dim=32, dtype=torch.bfloat16),
+    dict(batch=1, heads=1, seq=64, head_dim=16, dtype=torch.bfloat16),
     dict(batch=1, heads=1, seq=150, head_dim=16),
     dict(batch=1, heads=1, seq=1, head_dim=16),
 ]

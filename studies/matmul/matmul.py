@@ -17,7 +17,12 @@ SHAPES = [
     dict(m=4096, n=4096, k=4096, dtype=torch.bfloat16),
     dict(m=512, n=4096, k=14336, dtype=torch.bfloat16),
 ]
-TEST_SHAPES = [dict(m=37, n=45, k=70), dict(m=130, n=65, k=33), dict(m=1, n=1, k=1)]
+TEST_SHAPES = [
+    dict(m=37, n=45, k=70, dtype=torch.bfloat16),
+    dict(m=64, n=48, k=32, dtype=torch.bfloat16),
+    dict(m=130, n=65, k=33),
+    dict(m=1, n=1, k=1),
+]
 SPACE = {
     "BLOCK_M": [32, 64, 128, 256],
     "BLOCK_N": [32, 64, 128, 256],
