@@ -89,14 +89,15 @@ def _walks(view: View, stmt: ast.stmt, name: str, size: str, width: str) -> bool
     first, stop, step = (view.flow.expand(b, loop) for b in bounds)
     if tree.text_of(step) != width:
         return False
-    return _multiple(first, width) and _within(stop, size)
+    return is_multiple(first, width) and _within(stop, size)
 
 
-def _multiple(node: ast.expr, width: str) -> bool:
+def is_multiple(node: ast.expr, width: str) -> bool:
+    """Whether an expression is a multiple of the width, as its text shows."""
     if tree.is_number(node, 0):
         return True
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _multiple(node.left, width) and _multiple(node.right, width)
+        return is_multiple(node.left, width) and is_multiple(node.right, width)
     return width in [tree.text_of(f) for f in factors(node)]
 
 

@@ -23,7 +23,7 @@ class Flow:
         for stmt in body:
             self.paths[id(stmt)] = path
             self._written[id(stmt)] = tree.writes(stmt)
-            inner = [b for name in ("body", "orelse") if isinstance(b := getattr(stmt, name, None), list) and b]
+            inner = _bodies(stmt)
             for node in ast.walk(stmt):
                 self.owner[id(node)] = stmt
             variable = stmt.target.id if isinstance(stmt, ast.For) and isinstance(stmt.target, ast.Name) else None
@@ -36,17 +36,9 @@ class Flow:
 
     def loops_of(self, node: ast.AST) -> list[ast.For]:
         """The loops around node, outermost first."""
-        found = []
-        for block, _ in self.paths[id(self.at(node))][1:]:
-            holder = next((s for s in self._holders(block)), None)
-            if isinstance(holder, ast.For):
-                found.append(holder)
-        return found
-
-    def _holders(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        path = self.paths[id(block[0])]
-        outer = path[-2][0] if len(path) > 1 else []
-        return [s for s in outer if getattr(s, "body", None) is block or getattr(s, "orelse", None) is block]
+        path = self.paths[id(self.at(node))]
+        holders = [self._holder(inner, block) for (block, _), (inner, _) in zip(path, path[1:], strict=False)]
+        return [h for h in holders if isinstance(h, ast.For)]
 
     def value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
         """The one value that name has where stmt reads it, with the statement that gave it; None when not known."""
@@ -77,7 +69,7 @@ class Flow:
     @staticmethod
     def _holder(inner: list[ast.stmt], block: list[ast.stmt]) -> ast.stmt | None:
         """The statement of block whose body is inner."""
-        return next((s for s in block if getattr(s, "body", None) is inner or getattr(s, "orelse", None) is inner), None)
+        return next((s for s in block if any(b is inner for b in _bodies(s))), None)
 
     def steady(self, name: str, stmt: ast.stmt) -> bool:
         """Whether name has one value for as long as stmt's iteration lasts."""
@@ -98,6 +90,11 @@ class Flow:
             if found is not None and all(self.steady(n, found[1]) for n in tree.reads(found[0])):
                 known[name] = self.expand(found[0], found[1], depth - 1)
         return tree.substituted(node, known) if known else node  # type: ignore[return-value]
+
+
+def _bodies(stmt: ast.stmt) -> list[list[ast.stmt]]:
+    """The non-empty lists of statements inside a statement."""
+    return [b for name in ("body", "orelse") if isinstance(b := getattr(stmt, name, None), list) and b]
 
 
 def terms(node: ast.expr, sign: int = 1) -> list[tuple[int, ast.expr]]:

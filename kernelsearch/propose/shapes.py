@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelsearch.language import DTYPES
 from kernelsearch.propose import tree
 
 Shape = tuple[str, ...] | None
@@ -69,13 +70,12 @@ class Shapes:
                     self.names[name] = None
 
     def _tuple(self, targets: list[ast.expr], value: ast.expr) -> None:
-        whole = self._expr(value)
+        self._expr(value)
         parts = [self.of(e) for e in value.elts] if isinstance(value, ast.Tuple) else None
         for i, target in enumerate(targets):
             if isinstance(target, ast.Name):
                 known = parts[i] if parts is not None and len(parts) == len(targets) else None
                 self.names[target.id] = () if tree.is_tl(value, "swizzle2d") else known
-        del whole
 
     def _joined(self, body: list[ast.stmt], orelse: list[ast.stmt], twice: bool = True) -> None:
         before = dict(self.names)
@@ -146,7 +146,7 @@ class Shapes:
 
     def _tl(self, node: ast.Call, tail: str, given: list[Shape], named: dict[str | None, Shape]) -> Shape:
         first = given[0] if given else next(iter(named.values()), None)
-        if tail in SCALARS or tail in tree_dtypes():
+        if tail in SCALARS or tail in DTYPES:
             return ()
         if tail == "arange" and len(node.args) == 2:
             return (extent(node.args[0], node.args[1]),)
@@ -166,17 +166,13 @@ class Shapes:
         if tail == "expand_dims":
             return None
         if tail in ELEMENTWISE:
-            return broadcast([s for a, s in zip(node.args, given, strict=True) if not isinstance(a, (ast.List, ast.Tuple))])
+            values = zip(node.args, given, strict=True)
+            return broadcast([shape for a, shape in values if not isinstance(a, (ast.List, ast.Tuple))])
         if tail in ("next_power_of_2", "constexpr", "assume", "store", "static_assert"):
             return ()
         if tree.called(node).startswith("libdevice."):
             return broadcast(given)
         return None
-
-
-def tree_dtypes() -> frozenset[str]:
-    """Names of `tl` that are dtypes."""
-    return frozenset({"int1", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"})
 
 
 def extent(start: ast.expr, end: ast.expr) -> str:

@@ -38,7 +38,8 @@ def _ids(view: View) -> list[tuple[int | None, set[str]]]:
     for loop in tree.loops(view.body):
         if isinstance(loop.target, ast.Name) and _own(loop.iter, 0):
             pairs = [(p, s) for s in loop.body if (p := tree.assignment(s)) is not None]
-            made = [(p[0], s.lineno) for p, s in pairs if tree.text_of(p[1]).startswith((f"{loop.target.id} %", f"{loop.target.id} //"))]
+            parts = (f"{loop.target.id} %", f"{loop.target.id} //")
+            made = [(p[0], s.lineno) for p, s in pairs if tree.text_of(p[1]).startswith(parts)]
             if len(made) > 1:
                 return _apart(view, [m[0] for m in made], {m[1] for m in made})
     return [(axis, _depending(view, axis)) for axis in view.axes]

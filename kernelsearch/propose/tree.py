@@ -205,7 +205,8 @@ def rebuilt(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] =
     gone = set(drop)
     kept = [a for a in fresh.args.args if a.arg not in gone]
     first_default = len(fresh.args.args) - len(fresh.args.defaults)
-    defaults = [d for a, d in zip(fresh.args.args[first_default:], fresh.args.defaults, strict=True) if a.arg not in gone]
+    defaulted = zip(fresh.args.args[first_default:], fresh.args.defaults, strict=True)
+    defaults = [d for a, d in defaulted if a.arg not in gone]
     fresh.args.args, fresh.args.defaults = kept, defaults
     fresh.body = body or [ast.Pass()]
     text = ast.unparse(ast.fix_missing_locations(fresh)) + "\n"

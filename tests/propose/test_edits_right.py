@@ -12,16 +12,17 @@ from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Request
 from kernelsearch.verify import gate
 
-CHAINS = 40
+CHAINS = 30
 DIRECTED = {
     "softmax": ["tile_loop+online", "tile_loop+lane_accumulator", "rows_2d+tile_loop+lane_accumulator",
                 "rows_2d+persistent+drop_mask", "tile_loop+lane_accumulator+align_rows+persistent"],
     "softmax_wide": ["online+align_rows+reciprocal+exp2", "lane_accumulator+peel_tail", "lane_accumulator+rows_2d"],
-    "layernorm": ["persistent+hoist_invariant", "rows_per_program+hoist_invariant+drop_mask", "tile_loop+align_rows"],
+    "layernorm": ["tile_loop+fused_passes", "rows_2d+tile_loop+fused_passes+persistent", "persistent+hoist_invariant",
+                  "rows_per_program+hoist_invariant+drop_mask", "tile_loop+align_rows"],
     "cross_entropy": ["online+rows_2d+persistent", "early_loads+lane_accumulator+align_rows"],
     "column_sum": ["lane_accumulator+split_reduction", "split_reduction+drop_mask+loop_stages"],
-    "matmul": ["split_reduction+drop_mask", "grouped_order+drop_mask+loop_stages", "persistent+grouped_order+flatten_loops",
-               "split_reduction+contiguity_hint+peel_tail"],
+    "matmul": ["split_reduction+drop_mask", "grouped_order+drop_mask+loop_stages",
+               "persistent+grouped_order+flatten_loops", "split_reduction+contiguity_hint+peel_tail"],
     "linear_gelu": ["persistent+drop_mask+early_loads", "split_reduction+peel_tail"],
     "attention": ["exp2+reciprocal+persistent+grouped_order", "drop_mask+flatten_loops", "peel_tail+loop_stages"],
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import edit_seeds as seeds
 import pytest
 
@@ -124,7 +126,8 @@ b = tl.load(x_ptr + BLOCK + cols)
 tl.store(y_ptr + cols, b * total)
 """
     assert isinstance(apply("early_loads", seeds.drawn(body.format(between="half = total * 0.5"))), list)
-    assert isinstance(apply("early_loads", seeds.drawn(body.format(between="tl.store(x_ptr + cols, x)"))), NotApplicable)
+    stored = seeds.drawn(body.format(between="tl.store(x_ptr + cols, x)"))
+    assert isinstance(apply("early_loads", stored), NotApplicable)
 
 
 ONLINE = """
@@ -187,8 +190,6 @@ tl.store(x_ptr + cols, z, mask=cols < n_cols)
 
 
 def test_tf32_only_where_the_task_allows_it():
-    from dataclasses import replace
-
     task = seeds.task("matmul")
     assert "ieee" in edit_named("dot_precision").apply(seeds.seed("matmul"), task).reason
     (variant,) = edit_named("dot_precision").apply(seeds.seed("matmul"), replace(task, precision="tf32"))

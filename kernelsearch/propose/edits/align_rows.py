@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernelsearch.propose import tree
 from kernelsearch.propose.accumulate import update_of
 from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.edits.peel_tail import _unmasked as unmasked
+from kernelsearch.propose.edits.peel_tail import unmasked
 from kernelsearch.propose.flow import terms
 from kernelsearch.propose.idle import IDENTITY, Idle
 
@@ -39,7 +39,7 @@ class AlignRows(FunctionEdit):
         for block in tree.blocks(view.body):
             walks = [w for s in block if isinstance(s, ast.For) and (w := _walk(view, s)) is not None]
             if walks:
-                return [_aligned(view, block, walks)]
+                return [_aligned(view, walks)]
         raise CannotApply("no loop walks over the tiles of a row at a scalar address")
 
 
@@ -63,9 +63,11 @@ def _walk(view: View, loop: ast.For) -> Walk | None:
         address = call.args[0]
         if name not in tree.reads(address):
             continue
-        if not (isinstance(address, ast.BinOp) and isinstance(address.op, ast.Add) and tree.text_of(address.right) == name):
+        if not (isinstance(address, ast.BinOp) and isinstance(address.op, ast.Add)):
             return None
-        if view.shapes.of(address.left) != () or tree.reads(address.left) & tree.writes(loop):
+        if tree.text_of(address.right) != name or view.shapes.of(address.left) != ():
+            return None
+        if tree.reads(address.left) & tree.writes(loop):
             return None
         pointers.append(address)
     if not pointers or not _neutral(view, loop, name, size):
@@ -105,7 +107,7 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
     return True
 
 
-def _aligned(view: View, block: list[ast.stmt], walks: list[Walk]) -> Change:
+def _aligned(view: View, walks: list[Walk]) -> Change:
     patch = tree.Patch(view.text)
     vec = view.fresh("VEC")
     patch.param(f"{vec}: tl.constexpr")
@@ -113,7 +115,7 @@ def _aligned(view: View, block: list[ast.stmt], walks: list[Walk]) -> Change:
     if not rows:
         raise CannotApply("no row's address is a pointer argument plus an offset")
     names = {"offset": view.fresh("row_offset"), "floor": view.fresh("row_floor"), "lead": view.fresh("lead")}
-    lead_text, (_, main) = next(iter(rows.items()))
+    _, main = next(iter(rows.values()))
     head = f"{names['offset']} = {main}\n{names['floor']} = {names['offset']} // {vec} * {vec}\n"
     head += f"{names['lead']} = {names['offset']} - {names['floor']}\n"
     args: dict[str, str] = {}
@@ -132,13 +134,12 @@ def _aligned(view: View, block: list[ast.stmt], walks: list[Walk]) -> Change:
             head += f"else:\n    {base} = {pointer} + ({offset} - {names['lead']})\n"
         else:
             head += f"{base} = {pointer} + ({offset} - {names['lead']})\n"
-    del lead_text
     for at, walk in enumerate(walks):
         text = _three(view, walk, vec, names["lead"], bases)
         patch.stmt(walk.loop, (head if at == 0 else "") + text)
-    del block
     kernel = replaced(view, patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
-    return Change(kernel, f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors.")
+    why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
+    return Change(kernel, why)
 
 
 def _rows(view: View, walks: list[Walk]) -> dict[str, tuple[str, str]]:
@@ -149,9 +150,10 @@ def _rows(view: View, walks: list[Walk]) -> dict[str, tuple[str, str]]:
             row = tree.text_of(address.left)  # type: ignore[attr-defined]
             parts = terms(view.flow.expand(address.left, walk.loop))  # type: ignore[attr-defined]
             pointer, offset = parts[0][1], parts[1:]
-            good = isinstance(pointer, ast.Name) and pointer.id in view.function.params and parts[0][0] == 1
-            if good and offset and all(sign == 1 for sign, _ in offset) and pointer.id not in tree.writes(view.body):  # type: ignore[attr-defined]
-                found[row] = (pointer.id, " + ".join(tree.text_of(t) for _, t in offset))  # type: ignore[attr-defined]
+            if not offset or any(sign != 1 for sign, _ in parts) or not isinstance(pointer, ast.Name):
+                continue
+            if pointer.id in view.function.params and pointer.id not in tree.writes(view.body):
+                found[row] = (pointer.id, " + ".join(tree.text_of(t) for _, t in offset))
     return found
 
 
@@ -159,7 +161,8 @@ def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
     """The one parameter in which two offsets differ, in each of them; None when they differ in more."""
     one, other = tree.expression(a), tree.expression(b)
     params = set(view.function.params)
-    left, right = sorted(tree.reads(one) & params - tree.reads(other)), sorted(tree.reads(other) & params - tree.reads(one))
+    left = sorted(tree.reads(one) & params - tree.reads(other))
+    right = sorted(tree.reads(other) & params - tree.reads(one))
     if len(left) == len(right) == 1:
         if tree.text_of(tree.renamed(one, {left[0]: right[0]})) == tree.text_of(other):
             return left[0], right[0]
@@ -187,7 +190,9 @@ def _three(view: View, walk: Walk, vec: str, lead: str, bases: dict[str, str]) -
     edge = ast.For(walk.loop.target, walk.loop.iter, body, [], lineno=1)
     edges = _masked_left(edge, walk.columns, mask)
     call = tree.called(walk.loop.iter)
-    options = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in walk.loop.iter.keywords if k.arg not in ("arg1", "arg2", "step"))  # type: ignore[attr-defined]
+    assert isinstance(walk.loop.iter, ast.Call)
+    kept = [k for k in walk.loop.iter.keywords if k.arg not in ("arg1", "arg2", "step")]
+    options = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in kept)
 
     def headed(loop: ast.For, low: str, high: str) -> str:
         loop.iter = tree.expression(f"{call}({low}, {high}, {walk.step}{options})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.bounds import _multiple as multiple_of
+from kernelsearch.propose.bounds import is_multiple
 from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
 
 
@@ -23,13 +23,15 @@ class ContiguityHint(FunctionEdit):
             start, name = view.flow.expand(bounds[0], loop), loop.target.id
             step = view.flow.expand(bounds[2], loop)
             wide = tree.text_of(step)
-            if wide not in view.function.constexprs or not multiple_of(start, wide) or name in tree.writes(loop.body):
+            if wide not in view.function.constexprs or not is_multiple(start, wide) or name in tree.writes(loop.body):
                 continue
             for node in ast.walk(ast.Module(loop.body, [])):
-                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and tree.text_of(node.right) == f"tl.arange(0, {wide})":
-                    if isinstance(node.left, ast.Name) and node.left.id == name:
-                        patch.expr(node.left, f"tl.multiple_of({name}, {wide})")
-                        found += 1
+                if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
+                    continue
+                if tree.text_of(node) == f"{name} + tl.arange(0, {wide})":
+                    patch.expr(node.left, f"tl.multiple_of({name}, {wide})")
+                    found += 1
         if not found:
             raise CannotApply("no loop's start is a provable multiple of its tile without a hint")
-        return [Change(replaced(view, patch.text()), "The compiler is told that tiles start at multiples of their width.")]
+        why = "The compiler is told that tiles start at multiples of their width."
+        return [Change(replaced(view, patch.text()), why)]

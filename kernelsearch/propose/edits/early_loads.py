@@ -17,7 +17,8 @@ class EarlyLoads(FunctionEdit):
         moved = sum(_move(patch, block) for block in tree.blocks(view.body))
         if not moved:
             raise CannotApply("no load stands behind a reduction or a loop that it does not depend on")
-        return [Change(replaced(view, patch.text()), f"{moved} loads start before the reductions that they need not wait for.")]
+        why = f"{moved} loads start before the reductions that they need not wait for."
+        return [Change(replaced(view, patch.text()), why)]
 
 
 def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:

@@ -34,7 +34,8 @@ class Exp2(FunctionEdit):
             if not any(other is not call and any(n is call for n in ast.walk(other)) for other in uses):
                 inner = tree.parenthesised(_inner(call.args[0]))
                 patch.expr(call, f"tl.exp2({inner} * {LOG2E})")
-        changes.append(Change(replaced(view, patch.text()), "exp2 is the machine's own instruction; exp is built on it."))
+        why = "exp2 is the machine's own instruction; exp is built on it."
+        changes.append(Change(replaced(view, patch.text()), why))
         return changes
 
 
@@ -135,8 +136,9 @@ def _unit(node: ast.expr, derived: set[str], of_maximum: Callable[..., bool] = a
     if tree.is_tl(node, "max"):
         return _unit(node.args[0], derived)  # type: ignore[attr-defined]
     if tree.is_tl(node, "maximum"):
-        found = [_unit(a, derived, of_maximum) for a in node.args]  # type: ignore[attr-defined]
-        return of_maximum(u or (of_maximum is all and _infinite(a)) for u, a in zip(found, node.args, strict=True))  # type: ignore[attr-defined]
+        assert isinstance(node, ast.Call)
+        found = [_unit(a, derived, of_maximum) for a in node.args]
+        return of_maximum(u or (of_maximum is all and _infinite(a)) for u, a in zip(found, node.args, strict=True))
     if tree.is_tl(node, "where"):
         test, yes, no = node.args  # type: ignore[attr-defined]
         either = [_unit(yes, derived), _unit(no, derived)]

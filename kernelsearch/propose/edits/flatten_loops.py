@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from kernelsearch.propose import tree
 from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
 from kernelsearch.propose.edits.loop_stages import with_option
@@ -17,9 +19,11 @@ class FlattenLoops(FunctionEdit):
             known = tree.called(loop.iter) in ("range", "tl.range") and tree.range_of(loop) is not None
             if not known or len(inner) != 1 or inner[0] not in loop.body:
                 continue
-            if tree.argument(loop.iter, None, "flatten") is not None or not tree.calls(inner[0], "dot"):  # type: ignore[arg-type]
+            assert isinstance(loop.iter, ast.Call)
+            if tree.argument(loop.iter, None, "flatten") is not None or not tree.calls(inner[0], "dot"):
                 continue
             patch = tree.Patch(view.text)
             patch.expr(loop.iter, with_option(loop, "flatten", "True"))
-            return [Change(replaced(view, patch.text()), "The two loops run as one, so that loads run ahead across tiles.")]
+            why = "The two loops run as one, so that loads run ahead across tiles."
+            return [Change(replaced(view, patch.text()), why)]
         raise CannotApply("no loop holds exactly one loop with a dot")

@@ -99,4 +99,5 @@ def _hoisted(view: View, loop: ast.For, moved: list[ast.stmt]) -> Change:
         if isinstance(node, ast.Name) and node.id in renames and view.flow.at(node) not in moved:
             patch.expr(node, renames[node.id])
     loads = sum(len(tree.calls(s, "load")) for s in moved)
-    return Change(replaced(view, patch.text()), f"{loads} loads that every iteration repeats are done once, before the loop.")
+    why = f"{loads} loads that every iteration repeats are done once, before the loop."
+    return Change(replaced(view, patch.text()), why)

@@ -48,7 +48,8 @@ def _find(view: View, block: list[ast.stmt]) -> Pair | None:
         a, b = tree.range_of(first), tree.range_of(second)
         if a is None or b is None or not all(tree.same(x, y) for x, y in zip(a, b, strict=True)):
             continue
-        if tree.text_of(first.target) != tree.text_of(second.target) or tree.loops(first.body) or tree.loops(second.body):
+        nested = tree.loops(first.body) or tree.loops(second.body)
+        if nested or not tree.same(first.target, second.target):
             continue
         pair = _matched(view, block, first, second)
         if pair is not None:
@@ -61,25 +62,27 @@ def _matched(view: View, block: list[ast.stmt], first: ast.For, second: ast.For)
     if maximum is None or total is None or (maximum.kind, total.kind) != ("max", "sum"):
         return None
     top, whole = reduction_of(maximum.value, "max"), reduction_of(total.value, "sum")
-    if top is None or whole is None or not _same_axis(top, whole):
+    if top is None or whole is None or not same_axis(top, whole):
         return None
     body = [*first.body[:-1], *second.body[:-1]]
     between = block[block.index(first) + 1 : block.index(second)]
     names = {maximum.name, total.name}
-    if names & tree.writes(body) or total.name in tree.reads([*body, first.iter]) or maximum.name in tree.reads(first.body[:-1]):
+    if names & tree.writes(body) or total.name in tree.reads([*body, first.iter]):
         return None
-    if _effects([*first.body, *second.body, *between]):
+    if maximum.name in tree.reads(first.body[:-1]):
         return None
-    operand, power = _inside(second.body, whole.args[0]), _inside(first.body, top.args[0])
+    if has_effects([*first.body, *second.body, *between]):
+        return None
+    operand, power = inlined(second.body, whole.args[0]), inlined(first.body, top.args[0])
     if not (tree.is_tl(operand, "exp", "exp2") and isinstance(operand, ast.Call)):
         return None
-    difference = _inside(second.body, operand.args[0])
+    difference = inlined(second.body, operand.args[0])
     if tree.is_tl(operand, "exp2") or not (isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub)):
         return None
     low = stripped(difference.right)
     if not (isinstance(low, ast.Name) and low.id == maximum.name) or not tree.same(difference.right, low):
         return None
-    if not tree.same(_inside(second.body, difference.left), power):
+    if not tree.same(inlined(second.body, difference.left), power):
         return None
     starts = tuple(s for s in block[: block.index(second)] if isinstance(s, ast.Assign) and tree.writes(s) & names)
     if len(starts) != 2 or not all(_good_start(s, maximum, total) for s in starts):
@@ -96,17 +99,18 @@ def _good_start(stmt: ast.stmt, maximum: Update, total: Update) -> bool:
     return pair is not None and starts_at_identity(pair[1], kind) and is_float32(pair[1])
 
 
-def _same_axis(a: ast.Call, b: ast.Call) -> bool:
-    return all(
-        tree.same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in ((1, "axis"), (None, "keep_dims"))
-    )
+def same_axis(a: ast.Call, b: ast.Call) -> bool:
+    """Whether two reductions go along the same axis and keep it alike."""
+    wanted = ((1, "axis"), (None, "keep_dims"))
+    return all(tree.same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in wanted)
 
 
-def _effects(body: list[ast.stmt]) -> bool:
-    return any(isinstance(s, (ast.If, ast.While, ast.Return)) or (isinstance(s, ast.Expr)) for s in tree.all_statements(body))
+def has_effects(body: list[ast.stmt]) -> bool:
+    """Whether statements do more than assign: store, branch or return."""
+    return any(isinstance(s, (ast.If, ast.While, ast.Return, ast.Expr)) for s in tree.all_statements(body))
 
 
-def _inside(body: list[ast.stmt], node: ast.expr, depth: int = 8) -> ast.expr:
+def inlined(body: list[ast.stmt], node: ast.expr, depth: int = 8) -> ast.expr:
     """The expression with names that the loop's body defines once replaced by their values, hints on loads aside."""
     known = {}
     for stmt in body:

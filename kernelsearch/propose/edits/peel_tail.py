@@ -25,7 +25,7 @@ class PeelTail(FunctionEdit):
             whole = view.fresh("whole")
             patch.before(loop, f"{whole} = {size} // {step} * {step}\n")
             main, tail = _headed(loop, ("0", whole, step)), _headed(loop, (whole, size, step))
-            patch.stmt(loop, tree.text_of(_unmasked(main, masks)) + "\n" + tree.text_of(tail) + "\n")
+            patch.stmt(loop, tree.text_of(unmasked(main, masks)) + "\n" + tree.text_of(tail) + "\n")
         return [Change(replaced(view, patch.text()), "All tiles but the last are whole: their accesses need no mask.")]
 
 
@@ -54,7 +54,7 @@ def _headed(loop: ast.For, bounds: tuple[str, str, str]) -> ast.For:
     return fresh
 
 
-def _unmasked(loop: ast.For, masks: list[str]) -> ast.For:
+def unmasked(loop: ast.For, masks: list[str]) -> ast.For:
     """The loop with the comparisons gone: from conjunctions, from masks, from `where`."""
 
     class Whole(ast.NodeTransformer):
@@ -103,4 +103,5 @@ def _true(node: ast.expr) -> bool:
 
 def _without_mask(node: ast.Call) -> ast.Call:
     store = tree.is_tl(node, "store")
-    return ast.Call(node.func, node.args[: 2 if store else 1], [k for k in node.keywords if k.arg not in ("mask", "other")])
+    kept = [k for k in node.keywords if k.arg not in ("mask", "other")]
+    return ast.Call(node.func, node.args[: 2 if store else 1], kept)

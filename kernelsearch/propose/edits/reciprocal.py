@@ -22,7 +22,8 @@ class Reciprocal(FunctionEdit):
             if _wider(view.shapes.of(node.left), view.shapes.of(node.right)) and _outermost(view, node):
                 left = tree.parenthesised(tree.text_of(node.left))
                 right = tree.parenthesised(tree.text_of(node.right))
-                patch.expr(node, f"({left} * (1.0 / {right}))" if _inside_expression(view, node) else f"{left} * (1.0 / {right})")
+                product = f"{left} * (1.0 / {right})"
+                patch.expr(node, f"({product})" if _inside_expression(view, node) else product)
                 found += 1
         if not found:
             raise CannotApply("no block is divided by a scalar or by a smaller block")
@@ -33,7 +34,10 @@ def _wider(left: Shape, right: Shape) -> bool:
     """Whether the divisor has fewer elements than the block, whatever the sizes."""
     if left is None or right is None or not left:
         return False
-    return right == () or (len(left) == len(right) and all(r in (d, "1") for d, r in zip(left, right, strict=True)) and left != right)
+    if right == ():
+        return True
+    fits = len(left) == len(right) and all(r in (d, "1") for d, r in zip(left, right, strict=True))
+    return fits and left != right
 
 
 def _outermost(view: View, node: ast.BinOp) -> bool:

@@ -12,6 +12,7 @@ from kernelsearch.propose.edits.early_loads import EarlyLoads
 from kernelsearch.propose.edits.eviction_hint import EvictionHint
 from kernelsearch.propose.edits.exp2 import Exp2
 from kernelsearch.propose.edits.flatten_loops import FlattenLoops
+from kernelsearch.propose.edits.fused_passes import FusedPasses
 from kernelsearch.propose.edits.grouped_order import GroupedOrder
 from kernelsearch.propose.edits.hoist_invariant import HoistInvariant
 from kernelsearch.propose.edits.lane_accumulator import LaneAccumulator
@@ -34,6 +35,7 @@ EDITS: tuple[Edit, ...] = (
     LaneAccumulator(),
     Online(),
     TwoPass(),
+    FusedPasses(),
     Rows2D(),
     RowsPerProgram(),
     Persistent(),

@@ -44,7 +44,8 @@ class Rows2D(FunctionEdit):
             space={rewriter.rows_name: ROWS},
             config={rewriter.rows_name: 4},
         )
-        return [Change(kernel, f"Each program takes {rewriter.rows_name} rows at once, so short rows fill its threads.")]
+        why = f"Each program takes {rewriter.rows_name} rows at once, so short rows fill its threads."
+        return [Change(kernel, why)]
 
 
 class _Rewriter:
@@ -137,7 +138,9 @@ class _Rewriter:
                 if tree.is_tl(node, "program_id") and _axis(node) == 0:
                     return ast.Name(outer.rows, ast.Load())
                 if tree.is_tl(node, "arange"):
-                    return ast.Subscript(node, tree.expression("x[None, :]").slice, ast.Load())  # type: ignore[attr-defined]
+                    index = tree.expression("x[None, :]")
+                    assert isinstance(index, ast.Subscript)
+                    return ast.Subscript(node, index.slice, ast.Load())
                 if tree.is_tl(node, "zeros", "full"):
                     return _ranked(node)
                 if tree.is_tl(node, "sum", "max", "min"):
@@ -164,7 +167,8 @@ class _Rewriter:
         other = tree.argument(node, 2, "other") if load else None
         rest = [k for k in node.keywords if k.arg not in ("mask", "other")]
         node.args = node.args[:position]
-        node.keywords = [ast.keyword("mask", both), *([ast.keyword("other", other)] if other is not None else []), *rest]
+        kept = [ast.keyword("other", other)] if other is not None else []
+        node.keywords = [ast.keyword("mask", both), *kept, *rest]
         return node
 
 
@@ -185,4 +189,5 @@ def _along_columns(node: ast.Call) -> ast.Call:
     axis = tree.argument(node, 1, "axis")
     if extra or len(node.args) > 2 or (axis is not None and tree.text_of(axis) not in ("0", "-1", "None")):
         raise CannotApply("a reduction has more arguments than an axis")
-    return ast.Call(node.func, node.args[:1], [ast.keyword("axis", ast.Constant(1)), ast.keyword("keep_dims", ast.Constant(True))])
+    keywords = [ast.keyword("axis", ast.Constant(1)), ast.keyword("keep_dims", ast.Constant(True))]
+    return ast.Call(node.func, node.args[:1], keywords)

@@ -94,7 +94,8 @@ class _Split:
             pair = tree.assignment(starts[-1]) if starts else None
             shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
             shape = self.view.shapes.of(pair[1]) if pair and shape is None else shape
-            if len(starts) != 1 or pair is None or not starts_at_identity(pair[1], update.kind) or not is_float32(pair[1]):
+            neutral = pair is not None and starts_at_identity(pair[1], update.kind) and is_float32(pair[1])
+            if len(starts) != 1 or not neutral:
                 raise CannotApply(f"{name} does not start as a float32 identity")
             if shape is None or len(shape) > 2 or not self._static(shape):
                 raise CannotApply(f"the shape of {name} is not known before the launch")
@@ -154,14 +155,16 @@ class _Split:
             launches=_launches(kernel, name, first),
         )
         whole = finished(new, view.task, {split: SPLITS}, {split: 4}, kernel)
-        return Change(whole, f"{split} programs share each accumulation, so that few large outputs still fill the device.")
+        why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
+        return Change(whole, why)
 
     def _slots(self, split: str, pointer: str, acc: Accumulator) -> str:
         axes = self.view.axes
         programs = " * ".join(f"tl.num_programs({a})" for a in axes) or "1"
         program = "0"
         for a in reversed(axes):
-            program = f"tl.program_id({a})" if program == "0" else f"tl.program_id({a}) + tl.num_programs({a}) * ({program})"
+            rest = "" if program == "0" else f" + tl.num_programs({a}) * ({program})"
+            program = f"tl.program_id({a}){rest}"
         slot = f"({split} * ({programs}) + {program}).to(tl.int64)"
         index = acc.index()
         address = f"{pointer} + {slot} * ({acc.numel})"

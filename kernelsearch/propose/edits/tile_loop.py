@@ -18,8 +18,9 @@ from kernelsearch.propose.straight import Step, straightened
 
 TILES = (512, 1024, 2048, 4096, 8192, 16384)
 ALLOWED = frozenset(
-    "load where sum max min exp exp2 log log2 sqrt rsqrt sqrt_rn sin cos abs erf sigmoid floor ceil maximum minimum fma "
-    "fdiv div_rn arange program_id num_programs cdiv multiple_of max_contiguous cast clamp store full zeros".split()
+    "load store where sum max min exp exp2 log log2 sqrt rsqrt sqrt_rn sin cos abs erf sigmoid floor ceil maximum "
+    "minimum fma fdiv div_rn arange program_id num_programs cdiv multiple_of max_contiguous cast clamp full "
+    "zeros".split()
 )
 
 

@@ -73,4 +73,5 @@ def _parted(view: View, loop: ast.For, m: str, s: str, top: ast.Call, fresh: str
     text = "".join(head + "".join("    " + line + "\n" for line in part.splitlines()) for part in (first, second))
     patch = tree.Patch(view.text)
     patch.stmt(loop, text)
-    return Change(replaced(view, patch.text()), "The maximum is known before the sum: one exponential an element, no rescaling.")
+    why = "The maximum is known before the sum: one exponential an element, no rescaling."
+    return Change(replaced(view, patch.text()), why)
