@@ -22,15 +22,15 @@ from kernelsearch.types import LaunchFact, TensorFact
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {
     "softmax": [dict(rows=5, cols=70), dict(rows=1, cols=1), dict(rows=3, cols=64)],
-    "softmax_wide": [dict(rows=3, cols=200), dict(rows=2, cols=128), dict(rows=1, cols=1)],
+    "softmax_wide": [dict(rows=3, cols=110), dict(rows=2, cols=64), dict(rows=1, cols=1)],
     "layernorm": [dict(rows=5, cols=70), dict(rows=2, cols=2), dict(rows=3, cols=64)],
     "rmsnorm": [dict(rows=5, cols=70), dict(rows=1, cols=1), dict(rows=3, cols=64)],
-    "cross_entropy": [dict(rows=5, vocab=203), dict(rows=2, vocab=128), dict(rows=1, vocab=2)],
+    "cross_entropy": [dict(rows=3, vocab=107), dict(rows=2, vocab=64), dict(rows=1, vocab=2)],
     "swiglu": [dict(rows=5, cols=50), dict(rows=4, cols=64)],
-    "column_sum": [dict(rows=70, cols=35), dict(rows=64, cols=32), dict(rows=1, cols=1)],
-    "matmul": [dict(m=37, n=45, k=70), dict(m=32, n=32, k=64), dict(m=1, n=1, k=1)],
-    "linear_gelu": [dict(m=37, n=20, k=50), dict(m=32, n=32, k=32)],
-    "attention": [dict(batch=1, heads=2, seq=37, head_dim=16), dict(batch=1, heads=1, seq=32, head_dim=16)],
+    "column_sum": [dict(rows=50, cols=20), dict(rows=32, cols=32), dict(rows=1, cols=1)],
+    "matmul": [dict(m=17, n=20, k=40), dict(m=16, n=32, k=32), dict(m=1, n=1, k=1)],
+    "linear_gelu": [dict(m=17, n=20, k=40), dict(m=32, n=16, k=32)],
+    "attention": [dict(batch=1, heads=2, seq=21, head_dim=16), dict(batch=1, heads=1, seq=32, head_dim=16)],
 }
 SMALL = {"TILE": 32, "ROWS": 2, "SPLIT": 3, "WAVES": 1, "GROUP": 2, "BLOCK": 32, "STAGES": 2}
 NUM_SMS = 3
