@@ -46,7 +46,7 @@ def names_in(text: str) -> frozenset[str]:
 
 def validate(text: str) -> None:
     """Checks an expression's form without values for its names. Raises ExpressionError."""
-    _validated(_parsed(text), text, 0)
+    _parsed(text)
 
 
 def _validated(node: ast.expr, text: str, depth: int) -> None:
@@ -113,9 +113,11 @@ def _parsed(text: str) -> ast.expr:
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression is a string of at most {MAX_LENGTH} characters")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"not an expression: {text!r}") from None
+    _validated(tree, text, 0)
+    return tree
 
 
 def _value(node: ast.expr, scope: Scope, text: str) -> Result:
