@@ -8,6 +8,7 @@ from importlib import metadata
 
 from kernelsearch.errors import WorkerError
 from kernelsearch.measure.device import live_device
+from kernelsearch.worker import sandbox
 from kernelsearch.worker.pool import Workplace
 
 PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
@@ -23,8 +24,9 @@ def findings() -> list[dict[str, str]]:
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())
-    rows.append(_worker("compile", "compile workers"))
-    rows.append(_worker("interpret", "interpreter worker"))
+    rows += [_worker("compile"), _worker("interpret"), _worker("judge")]
+    if device is not None:
+        rows.append(_worker("run"))
     engine = importlib.util.find_spec("vllm") is not None
     rows.append(_row("model engine", "yes" if engine else "no", "vllm is installed" if engine else
                      "vllm is not here; it is optional and wants an environment of its own (see README)"))  # fmt: skip
@@ -54,11 +56,18 @@ def _compiler() -> dict[str, str]:
     return _row("C compiler", "part", "none: Triton cannot launch kernels by itself; install gcc or clang")
 
 
-def _worker(role: str, name: str) -> dict[str, str]:
+def _worker(role: str) -> dict[str, str]:
+    """Starts one worker of a role and says which isolation layers held when it tried to break them."""
+    name = f"{role} worker"
     with Workplace() as place:
+        pool = place.pool(role, 1, fork=role != "run")
         try:
-            layers = place.pool(role, 1).layers
+            layers, missing = pool.layers, pool.missing
         except WorkerError as error:
             return _row(name, "no", str(error))
-    missing = "not on: network namespace, Landlock, seccomp"
-    return _row(name, "yes", f"isolation on: {', '.join(layers)}; {missing}")
+    meaning = f"isolation on: {', '.join(layers)}"
+    if missing:
+        meaning += f"; OFF: {', '.join(f'{layer} ({why})' for layer, why in missing)}"
+    if not sandbox.POLICIES[role].confined:
+        meaning += "; files and network stay open: it runs your code, never a candidate's"
+    return _row(name, "part" if missing else "yes", meaning)

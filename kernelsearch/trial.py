@@ -292,8 +292,8 @@ class Evaluation:
             return pool.ask(job, limit_s)
         except WorkerHung:
             raise Rejected(Verdict(Word.TIMEOUT, stage, f"did not finish within {limit_s:g} s")) from None
-        except WorkerDied:
-            raise Rejected(Verdict(Word.CRASH, stage, "the worker's process died")) from None
+        except WorkerDied as died:
+            raise Rejected(Verdict(Word.CRASH, stage, f"the worker died: {died}")) from None
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
         """The value of make(), computed once per key; a rejection is remembered too."""

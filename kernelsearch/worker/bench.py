@@ -78,7 +78,7 @@ class Bench:
         full = os.path.abspath(path)
         if not os.path.exists(full):
             raise TaskError(f"no such file: {path}")
-        workplace = Workplace()
+        workplace = Workplace((os.path.dirname(os.path.realpath(full)),))
         try:
             cores = len(os.sched_getaffinity(0))
             judge = workplace.pool("judge", 1, fork=device is None)
@@ -174,8 +174,8 @@ class Bench:
             future.set_result(answer.verdict or answer.binaries[0])
         except WorkerHung:
             future.set_result(Verdict(Word.TIMEOUT, "compile", f"the compiler took more than {COMPILE_LIMIT_S:g} s"))
-        except WorkerDied:
-            future.set_result(Verdict(Word.COMPILE, "compile", "the compiler crashed"))
+        except WorkerDied as died:
+            future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
         except BaseException as error:
             future.set_exception(error)
             raise

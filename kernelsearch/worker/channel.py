@@ -61,14 +61,23 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
 
-    def send(self, message: Any) -> None:
-        """Raises ChannelClosed when the other end is gone."""
+    def send(self, message: Any, timeout: float | None = None) -> None:
+        """Raises ChannelClosed when the other end is gone, ChannelTimeout when it does not take the message in time."""
         data = pickle.dumps(message, protocol=5)
+        self.sock.settimeout(timeout)
         try:
             self.sock.sendall(_HEADER.pack(len(data)))
             self.sock.sendall(data)
+        except TimeoutError:
+            raise ChannelTimeout() from None
         except OSError as error:
             raise ChannelClosed(str(error)) from None
+        finally:
+            self.sock.settimeout(None)
+
+    def waiting(self, timeout: float = 0.0) -> bool:
+        """Whether something, or the end, can be read within timeout seconds."""
+        return bool(select.select([self.sock], [], [], max(0.0, timeout))[0])
 
     def receive(self, timeout: float | None = None) -> Any:
         """The next message. Raises ChannelTimeout after timeout seconds, ChannelClosed at the end."""

@@ -1,18 +1,20 @@
 """The main of every worker process: preload the role, then serve jobs, or fork servers on request.
 
-`python -m kernelsearch.worker.child ROLE FD serve|nursery`. A nursery imports what its role needs
+`python -m kernelsearch.worker.child ROLE FD serve|nursery CACHE [READABLE...]`. A nursery imports what its role needs
 (seconds), then forks a ready worker for each socket that it is sent (hundredths of a second). Workers
 that touch a GPU are not forked: they are started with `serve`.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from types import ModuleType
 
 from kernelsearch.worker import jobs, sandbox
@@ -26,19 +28,24 @@ ROLES = {
 }
 
 
-def main(role: str, descriptor: int, mode: str) -> None:
+_EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def main(role: str, descriptor: int, mode: str, place: sandbox.Place) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     module = importlib.import_module(ROLES[role])
     control = socket.socket(fileno=descriptor)
     if mode == "serve":
-        serve(module, control)
+        serve(role, module, control, place)
         return
     module.preload()
-    nursery(module, control)
+    nursery(role, module, control, place)
 
 
-def nursery(module: ModuleType, control: socket.socket) -> None:
+def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.Place) -> None:
     """Forks a worker for every descriptor received, answers with its process id, and waits for the dead."""
+    listener = _listener()
+    place = replace(place, port=listener.getsockname()[1] if listener else None)
     control.send(b"ready")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
@@ -49,22 +56,34 @@ def nursery(module: ModuleType, control: socket.socket) -> None:
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
-            serve(module, socket.socket(fileno=descriptors[0]))
+            serve(role, module, socket.socket(fileno=descriptors[0]), place)
             os._exit(0)
         os.close(descriptors[0])
         control.send(str(pid).encode())
 
 
-def serve(module: ModuleType, sock: socket.socket) -> None:
+def _listener() -> socket.socket | None:
+    """A listener on 127.0.0.1 that this process reached itself: what a worker without a network must not reach."""
+    try:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        socket.create_connection(listener.getsockname(), timeout=1.0).close()
+        listener.accept()[0].close()
+    except OSError:
+        return None
+    return listener
+
+
+def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Place) -> None:
     """Answers jobs until the driver closes the socket."""
-    layers = sandbox.enter(module.LIMITS, (sock.fileno(),))
+    entered = sandbox.enter(role, module.LIMITS, (sock.fileno(),), place)
     channel = Channel(sock)
-    channel.send(jobs.Hello(os.getpid(), layers))
+    channel.send(jobs.Hello(os.getpid(), entered.layers, entered.missing))
     while True:
         try:
             job = channel.receive()
         except ChannelClosed:
             return
+        sandbox.begin_job(module.LIMITS)
         channel.send(answer(module, job))
 
 
@@ -74,10 +93,11 @@ def answer(module: ModuleType, job: object) -> object:
     try:
         return module.handle(job)
     except MemoryError:
-        return module.failed(job, "out of memory", "")
+        return jobs.Last(module.failed(job, "out of memory", ""))
     except Exception as error:
-        return module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
+        said = module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
+        return jobs.Last(said) if isinstance(error, OSError) and error.errno in _EXHAUSTED else said
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sandbox.Place(sys.argv[4], tuple(sys.argv[5:])))

@@ -6,7 +6,7 @@ from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.jobs import Compile, Compiled
 from kernelsearch.worker.sandbox import Limits
 
-LIMITS = Limits(memory_bytes=None)
+LIMITS = Limits(cpu_s=120)
 
 
 def preload() -> None:

@@ -16,7 +16,7 @@ from kernelsearch.worker.sandbox import Limits
 if TYPE_CHECKING:
     import torch
 
-LIMITS = Limits()
+LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
 
 def preload() -> None:

@@ -17,10 +17,18 @@ from kernelsearch.worker.channel import Array
 
 @dataclass(frozen=True)
 class Hello:
-    """A worker's first message: its process id, and the isolation layers that it found to be on."""
+    """A worker's first message: its process id, the isolation layers that hold, and (layer, reason) of those that do not."""
 
     pid: int
     layers: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Last:
+    """A worker's last answer: it ran out of memory, disk or descriptors, and should be replaced."""
+
+    answer: Any
 
 
 @dataclass(frozen=True)

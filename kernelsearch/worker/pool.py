@@ -12,15 +12,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from kernelsearch.errors import WorkerError
+from kernelsearch.worker import sandbox
 from kernelsearch.worker.channel import Channel, ChannelClosed, ChannelTimeout
-from kernelsearch.worker.jobs import Failure, Hello
-from kernelsearch.worker.sandbox import scrubbed_environment
+from kernelsearch.worker.jobs import Failure, Last
 
 START_TIMEOUT_S = 120.0
+_LOOK_S = 0.1
+"""How often a worker that runs candidate code is asked what memory it uses."""
+
 _ENVIRONMENT = {"interpret": {"TRITON_INTERPRET": "1"}, "compile": {"CUDA_VISIBLE_DEVICES": ""}}
 
 
@@ -39,19 +43,41 @@ class Worker:
         self.channel, self.source = channel, source
         self.process = process
         hello = channel.receive(START_TIMEOUT_S)
-        self.pid, self.layers, self.alive = hello.pid, hello.layers, True
+        self.pid, self.alive = hello.pid, True
+        self.layers, self.missing = hello.layers, hello.missing
 
     def ask(self, job: Any, timeout: float) -> Any:
         """The answer. Raises WorkerDied or WorkerHung, after which this worker is gone."""
+        deadline = time.monotonic() + timeout
         try:
-            self.channel.send(job)
-            return self.channel.receive(timeout)
+            self.channel.send(job, timeout)
+            self._watch(deadline)
+            answer = self.channel.receive(max(0.0, deadline - time.monotonic()))
         except ChannelTimeout:
             self.kill()
             raise WorkerHung(f"no answer within {timeout:g} s") from None
         except ChannelClosed as error:
             self.kill()
             raise WorkerDied(f"its process ended ({error}){self.source.complaint()}") from None
+        if isinstance(answer, Last):
+            self.kill()
+            return answer.answer
+        return answer
+
+    def _watch(self, deadline: float) -> None:
+        """Waits for the answer's beginning or the deadline. Raises WorkerDied for a worker that eats the memory."""
+        limit = sandbox.resident_limit(self.source.role)
+        while not self.channel.waiting(min(_LOOK_S, deadline - time.monotonic())):
+            if limit is not None and sandbox.resident_bytes(self.pid) > limit:
+                self.kill()
+                raise WorkerDied(f"it used more than {limit / 2**30:.1f} GiB of memory")
+            if time.monotonic() >= deadline:
+                return
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is there, and silent: a worker that ended, or speaks unasked, is not to be asked anything."""
+        return self.alive and not self.channel.waiting()
 
     def kill(self) -> None:
         self.alive = False
@@ -61,13 +87,14 @@ class Worker:
         self.channel.close()
         if self.process is not None:
             self.process.wait()
+        sandbox.discard(self.source.cache, self.source.role, self.pid)
 
 
 class Source:
     """Where workers of one role come from: a nursery that forks them, or a fresh process each (GPU roles)."""
 
-    def __init__(self, role: str, cache: str, *, fork: bool) -> None:
-        self.role, self.cache, self.fork = role, cache, fork
+    def __init__(self, role: str, cache: str, readable: tuple[str, ...] = (), *, fork: bool) -> None:
+        self.role, self.cache, self.readable, self.fork = role, cache, readable, fork
         self.lock = threading.Lock()
         self.nursery: subprocess.Popen | None = None
         self.control: socket.socket | None = None
@@ -109,8 +136,9 @@ class Source:
         return self.control
 
     def _spawn(self, sock: socket.socket, mode: str) -> subprocess.Popen:
-        environment = scrubbed_environment(_ENVIRONMENT.get(self.role, {}), self.cache)
-        command = [sys.executable, "-m", "kernelsearch.worker.child", self.role, str(sock.fileno()), mode]
+        environment = sandbox.scrubbed_environment(_ENVIRONMENT.get(self.role, {}), self.cache)
+        command = [sys.executable, "-m", "kernelsearch.worker.child", self.role, str(sock.fileno()), mode, self.cache]
+        command += self.readable
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 command, pass_fds=[sock.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -119,7 +147,7 @@ class Source:
 
     @property
     def _log(self) -> str:
-        return os.path.join(self.cache, f"{self.role}.log")
+        return sandbox.log_path(self.cache, self.role)
 
     def complaint(self) -> str:
         with contextlib.suppress(OSError), open(self._log, errors="replace") as log:
@@ -135,6 +163,7 @@ class Pool:
         self.source, self.size = source, size
         self.free: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         self._layers: tuple[str, ...] = ()
+        self._missing: tuple[tuple[str, str], ...] = ()
         for _ in range(size):
             self.free.put(None)
 
@@ -146,13 +175,21 @@ class Pool:
                 pass
         return self._layers
 
+    @property
+    def missing(self) -> tuple[tuple[str, str], ...]:
+        """(layer, reason) of each layer that this pool's workers asked for and did not get."""
+        return self._missing if self.layers else ()
+
     @contextlib.contextmanager
     def lease(self) -> Iterator[Worker]:
         """A worker for several questions in a row; it goes back unless it died."""
         worker = self.free.get()
         try:
+            if worker is not None and not worker.idle:
+                worker.kill()
+                worker = None
             worker = worker or self.source.start()
-            self._layers = worker.layers
+            self._layers, self._missing = worker.layers, worker.missing
             yield worker
         finally:
             self.free.put(worker if worker is not None and worker.alive else None)
@@ -179,14 +216,15 @@ class Pool:
 
 
 class Workplace:
-    """The private folder of one run's workers, and the pools that live in it."""
+    """The private folder of one run's workers, and the pools that live in it; readable: the task's folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, readable: tuple[str, ...] = ()) -> None:
+        self.readable = readable
         self.cache = tempfile.mkdtemp(prefix="kernelsearch-")
         self.pools: list[Pool] = []
 
     def pool(self, role: str, size: int, *, fork: bool = True) -> Pool:
-        pool = Pool(Source(role, self.cache, fork=fork), size)
+        pool = Pool(Source(role, self.cache, self.readable, fork=fork), size)
         self.pools.append(pool)
         return pool
 
