@@ -92,3 +92,30 @@ def test_the_runner_sees_a_wrong_kernel():
     wrong = [right.replace(a, b) for a, b in breaks]
     answers = seeds.ask("runner.py", [{"task": "softmax", "kernel": t} for t in [right, *wrong]], interpret=True)
     assert [a["ok"] for a in answers] == [True, False, False, False]
+
+
+OTHER_CONFIGS = [
+    ("softmax_wide", "align_rows", {"VEC": 64, "BLOCK": 16}),
+    ("softmax_wide", "online+align_rows", {"VEC": 16, "BLOCK": 128}),
+    ("softmax", "tile_loop+lane_accumulator", {"TILE": 128}),
+    ("softmax", "tile_loop+online", {"TILE": "next_power_of_2(n_cols)"}),
+    ("softmax", "rows_2d+drop_mask", {"ROWS": 8}),
+    ("rmsnorm", "rows_per_program+hoist_invariant", {"ROWS": 1}),
+    ("rmsnorm", "rows_2d+tile_loop", {"ROWS": 1, "TILE": 8}),
+    ("layernorm", "tile_loop+fused_passes", {"TILE": 16}),
+    ("column_sum", "split_reduction", {"SPLIT": 32}),
+    ("matmul", "split_reduction+drop_mask", {"SPLIT": 1}),
+    ("matmul", "grouped_order", {"GROUP": 16}),
+    ("matmul", "persistent+grouped_order", {"GROUP": 1, "WAVES": 16}),
+]
+
+
+def test_any_config_of_the_space_is_right():
+    """What an edit adds is right for blocks wider than the row, for one row, and for more parts than work."""
+    jobs = []
+    for name, chain, config in OTHER_CONFIGS:
+        _, done, kernel = chained(name, chain)
+        assert done == chain
+        jobs.append({"task": name, "kernel": kernel.render(), "config": config})
+    answers = seeds.ask("runner.py", jobs, interpret=True)
+    assert not [(case, a["why"]) for case, a in zip(OTHER_CONFIGS, answers, strict=True) if not a["ok"]]

@@ -134,8 +134,9 @@ def _aligned(view: View, walks: list[Walk]) -> Change:
             head += f"else:\n    {base} = {pointer} + ({offset} - {names['lead']})\n"
         else:
             head += f"{base} = {pointer} + ({offset} - {names['lead']})\n"
+    bounds: dict[tuple[str, str], tuple[str, str]] = {}
     for at, walk in enumerate(walks):
-        text = _three(view, walk, vec, names["lead"], bases)
+        text = _three(view, walk, vec, names["lead"], bases, bounds)
         patch.stmt(walk.loop, (head if at == 0 else "") + text)
     kernel = replaced(view, patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
     why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
@@ -169,8 +170,10 @@ def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
     return None
 
 
-def _three(view: View, walk: Walk, vec: str, lead: str, bases: dict[str, str]) -> str:
-    """Head, whole tiles and tail of one loop, as text."""
+def _three(
+    view: View, walk: Walk, vec: str, lead: str, bases: dict[str, str], bounds: dict[tuple[str, str], tuple[str, str]]
+) -> str:
+    """Head, whole tiles and tail of one loop, as text; bounds names what loops of one size and step share."""
     start = walk.loop.target.id  # type: ignore[attr-defined]
     lanes = f"({start} + tl.arange(0, {walk.step}))"
     body = [tree.statements(f"{walk.columns} = {start} - {lead} + tl.arange(0, {walk.step})")[0]]
@@ -185,7 +188,6 @@ def _three(view: View, walk: Walk, vec: str, lead: str, bases: dict[str, str]) -
             return node
 
     body += [Based().visit(tree.statements(tree.text_of(s))[0]) for s in walk.loop.body[1:]]
-    first, whole = view.fresh("first_whole"), view.fresh("whole")
     mask = f"{walk.columns} < {walk.size}"
     edge = ast.For(walk.loop.target, walk.loop.iter, body, [], lineno=1)
     edges = _masked_left(edge, walk.columns, mask)
@@ -198,8 +200,12 @@ def _three(view: View, walk: Walk, vec: str, lead: str, bases: dict[str, str]) -
         loop.iter = tree.expression(f"{call}({low}, {high}, {walk.step}{options})")
         return tree.text_of(ast.fix_missing_locations(loop)) + "\n"
 
-    text = f"{first} = ({vec} + {walk.step} - 1) // {walk.step} * {walk.step}\n"
-    text += f"{whole} = ({walk.size} + {lead}) // {walk.step} * {walk.step}\n"
+    text, key = "", (walk.size, walk.step)
+    if key not in bounds:
+        bounds[key] = (view.fresh("first_whole"), view.fresh("whole"))
+        text += f"{bounds[key][0]} = ({vec} + {walk.step} - 1) // {walk.step} * {walk.step}\n"
+        text += f"{bounds[key][1]} = ({walk.size} + {lead}) // {walk.step} * {walk.step}\n"
+    first, whole = bounds[key]
     text += headed(edges, "0", first)
     inner = tree.statements(tree.text_of(ast.fix_missing_locations(edge)))[0]
     text += headed(unmasked(inner, [mask]), first, whole)  # type: ignore[arg-type]
