@@ -313,13 +313,8 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
     """`{"BLOCK": [1, 2]}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(space, dict), where, "a dict of lists")
     flat: dict[str, tuple[Value, ...]] = {}
-    for name, values in space.items():
-        if isinstance(values, dict):
-            flat.update({f"{name}.{k}": tuple(v) for k, v in values.items()})
-            continue
-        good = isinstance(name, str) and isinstance(values, (list, tuple)) and values and all(
-            v is None or isinstance(v, (int, float, bool, str)) for v in values
-        )
+    for name, values in _dotted(space).items():
+        good = isinstance(values, (list, tuple)) and values and all(map(_is_value, values))
         _expect(good, where, f"a non-empty list of numbers for {name!r}")
         flat[name] = tuple(values)
     return flat
@@ -328,15 +323,22 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
 def flat_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
     """`{"BLOCK": 1}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(config, dict), where, "a dict of values")
-    flat: dict[str, Value] = {}
-    for name, value in config.items():
-        if isinstance(value, dict):
-            flat.update({f"{name}.{k}": v for k, v in value.items()})
-            continue
-        good = isinstance(name, str) and (value is None or isinstance(value, (int, float, bool, str)))
-        _expect(good, where, f"a number for {name!r}")
-        flat[name] = value
+    flat = _dotted(config)
+    for name, value in flat.items():
+        _expect(_is_value(value), where, f"a number for {name!r}")
     return flat
+
+
+def _dotted(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """A dict whose inner dicts are written out as dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in given.items():
+        flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(name): value})
+    return flat
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float, bool, str))
 
 
 def _expect(condition: Any, name: str, expected: str) -> None:

@@ -10,6 +10,7 @@ Rates are dense (no sparsity). They are datasheet numbers, not measurements.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kernelsearch.errors import TargetError
 
@@ -67,9 +68,10 @@ def named(name: str) -> Target:
 
 def for_device(device_name: str, capability: int) -> Target:
     """The machine model of a live device: by its name, else the first of its compute capability."""
-    squeezed = device_name.lower().replace(" ", "")
+    words = device_name.lower().replace("-", " ").split()
+    words += [one + two for one, two in pairwise(words)]  # "RTX 4090"
     for name, target in _TARGETS.items():
-        if name in squeezed:
+        if any(word.endswith(name) for word in words):  # a whole word's end: an L40S is no L4, a GH200 holds an H200
             return target
     for target in _TARGETS.values():
         if target.capability == capability:
