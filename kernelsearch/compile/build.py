@@ -6,12 +6,11 @@ becomes Python objects, so the gate has passed it before.
 
 from __future__ import annotations
 
-import hashlib
 import linecache
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelsearch.compile.elf import resources
+from kernelsearch.compile.elf import identity, resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import TRITON_DTYPES, Specialisation
 from kernelsearch.mix import Mix
@@ -22,8 +21,7 @@ from kernelsearch.types import DtypeFact
 class Binary:
     """A compiled specialisation: the cubin and what is known of it.
 
-    identity is the hash of the cubin with the kernel's name blanked: equal identities run the same
-    machine code. shared is in bytes per program, registers and stack_bytes are per thread;
+    identity is a hash of the cubin but for the kernel's name: equal identities run the same machine code. shared is in bytes per program, registers and stack_bytes are per thread;
     unsupported says why a plain launch through the driver cannot run it, empty when it can.
     """
 
@@ -119,7 +117,7 @@ def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Bi
     return Binary(
         name=metadata.name,
         cubin=cubin,
-        identity=hashlib.sha256(cubin.replace(metadata.name.encode(), b"k")).hexdigest()[:16],
+        identity=identity(cubin, metadata.name),
         arch=arch,
         num_warps=metadata.num_warps,
         num_ctas=getattr(metadata, "num_ctas", 1),

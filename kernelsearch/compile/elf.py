@@ -1,4 +1,4 @@
-"""Reads registers and stack of a kernel from its cubin, without a GPU and without a disassembler.
+"""Reads registers, stack and identity of a kernel from its cubin, without a GPU and without a disassembler.
 
 A cubin is a little-endian ELF64 file. Its `.nv.info` sections hold attribute records (form, attribute,
 size, then for sized values a symbol index and a number), among them the register count and the frame
@@ -7,6 +7,7 @@ size: the same records that `cuobjdump -res-usage` reports from; a test holds th
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 
@@ -38,6 +39,18 @@ def resources(cubin: bytes, kernel: str) -> Resources:
                 elif attribute in (_EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE):
                     stack = max(stack, number)
     return Resources(registers, stack)
+
+
+def identity(cubin: bytes, kernel: str) -> str:
+    """A 16-hex-digit hash of the machine code: of all sections, the kernel's name and the tables of names left out.
+
+    Equal identities are the same code under whatever name. The architecture is among the header's flags.
+    """
+    found = hashlib.sha256(cubin[0x30:0x34])
+    for name, (offset, size) in _sections(cubin).items():
+        if name not in (".shstrtab", ".strtab", ".symtab"):
+            found.update(name.replace(kernel, "k").encode() + b"\0" + cubin[offset : offset + size])
+    return found.hexdigest()[:16]
 
 
 def _sections(cubin: bytes) -> dict[str, tuple[int, int]]:

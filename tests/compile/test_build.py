@@ -1,0 +1,216 @@
+"""Real binaries, built with no GPU: what is read from them is what NVIDIA's own tools say."""
+
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import triton
+from triton import knobs
+
+from kernelsearch.compile.build import BuildFailure, build, live_constant
+from kernelsearch.compile.elf import resources
+from kernelsearch.compile.ptx import instruction_mix
+from kernelsearch.launch import Specialisation
+from kernelsearch.targets import named
+from kernelsearch.types import DtypeFact
+
+HEAD = "import triton\nimport triton.language as tl\n\n\n"
+COPY = HEAD + '''@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.exp(tl.load(x_ptr + i, mask=i < n, other=0.0)), mask=i < n)
+'''
+DOT = HEAD + '''@triton.jit
+def dot(a_ptr, b_ptr, c_ptr, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.arange(0, BM)
+    n = tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, k, BK):
+        ks = start + tl.arange(0, BK)
+        a = tl.load(a_ptr + m[:, None] * k + ks[None, :])
+        b = tl.load(b_ptr + ks[:, None] * BN + n[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + m[:, None] * BN + n[None, :], acc.to(tl.float16))
+'''
+H100 = named("h100")
+
+
+def copy_spec(divisible=("x_ptr", "y_ptr", "n"), block=1024, dtype="fp32", **options):
+    signature = (("x_ptr", f"*{dtype}"), ("y_ptr", f"*{dtype}"), ("n", "i32"), ("BLOCK", "constexpr"))
+    return Specialisation("copy", signature, (("BLOCK", block),), divisible, tuple(sorted({"num_warps": 4, **options}.items())))
+
+
+def dot_spec(bm=128, bn=128, bk=64, **options):
+    pointers = tuple((n, "*fp16") for n in ("a_ptr", "b_ptr", "c_ptr"))
+    names = (("BK", bk), ("BM", bm), ("BN", bn))
+    signature = (*pointers, ("k", "i32"), *((n, "constexpr") for n, _ in names))
+    divisible = ("a_ptr", "b_ptr", "c_ptr", "k")
+    return Specialisation("dot", signature, names, divisible, tuple(sorted({"num_warps": 4, "num_stages": 3, **options}.items())))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet_compiler(tmp_path_factory):
+    """Line info off, as in the compile workers, and a cache of its own."""
+    with knobs.cache.scope(), knobs.compilation.scope():
+        knobs.cache.dir = str(tmp_path_factory.mktemp("cache"))
+        knobs.compilation.disable_line_info = True
+        yield
+
+
+@pytest.fixture(scope="module")
+def built():
+    kept = {}
+
+    def make(code, spec, target=H100, name="k"):
+        key = (code, spec, target.name, name)
+        if key not in kept:
+            kept[key] = build(code, name, spec, target.capability, target.shared_per_program)
+        return kept[key]
+
+    return make
+
+
+def tool(name):
+    path = Path(triton.__file__).parent / "backends/nvidia/bin" / name
+    if not path.exists():
+        pytest.skip(f"this Triton has no {name}")
+    return str(path)
+
+
+SPILLING = replace(copy_spec(block=8192), options=(("maxnreg", 24), ("num_warps", 2)))
+USED = [(COPY, copy_spec()), (COPY, copy_spec(block=4096, num_warps=8)), (DOT, dot_spec()), (COPY, SPILLING)]
+
+
+@pytest.mark.parametrize("code, spec", USED, ids=["copy", "wide", "dot", "spilling"])
+def test_resources_are_those_of_cuobjdump(built, tmp_path, code, spec):
+    binary = built(code, spec).binary
+    file = tmp_path / "k.cubin"
+    file.write_bytes(binary.cubin)
+    said = subprocess.run([tool("cuobjdump"), "-res-usage", str(file)], capture_output=True, text=True, check=True)
+    numbers = dict(re.findall(r"\b(REG|STACK):(\d+)", said.stdout + said.stderr))
+    assert binary.registers == int(numbers["REG"])
+    assert binary.stack_bytes == int(numbers["STACK"])
+    assert resources(binary.cubin, binary.name).registers == binary.registers
+
+
+def test_a_kernel_held_to_few_registers_spills(built):
+    assert built(COPY, SPILLING).binary.stack_bytes > 0 == built(COPY, copy_spec()).binary.stack_bytes
+
+
+def test_no_cubin_is_said():
+    with pytest.raises(ValueError, match="not an ELF file"):
+        resources(b"nothing of the kind" * 10, "k")
+
+
+def test_another_name_is_not_in_the_cubin(built):
+    with pytest.raises(ValueError, match="no kernel 'other'"):
+        resources(built(COPY, copy_spec()).binary.cubin, "other")
+
+
+@pytest.mark.parametrize("dtype, divisible, width", [
+    ("fp32", ("x_ptr", "y_ptr", "n"), 16), ("bf16", ("x_ptr", "y_ptr", "n"), 16), ("fp32", (), 4), ("bf16", (), 2),
+])  # fmt: skip
+def test_widths_follow_alignment(built, dtype, divisible, width):
+    code = COPY if dtype == "fp32" else COPY.replace("tl.exp(tl.load", "(tl.load")
+    mix = built(code, copy_spec(divisible, dtype=dtype)).binary.mix
+    assert mix.load_bytes == mix.store_bytes == width
+    assert set(mix.loads) == set(mix.stores) == {width}
+    assert sum(n * w for w, n in mix.loads.items()) * 128 == 1024 * (4 if dtype == "fp32" else 2)
+    assert mix.parameters >= 3 and mix.total > 10
+
+
+def test_special_instructions_are_counted(built):
+    assert built(COPY, copy_spec()).binary.mix["special"] == 8  # 1024 elements over 128 threads
+
+
+def test_matrix_instructions_by_target(built):
+    hopper, ampere = built(DOT, dot_spec()).binary, built(DOT, dot_spec(), named("a100")).binary
+    assert hopper.mix["wgmma"] > 0 and hopper.mix["mma"] == 0
+    assert ampere.mix["mma"] > 0 and ampere.mix["wgmma"] == 0
+    assert hopper.mix["cp_async"] > 0 and hopper.mix["barrier"] > 0
+    assert hopper.arch == 90 and ampere.arch == 80 and hopper.identity != ampere.identity
+    assert hopper.num_warps == 4 and hopper.shared > 48 << 10
+
+
+@pytest.mark.parametrize("name", ["a100", "l4", "h200", "b200"])
+def test_other_targets(built, name):
+    target = named(name)
+    binary = built(COPY, copy_spec(), target).binary
+    assert binary.arch == target.capability and binary.registers > 0
+    assert binary.mix.load_bytes == 16
+
+
+def test_identity_sees_the_machine_code_and_neither_name_nor_line_nor_comment(built):
+    plain = built(COPY, copy_spec()).binary
+    moved = built(HEAD + "# a comment\n\n\n" + COPY.removeprefix(HEAD).replace("    i =", "\n    # more\n    i ="), copy_spec(), name="j").binary
+    renamed_spec = replace(copy_spec(), function="another_name")
+    renamed = built(COPY.replace("def copy", "def another_name"), renamed_spec).binary
+    assert moved.identity == plain.identity == renamed.identity
+    assert renamed.name == "another_name" != plain.name
+    assert built(COPY.replace("tl.exp(", "tl.log("), copy_spec()).binary.identity != plain.identity
+    assert built(COPY, copy_spec(num_warps=8)).binary.identity != plain.identity
+
+
+def test_params_leave_out_what_became_a_constant(built):
+    spec = copy_spec()
+    spec = replace(spec, signature=tuple((n, "constexpr" if n == "n" else k) for n, k in spec.signature),
+                   constexprs=(("BLOCK", 1024), ("n", 1)), divisible=("x_ptr", "y_ptr"))  # fmt: skip
+    binary = built(COPY, spec).binary
+    assert binary.params == (("x_ptr", "*fp32"), ("y_ptr", "*fp32"))
+    assert built(COPY, copy_spec()).binary.params == (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"))
+
+
+def test_more_shared_memory_than_the_target_has_is_refused(built):
+    wide = dot_spec(128, 256, 64, num_warps=8, num_stages=5)
+    failure = built(DOT, wide)
+    assert isinstance(failure, BuildFailure)
+    assert re.fullmatch(r"needs \d+ bytes of shared memory, the target has 232448", failure.message)
+    assert isinstance(built(DOT, dot_spec(), named("l4")), (BuildFailure,)) or built(DOT, dot_spec(), named("l4")).binary.shared <= 101376
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ("tl.exp(", "tl.no_such(", "no_such"),
+    ("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK - 1)", "power of 2"),
+    ("+ i, mask=i < n)\n", "+ j, mask=i < n)\n", "j is not defined"),
+    ("tl.exp(", "tl.dot(1, ", ""),
+    ("mask=i < n, other", "mask=tl.arange(0, 2) < n, other", "shape"),
+])  # fmt: skip
+def test_what_the_compiler_refuses_is_a_value(built, old, new, said):
+    code = COPY.replace(old, new)
+    if "+ j" in new:
+        code = COPY.replace("tl.store(y_ptr + i", "tl.store(y_ptr + j")
+    failure = built(code, copy_spec())
+    assert isinstance(failure, BuildFailure)
+    assert said in failure.message and 0 < len(failure.message) <= 600
+
+
+def test_what_a_plain_launch_cannot_run_says_so(built):
+    clustered = built(COPY, copy_spec(num_ctas=2))
+    assert isinstance(clustered, BuildFailure) or "clusters" in clustered.binary.unsupported
+    assert built(COPY, copy_spec()).binary.unsupported == ""
+
+
+def test_dtype_constants_come_alive():
+    assert [str(live_constant(DtypeFact(n))) for n in ("bf16", "fp32", "i1", "i64")] == ["bf16", "fp32", "int1", "int64"]
+    assert live_constant(3) == 3
+
+
+def test_a_mix_of_nothing():
+    mix = instruction_mix("")
+    assert mix.load_bytes == 0.0 and mix["wgmma"] == 0 and mix.total == 0
+
+
+def test_mix_of_hand_written_ptx():
+    mix = instruction_mix(
+        ".visible .entry k(\n\t.param .u64 a,\n\t.param .u32 b\n)\n{\n"
+        "ld.global.v4.b32 {%r1}, [%rd1];\n@%p1 ld.global.L1::evict_first.v2.b64 {%r1}, [%rd1];\n"
+        "st.shared.b16 [%r1], %h1;\nst.global.b8 [%rd1], %r1;\n"
+        "cp.async.cg.shared.global [ %r1 + 0 ], [ %rd1 + 0 ], 0x10, %r2;\n"
+        "red.global.add.f32 [%rd1], %f1;\nex2.approx.ftz.f32 %f1, %f2;\nwgmma.mma_async.sync.aligned.m64n64k16 x;\n}\n"
+    )
+    assert mix.loads == {16: 3} and mix.stores == {1: 1} and mix.shared == {2: 1} and mix.parameters == 2
+    assert {k: mix[k] for k in ("atomic", "special", "wgmma", "cp_async")} == {"atomic": 1, "special": 1, "wgmma": 1, "cp_async": 1}
+
+
