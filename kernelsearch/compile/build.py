@@ -21,8 +21,9 @@ from kernelsearch.types import DtypeFact
 class Binary:
     """A compiled specialisation: the cubin and what is known of it.
 
-    identity is a hash of the cubin but for the kernel's name: equal identities run the same machine code. shared is in bytes per program, registers and stack_bytes are per thread;
-    unsupported says why a plain launch through the driver cannot run it, empty when it can.
+    identity is a hash of the cubin but for the kernel's name: equal identities run the same machine code.
+    shared is in bytes per program, registers and stack_bytes are per thread; unsupported says why a plain
+    launch through the driver cannot run it, empty when it can.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Binary:
     stack_bytes: int
     mix: Mix
     params: tuple[tuple[str, str], ...]
+    scratch_bytes: int = 0
     unsupported: str = ""
 
 
@@ -126,15 +128,14 @@ def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Bi
         stack_bytes=used.stack_bytes,
         mix=mix,
         params=params,
+        scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_unsupported(metadata),
     )
 
 
 def _unsupported(metadata: Any) -> str:
-    if getattr(metadata, "num_ctas", 1) > 1:
-        return "clusters (num_ctas > 1) are not launched yet"
-    if getattr(metadata, "global_scratch_size", 0) > 0:
-        return "global scratch memory (device-made tensor descriptors) is not supplied yet"
+    if getattr(metadata, "profile_scratch_size", 0):
+        return "profiling scratch memory is not supplied"
     if getattr(metadata, "launch_cooperative_grid", False):
         return "cooperative launches are not made yet"
     return ""
