@@ -19,6 +19,24 @@ _SCALARS: dict[str, Any] = {
 }  # fmt: skip
 
 
+_CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute: an id, padding to 8 bytes, a 64-byte value."""
+
+    _fields_ = [("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16)]
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
+    ]  # fmt: skip
+
+
 class CudaError(Exception):
     """The driver refused a call; code is CUresult, sticky says that this process's context is lost."""
 
@@ -33,8 +51,8 @@ class CudaError(Exception):
 class Function:
     """A loaded binary, ready to launch.
 
-    Arguments go in the order of the signature without constexprs, followed by as many null scratch
-    pointers as the binary's parameter list is longer.
+    Arguments go in the order of the signature without constexprs, followed by scratch pointers as far as the
+    binary's parameter list is longer: global scratch first, null where none is needed.
     """
 
     def __init__(self, binary: Binary) -> None:
@@ -46,22 +64,38 @@ class Function:
         if binary.shared > _DEFAULT_SHARED:
             _check(_driver().cuFuncSetAttribute(self.handle, _DYNAMIC_SHARED_LIMIT, binary.shared), "shared memory")
         self.types = [ctypes.c_uint64 if kind[0] == "*" else _SCALARS[kind] for _, kind in binary.params]
-        spare = max(0, binary.mix.parameters - len(self.types))
-        self.types += [ctypes.c_uint64] * spare
-        self.spare = (0,) * spare
+        self.spare = max(0, binary.mix.parameters - len(self.types))
+        self.types += [ctypes.c_uint64] * self.spare
 
     def launch(self, grid: tuple[int, int, int], args: Sequence[Any]) -> None:
-        """Queues one launch on torch's current stream; args are tensors and scalars in signature order."""
+        """Queues one launch on torch's current stream; args are tensors and scalars in signature order.
+
+        grid counts programs; a program of several CTAs is a cluster along the first axis.
+        """
         values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
-        cells = [kind(v) for kind, v in zip(self.types, (*values, *self.spare), strict=True)]
+        scratch = self._scratch(grid)
+        spare = [0 if scratch is None else scratch.data_ptr(), 0][: self.spare]
+        cells = [kind(v) for kind, v in zip(self.types, (*values, *spare), strict=True)]
         pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        threads = 32 * self.binary.num_warps
-        code = _driver().cuLaunchKernel(
-            self.handle, *(ctypes.c_uint(g) for g in grid), ctypes.c_uint(threads), ctypes.c_uint(1), ctypes.c_uint(1),
-            ctypes.c_uint(self.binary.shared), stream, pointers, None,
+        config = self._config(grid)
+        _check(_driver().cuLaunchKernelEx(ctypes.byref(config), self.handle, pointers, None), "launch")
+
+    def _config(self, grid: tuple[int, int, int]) -> _Config:
+        ctas = self.binary.num_ctas
+        config = _Config(
+            (ctypes.c_uint * 3)(grid[0] * ctas, grid[1], grid[2]), (ctypes.c_uint * 3)(32 * self.binary.num_warps, 1, 1),
+            self.binary.shared, torch.cuda.current_stream().cuda_stream,
         )  # fmt: skip
-        _check(code, "launch")
+        if ctas > 1:
+            config.attributes = ctypes.pointer(_Attribute(_CLUSTER_DIMENSION, 0, (ctypes.c_uint * 16)(ctas, 1, 1)))
+            config.count = 1
+        return config
+
+    def _scratch(self, grid: tuple[int, int, int]) -> torch.Tensor | None:
+        if not self.binary.scratch_bytes:
+            return None
+        size = self.binary.scratch_bytes * grid[0] * grid[1] * grid[2] * self.binary.num_ctas
+        return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
 def _driver() -> ctypes.CDLL:
