@@ -10,6 +10,8 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
+from kernelsearch.propose.edits import NotApplicable, edit_named
+from kernelsearch.protocols import Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.types import TaskFacts
 
@@ -40,6 +42,17 @@ def facts(seed: str, name: str = "drawn", space: dict | None = None) -> TaskFact
 
 def seed(name: str) -> Kernel:
     return Kernel.parse(task(name).seed)
+
+
+@lru_cache(maxsize=None)
+def applied(edit_name: str, name: str) -> list[Rewrite] | NotApplicable:
+    """What an edit gives for a shipped seed; worked out once for all tests."""
+    return edit_named(edit_name).apply(seed(name), task(name))
+
+
+def variants(edit_name: str, name: str) -> list[Rewrite]:
+    found = applied(edit_name, name)
+    return [] if isinstance(found, NotApplicable) else found
 
 
 def drawn(body: str, params: str = "x_ptr, y_ptr, x_stride, n_cols, BLOCK: tl.constexpr") -> Kernel:

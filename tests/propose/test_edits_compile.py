@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 import edit_seeds as seeds
+import pytest
 from test_edits_right import DIRECTED, chained
 
 from kernelsearch.propose.edits import EDITS
@@ -13,8 +13,7 @@ def sample():
     """One seed for each edit that applies somewhere, another one each time, and the directed chains."""
     for at, edit in enumerate(EDITS):
         for name in seeds.NAMES[at % len(seeds.NAMES) :] + seeds.NAMES[: at % len(seeds.NAMES)]:
-            found = edit.apply(seeds.seed(name), seeds.task(name))
-            if isinstance(found, list):
+            if found := seeds.variants(edit.name, name):
                 yield name, edit.name, found[-1].kernel
                 break
     for name, chains in DIRECTED.items():

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import importlib
 import re
-from functools import lru_cache
 
-import pytest
 import edit_seeds as seeds
+import pytest
+from edit_seeds import applied, variants
 
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
-from kernelsearch.protocols import Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.space import present
 from kernelsearch.verify import gate
 
 PAIRS = [(edit, name) for edit in EDITS for name in seeds.NAMES]
-
-
-@lru_cache(maxsize=None)
-def applied(edit_name: str, name: str):
-    return edit_named(edit_name).apply(seeds.seed(name), seeds.task(name))
-
-
-def variants(edit_name: str, name: str) -> list[Rewrite]:
-    found = applied(edit_name, name)
-    return [] if isinstance(found, NotApplicable) else found
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda e: e.name)
