@@ -194,3 +194,12 @@ def test_tf32_only_where_the_task_allows_it():
     assert "ieee" in edit_named("dot_precision").apply(seeds.seed("matmul"), task).reason
     (variant,) = edit_named("dot_precision").apply(seeds.seed("matmul"), replace(task, precision="tf32"))
     assert 'input_precision="tf32"' in variant.kernel.code
+
+
+@pytest.mark.parametrize(("index", "applies"), [("i * 2", True), ("i + tl.program_id(0)", False)])
+def test_persistent_looks_into_helpers(index, applies):
+    helper = f"@triton.jit\ndef helper(i):\n    return {index}\n\n\n"
+    kernel = seeds.drawn("row = tl.program_id(0)\ntl.store(y_ptr + helper(row), 1.0)")
+    both = Kernel.parse(kernel.render().replace("@triton.jit", helper + "@triton.jit"))
+    assert both.entries == ("drawn_kernel",)
+    assert isinstance(apply("persistent", both), list) == applies
