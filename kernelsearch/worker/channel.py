@@ -7,17 +7,20 @@ Tensors travel as `Array`s.
 
 from __future__ import annotations
 
+import importlib
 import io
 import pickle
 import select
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from typing import Any
 
 _HEADER = struct.Struct("<Q")
 MAX_MESSAGE = 8 << 30
+_PIECE = 1 << 22
 
 _MODULES = frozenset(
     f"kernelsearch.{name}"
@@ -46,13 +49,34 @@ class Array:
     stride: tuple[int, ...] | None = None
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):
+    """Builds instances of the project's data classes and of its enums, and changes nothing that exists.
+
+    The standard library's unpickler written in Python, because the one in C cannot be told to refuse
+    `BUILD` on a class, with which a message could change what the driver's own classes do.
+    """
+
     def find_class(self, module: str, name: str) -> Any:
         if module in _MODULES and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type):
+            found = getattr(importlib.import_module(module), name, None)
+            if isinstance(found, type) and found.__module__ == module and (is_dataclass(found) or issubclass(found, Enum)):
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is not data")
+
+    def load_build(self) -> None:
+        target, state = self.stack[-2:]
+        if not is_dataclass(target) or isinstance(target, type) or not isinstance(state, dict):
+            raise pickle.UnpicklingError(f"a state for a {type(target).__name__} is not data")
+        super().load_build()
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
+
+
+_UNREADABLE = (
+    pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, LookupError, ImportError, ArithmeticError,
+    AssertionError, MemoryError, RecursionError, struct.error, NameError,
+)  # fmt: skip
+"""What the unpickler raises on bytes that are no pickle."""
 
 
 class Channel:
@@ -88,23 +112,25 @@ class Channel:
         data = self._read(size, deadline)
         try:
             return _Unpickler(io.BytesIO(data)).load()
-        except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, IndexError, KeyError) as error:
+        except _UNREADABLE as error:
             raise ChannelClosed(f"a message that is not data: {error}") from None
 
     def close(self) -> None:
         self.sock.close()
 
     def _read(self, size: int, deadline: float | None) -> bytearray:
-        buffer = bytearray(size)
-        view = memoryview(buffer)
+        buffer = bytearray(min(size, _PIECE))
         done = 0
         while done < size:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready, _, _ = select.select([self.sock], [], [], left)
             if not ready:
                 raise ChannelTimeout()
+            if done == len(buffer):  # grown by what has come, not by what was announced
+                buffer.extend(bytes(min(done, size - done)))
             try:
-                count = self.sock.recv_into(view[done:], min(size - done, 1 << 22))
+                with memoryview(buffer) as view:
+                    count = self.sock.recv_into(view[done:], min(len(buffer) - done, _PIECE))
             except OSError as error:
                 raise ChannelClosed(str(error)) from None
             if count == 0:
