@@ -78,12 +78,38 @@ class Tally:
         finally:
             self.weight = outer
 
+    def unrolled(self, *bounds: Any, loop_unroll_factor: Any = None, **_: Any) -> Iterator[int]:
+        """`tl.range`: as `range`; iterations that the compiler lays side by side count as one."""
+        factor = max(1, _int(loop_unroll_factor)) if loop_unroll_factor is not None else 1
+        before = self.total["iterations"]
+        yield from self.range(*bounds)
+        self.total["iterations"] = before + (self.total["iterations"] - before) / factor
+
+    def static(self, *bounds: Any, **_: Any) -> Iterator[int]:
+        """`tl.static_range`: as `range`, but there is no loop in the binary."""
+        before = self.total["iterations"]
+        yield from self.range(*bounds)
+        self.total["iterations"] = before
+
     def patch(self, namespace: dict[str, Any]) -> None:
-        """Puts the sampling range where the kernel's code looks for ranges."""
+        """Puts the sampling ranges where the kernel's code looks for ranges.
+
+        The language module itself is patched again by every helper that the interpreter calls, so the
+        kernel is given a stand-in for it; the module stays visible under another name, as Triton wants.
+        """
         namespace["range"] = self.range
-        language = namespace["tl"]
-        language.range = self.range
-        language.static_range = self.range
+        language = namespace.setdefault("_language", namespace["tl"])
+        namespace["tl"] = _Language(language, {"range": self.unrolled, "static_range": self.static})
+
+
+class _Language:
+    """A module with some of its names replaced."""
+
+    def __init__(self, module: Any, replaced: Mapping[str, Any]) -> None:
+        self._module, self._replaced = module, replaced
+
+    def __getattr__(self, name: str) -> Any:
+        return self._replaced[name] if name in self._replaced else getattr(self._module, name)
 
 
 @contextmanager
