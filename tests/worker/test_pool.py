@@ -1,0 +1,228 @@
+"""Workers that die or hang are replaced, and none outlives its driver."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kernelsearch.errors import TaskError, WorkerError
+from kernelsearch.launch import Specialisation
+from kernelsearch.targets import named
+from kernelsearch.types import Word
+from kernelsearch.worker import jobs
+from kernelsearch.worker.pool import Pool, Source, WorkerDied, WorkerHung, Workplace, trusted
+
+GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
+SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
+
+
+def job(code=GOOD, name="k"):
+    """A compile job. What the code does at its top happens in the worker (in a search the gate has passed it before)."""
+    return jobs.Compile(code, name, (SPEC,), named("h100"))
+
+
+@pytest.fixture(scope="module")
+def place():
+    with Workplace() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def compilers(place):
+    return place.pool("compile", 1)
+
+
+def gone(pid, within=5.0):
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        if not running(pid):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pid_of(pool):
+    with pool.lease() as worker:
+        return worker.pid
+
+
+def works(pool):
+    answer = pool.ask(job(), 60)
+    return answer.verdict is None and answer.binaries[0].name == "k"
+
+
+def test_a_worker_serves_many_jobs(compilers):
+    first = pid_of(compilers)
+    assert works(compilers) and works(compilers)
+    assert pid_of(compilers) == first != os.getpid()
+    assert {"environment", "descriptors", "limits"} <= set(compilers.layers)
+
+
+def test_killed_from_outside_during_a_job(compilers):
+    with compilers.lease() as worker:
+        threading.Timer(0.3, os.kill, (worker.pid, signal.SIGKILL)).start()
+        with pytest.raises(WorkerDied, match="its process ended"):
+            worker.ask(job("while True: pass\n" + GOOD), 30)
+    assert gone(worker.pid)
+    assert works(compilers) and pid_of(compilers) != worker.pid
+
+
+def test_a_question_whose_worker_somebody_killed_is_asked_again(compilers):
+    pid = pid_of(compilers)
+    threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+    assert compilers.ask(job("import time; time.sleep(0.5)\n" + GOOD), 30).verdict is None
+    assert gone(pid)
+
+
+def test_killed_between_jobs(compilers):
+    pid = pid_of(compilers)
+    os.kill(pid, signal.SIGKILL)
+    assert gone(pid) and works(compilers)
+
+
+@pytest.mark.parametrize("code", [
+    "while True: pass\n",
+    "import signal\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_IGN)\nwhile True: pass\n",
+    "import os\nif os.fork() == 0:\n    while True: pass\nwhile True: pass\n",
+], ids=["busy", "deaf", "forked"])  # fmt: skip
+def test_a_hang_is_killed(compilers, code):
+    pid = pid_of(compilers)
+    started = time.monotonic()
+    with pytest.raises(WorkerHung, match="no answer within 0.3 s"):
+        compilers.ask(job(code + GOOD), 0.3)
+    assert time.monotonic() - started < 3
+    assert gone(pid) and all(gone(other) for other in members(pid))
+    assert works(compilers)
+
+
+def members(group):
+    """The running processes of a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[2]) == group and fields[0] not in ("Z", "X"):
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("code", [
+    "import os; os._exit(3)\n", "import ctypes; ctypes.string_at(0)\n", "raise SystemExit(0)\n",
+], ids=["exit", "segfault", "SystemExit"])  # fmt: skip
+def test_a_crash_is_said_and_the_next_job_is_served(compilers, code):
+    with pytest.raises(WorkerDied):
+        compilers.ask(job(code + GOOD), 30)
+    assert works(compilers)
+
+
+@pytest.mark.parametrize("code, said", [
+    ("raise ValueError('mine')\n", "mine"), ("x = [0] * (1 << 62)\n", "out of memory|MemoryError"), ("1/0\n", "division"),
+])  # fmt: skip
+def test_what_code_raises_is_a_verdict(compilers, code, said):
+    pid = pid_of(compilers)
+    verdict = compilers.ask(job(code + GOOD), 30).verdict
+    assert verdict.word is Word.COMPILE
+    assert re.search(said, verdict.reason)
+    assert "memory" in said or pid_of(compilers) == pid
+
+
+def test_the_nursery_is_replaced_too(place):
+    pool = place.pool("compile", 1)
+    assert works(pool)
+    pool.source.nursery.kill()
+    pool.source.nursery.wait()
+    with pool.lease() as worker:
+        worker.kill()
+    assert works(pool)
+
+
+def test_many_threads_share_a_pool(place):
+    pool = place.pool("compile", 2)
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(works(pool))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 6
+
+
+def test_a_trusted_workers_failure_is_the_error_that_it_names(place, tmp_path):
+    class Answers(Pool):
+        def __init__(self, answer):
+            self.answer, self.source = answer, Source("judge", str(tmp_path), fork=True)
+
+        def ask(self, job, timeout):
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+    with pytest.raises(TaskError, match="a sentence"):
+        trusted(Answers(jobs.Failure("a sentence", "TaskError")), None, 1)
+    with pytest.raises(WorkerError, match="a sentence"):
+        trusted(Answers(jobs.Failure("a sentence", "NoSuchError")), None, 1)
+    with pytest.raises(WorkerError, match="the judge worker failed: hm"):
+        trusted(Answers(WorkerHung("hm")), None, 1)
+    assert trusted(Answers(5), None, 1) == 5
+
+
+def test_a_worker_that_cannot_start_says_why(tmp_path):
+    source = Source("no such role", str(tmp_path), fork=True)
+    with pytest.raises(WorkerError, match="could not start.*KeyError"):
+        source.start()
+    source.close()
+
+
+DRIVER = """
+import sys, threading, time
+sys.path.insert(0, {tests!r})
+from test_pool import job, GOOD
+from kernelsearch.worker.pool import Workplace
+place = Workplace()
+idle, busy = place.pool("compile", 1), place.pool("compile", 2)
+with idle.lease() as one, busy.lease() as two:
+    print(one.pid, two.pid, idle.source.nursery.pid, busy.source.nursery.pid, flush=True)
+for code in ("while True: pass\\n", "import time; time.sleep(600)\\n"):
+    threading.Thread(target=busy.ask, args=(job(code + GOOD), 600), daemon=True).start()
+time.sleep(0.3)
+print(place.cache, flush=True)
+time.sleep(600)
+"""
+
+
+def test_no_worker_outlives_a_killed_driver():
+    code = textwrap.dedent(DRIVER.format(tests=str(Path(__file__).parent)))
+    driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pids = [int(p) for p in driver.stdout.readline().split()]
+    driver.stdout.readline()
+    assert len(pids) == 4 and all(map(running, pids))
+    children = [int(p) for n in pids[2:] for p in Path(f"/proc/{n}/task/{n}/children").read_text().split()]
+    assert len(children) == 3  # an idle worker, and two in the middle of a job
+    driver.kill()
+    driver.wait()
+    assert all(gone(pid) for pid in {*pids, *children})
+
+
+def test_closing_leaves_nothing(tmp_path):
+    with Workplace() as place:
+        pool = place.pool("compile", 1)
+        pids = [pid_of(pool), pool.source.nursery.pid]
+        assert Path(place.cache).is_dir()
+    assert all(gone(pid) for pid in pids) and not Path(place.cache).exists()
