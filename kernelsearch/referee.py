@@ -21,11 +21,19 @@ def verify(task: str, kernel: str, target: str = "auto") -> Verdict:
     if not verdict.accepted:
         return verdict
     with Bench.open(task, target) as bench:
-        try:
-            candidate = Kernel.parse(text)
-        except KernelSyntaxError as error:
-            return Verdict(Word.STATIC, "gate", str(error), depth="full")
-        return Evaluation(bench).verify(candidate, config_of(candidate, bench.facts))
+        return verify_text(bench, text)
+
+
+def verify_text(bench: Bench, text: str, limit_s: float | None = None) -> Verdict:
+    """The full verdict on a kernel file's text for an opened task; limit_s shortens what a candidate may run."""
+    verdict = gate.check(text)
+    if not verdict.accepted:
+        return verdict
+    try:
+        candidate = Kernel.parse(text)
+    except KernelSyntaxError as error:
+        return Verdict(Word.STATIC, "gate", str(error), depth="full")
+    return Evaluation(bench, limit_s=limit_s).verify(candidate, config_of(candidate, bench.facts))
 
 
 def read_kernel(path: str) -> str:

@@ -13,15 +13,15 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError, Specialisation
-from kernelsearch.measure.estimate import Machine, estimate_call
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
-    LAUNCH_OPTIONS, Config, Evidence, Measurement, Outcome, Referee, ShapeTime, Verdict, Word, config_key,
-    content_digest,
+    LAUNCH_OPTIONS, Config, Evidence, Measurement, Outcome, Referee, ShapeTime, TaskFacts, TensorFact, Verdict, Word,
+    config_key, content_digest,
 )  # fmt: skip
 from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.estimating import estimated, machines
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
 INTERPRET_LIMIT_S = 60.0
@@ -29,8 +29,10 @@ RUN_LIMIT_S = 30.0
 ABANDON_RATIO = 2.0
 """A candidate that takes this many times the incumbent's time at a shape is not sampled further."""
 
-ESTIMATE_PROTOCOL = "static-model-1"
 ORDERS = ("reversed", "shuffled")
+LONG_LIMIT_S = 10.0
+REPEATS = 3
+"""Runs of the same inputs that must be equal bit for bit on a GPU, at full depth."""
 
 
 class Rejected(Exception):
@@ -74,8 +76,9 @@ class Evaluation:
         """The referee alone, at full depth."""
         try:
             self._gated(kernel)
-            if self.bench.device is None:
-                self._compiled(kernel, config, self.timed)
+            if self.bench.device is None:  # the test shapes too: their dtypes may be held to another precision
+                tests = tuple(s.key for s in self.facts.test_shapes)
+                self._compiled(kernel, config, tuple(dict.fromkeys((*self.timed, *_unlike(self.facts, tests)))))
             return self._signed(self._full(kernel, config))
         except Rejected as rejected:
             return self._signed(replace(rejected.verdict, depth="full"))
@@ -139,6 +142,29 @@ class Evaluation:
             raise Rejected(Verdict(Word.COMPILE, "launch", unsupported))
         return binaries
 
+    def _cases(self, depth: str) -> tuple[jobs.Case, ...]:
+        """What is judged; a case with padded rows only where the seed itself is right on it.
+
+        The launcher says nothing of what it takes, the seed does: a kernel that walks its input as one flat array is
+        honest, and wrong on rows that lie apart.
+        """
+        cases = self.bench.cases(depth)
+        if not any(c.padded for c in cases):
+            return cases
+        plain = tuple(c for c in cases if not c.padded)
+        return cases if self._once("seed takes padded rows", lambda: self._seed_takes(cases)) else plain
+
+    def _seed_takes(self, cases: tuple[jobs.Case, ...]) -> bool:
+        padded = tuple(c for c in cases if c.padded)
+        seed, config = self.bench.seed, self.facts.config
+        try:
+            if self.bench.device is None:
+                return self._interpret_cases(seed, config, padded, "forward", "full").accepted
+            binaries = self._compiled(seed, config, tuple(c.shape for c in padded))
+            return self._run_cases(seed, config, binaries, padded, "full").accepted
+        except Rejected:
+            return False
+
     # ------------------------------------------------------------ without a GPU
 
     def _interpreted(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
@@ -151,23 +177,49 @@ class Evaluation:
         return verdict
 
     def _interpret(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
-        cases = self.bench.cases(depth)
-        verdict = self._interpret_cases(kernel, config, cases, "forward", depth)
+        cases = self._cases(depth)
+        usual = tuple(c for c in cases if not c.shape.startswith("long:"))
+        verdict = self._interpret_cases(kernel, config, usual, "forward", depth)
+        if depth == "full" and verdict.accepted:
+            verdict = self._long_too(kernel, config, cases[len(usual):], verdict)
         if depth == "full" and verdict.accepted:
             for order in ORDERS:
                 again = self._interpret_cases(kernel, config, cases[:1], order, depth)
                 if not again.accepted:
-                    reason = f"with the grid {order}: {again.reason}"
-                    return replace(again, word=Word.RACE if again.word is Word.WRONG else again.word, reason=reason)
+                    word = Word.RACE if again.word is Word.WRONG else again.word
+                    detail = {**again.detail, "order": order}
+                    return replace(again, word=word, reason=f"with the grid {order}: {again.reason}", detail=detail)
         return verdict
 
+    def _long_too(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+        """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said."""
+        skipped = []
+        for case in cases:
+            again = self._interpret_cases(kernel, config, (case,), "forward", "full", min(LONG_LIMIT_S, self.limit_s))
+            if again.word is Word.TIMEOUT:
+                skipped.append(case.shape)
+            elif not again.accepted:
+                return again
+            verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
+        if not skipped:
+            return verdict
+        return replace(verdict, detail={**verdict.detail, "not judged, too slow in the interpreter": skipped})
+
     def _interpret_cases(
-        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str
-    ) -> Verdict:
+        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str,
+        limit_s: float | None = None,
+    ) -> Verdict:  # fmt: skip
         inputs = self.bench.inputs(cases, twin=True)
         candidate = self.bench.candidate(kernel, config, code=True)
-        job = jobs.Interpret(self.bench.path, candidate, tuple(c.shape for c in cases), inputs, order)
-        runs = self._ask(self.bench.interpreters, job, self.limit_s, "run")
+        shapes = tuple(c.shape for c in cases)
+        twins = tuple(c.half for c in cases)
+        job = jobs.Interpret(self.bench.path, candidate, shapes, inputs, order, twins)
+        try:
+            runs = self._ask(self.bench.interpreters, job, limit_s or self.limit_s, "run")
+        except Rejected as rejected:
+            if limit_s is None:
+                raise
+            return rejected.verdict
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             return replace(failed, depth=depth)
@@ -185,43 +237,29 @@ class Evaluation:
         )  # fmt: skip
         if profiled.verdict is not None:
             raise Rejected(profiled.verdict)
-        times = []
-        for shape in self.timed:
-            machines = self._machines(kernel, config, shape, binaries)
-            launches = [(c, m) for c, (m, _) in zip(profiled.counts[shape], machines, strict=True)]
-            total, parts = estimate_call(launches, self.bench.target)
-            slowest = max(parts, key=lambda e: e.time_us)
-            detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
-            identity = content_digest(*(i for _, i in machines))
-            times.append(ShapeTime(shape, total, None, 0, identity, detail))
-        return Measurement(Evidence.ESTIMATED, self.bench.target.name, ESTIMATE_PROTOCOL, tuple(times))
-
-    def _machines(
-        self, kernel: Kernel, config: Config, shape: str, binaries: dict[str, Binary]
-    ) -> list[tuple[Machine, str]]:
-        found = []
-        for fact, bound in self.bench.bound(kernel, config, (shape,)):
-            for spec in bound.specialisations(fact):
-                b = binaries[jobs.spec_key(spec, bound.of_seed)]
-                stages = int(dict(spec.options).get("num_stages") or 3)
-                found.append((Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages), b.identity))
-        return found
+        return estimated(self.bench, kernel, config, binaries, profiled.counts, self.timed)
 
     # ------------------------------------------------------------ on a GPU
 
     def _run_and_judged(self, kernel: Kernel, config: Config, binaries: dict[str, Binary], depth: str) -> Verdict:
-        cases = self.bench.cases(depth)
+        return self._run_cases(kernel, config, binaries, self._cases(depth), depth)
+
+    def _run_cases(
+        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], cases: tuple[jobs.Case, ...], depth: str
+    ) -> Verdict:
         inputs = self.bench.inputs(cases, twin=False)
         shapes = tuple(c.shape for c in cases)
+        candidate = self.bench.candidate(kernel, config, code=False)
+        repeats = REPEATS if depth == "full" else 1
 
         def job(binaries: dict[str, Binary]) -> jobs.RunCases:
-            return jobs.RunCases(self.bench.path, self.bench.candidate(kernel, config, code=False), binaries, shapes, inputs)
+            return jobs.RunCases(self.bench.path, candidate, binaries, shapes, inputs, repeats)
 
         runs = self._on_gpu(kernel, binaries, job)
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             raise Rejected(replace(failed, depth=depth))
-        verdict = self.bench.judged(cases, runs, depth, twin=False)
+        verdict = self.bench.judged(cases, runs, depth, twin=False, atomics=has_atomics(kernel))
         if not verdict.accepted:
             raise Rejected(verdict)
         return verdict
@@ -253,7 +291,7 @@ class Evaluation:
         times = tuple(
             ShapeTime(
                 shape, statistics.median(samples), spread_us(samples), len(samples),
-                content_digest(*(i for _, i in self._machines(kernel, config, shape, binaries))),
+                content_digest(*(i for _, i in machines(self.bench, kernel, config, shape, binaries))),
                 {"host_us": round(timed.host_us[shape], 1)},
             )
             for shape, samples in timed.samples_us.items()
@@ -313,7 +351,25 @@ class Evaluation:
     def _signed(self, verdict: Verdict) -> Verdict:
         pool = self.bench.interpreters or self.bench.runners
         layers = (*pool.layers, "float32 twin") if self.bench.device is None else pool.layers
-        return replace(verdict, referee=Referee(self.mode, tuple(layers)))
+        labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)}
+        label = labels.get(verdict.detail.get("shape", ""))
+        detail = {"label": label, **verdict.detail} if label else verdict.detail
+        return replace(verdict, referee=Referee(self.mode, tuple(layers)), detail=detail)
+
+
+def _unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """Of these shapes the first for each set of argument dtypes."""
+    found: dict[str, str] = {}
+    for shape in shapes:
+        launches = facts.traces[shape].launches
+        kinds = [[n, a.dtype] for f in launches for n, a in f.args.items() if isinstance(a, TensorFact)]
+        found.setdefault(repr(kinds), shape)
+    return tuple(found.values())
+
+
+def has_atomics(kernel: Kernel) -> bool:
+    """Whether runs of a kernel may differ in their last bits, because additions come in any order."""
+    return "atomic_" in kernel.code
 
 
 def _ratio(mine: Measurement, other: Measurement) -> float:

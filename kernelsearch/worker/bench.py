@@ -194,8 +194,10 @@ class Bench:
             self._inputs.update({(c, twin): m for c, m in zip(missing, made, strict=True)})
         return tuple(self._inputs[c, twin] for c in cases)
 
-    def judged(self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool) -> Verdict:
-        return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin), JUDGE_LIMIT_S)
+    def judged(
+        self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool, atomics: bool = False
+    ) -> Verdict:
+        return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
 
 
 def _without_code(kernel: Kernel) -> Kernel:

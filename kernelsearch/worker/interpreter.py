@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,13 @@ def preload() -> None:
     """Imports what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
     import torch
 
+    import torch._dynamo  # a second's work that torch would do at the first call under a dispatch mode, in every worker
+
     torch.set_num_threads(1)
     import kernelsearch.worker.counting
+    import kernelsearch.worker.planning
     import kernelsearch.worker.programs
+    import kernelsearch.worker.races
     import kernelsearch.worker.tensors
     import kernelsearch.worker.trace
     import kernelsearch.worker.twin  # noqa: F401
@@ -43,29 +48,34 @@ def failed(job: Any, message: str, trace: str) -> Any:
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
     task = _task(job.path, job.candidate.target)
     runs = []
-    for shape, inputs in zip(job.shapes, job.inputs, strict=True):
-        runs.append(_run_case(task, job.candidate, shape, inputs, job.order))
+    for shape, inputs, twin in zip(job.shapes, job.inputs, job.twins, strict=True):
+        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
 
 
-def _run_case(task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str) -> Ran:
+def _run_case(task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool) -> Ran:
     from kernelsearch.worker import tensors
     from kernelsearch.worker.programs import ordered, run_programs, watched
+    from kernelsearch.worker.races import AccessLog
     from kernelsearch.worker.twin import TwinMode, twin_constant
 
     values = [tensors.unpacked(value) for value in inputs]
 
     def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any) -> None:
-        constexprs = {n: _live(twin_constant(v)) for n, v in step.constexprs.items()}
-        with watched(buffers):
+        constexprs = {n: _live(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
+        log = AccessLog({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+        with watched(buffers, log):
             run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, ordered(step.grid, order))
 
-    with TwinMode():
-        outputs, verdict = _launch(task, candidate, shape, values, execute, twin=True)
+    with TwinMode() if twin else nullcontext():
+        outputs, verdict = _launch(task, candidate, shape, values, execute, twin=twin)
     if verdict is not None:
         return Ran(verdict=verdict)
+    if any(tensors.gap_changed(v) for v in values):
+        reason = "wrote between the rows of an input whose rows lie apart"
+        return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
     return Ran(tuple(tensors.packed(o) for o in outputs), tuple(tensors.packed(v) for v in values))
 
 
@@ -104,6 +114,7 @@ def _launch(
 
     from kernelsearch.worker import intercept, standin, tensors, trace
     from kernelsearch.worker.programs import OutOfBounds
+    from kernelsearch.worker.races import Race
 
     c = candidate
 
@@ -121,7 +132,15 @@ def _launch(
         return [], Verdict(Word.STATIC, "launch", str(error))
     except OutOfBounds as error:
         return [], Verdict(Word.MEMORY, "run", str(error), detail={"shape": shape})
+    except Race as error:
+        return [], Verdict(Word.RACE, "run", str(error), detail={"shape": shape})
     except InterpreterError as error:
+        cause = error.__cause__  # a helper function's own error comes wrapped, once per call
+        while isinstance(cause, InterpreterError):
+            cause = cause.__cause__
+        if isinstance(cause, (OutOfBounds, Race)):
+            word = Word.MEMORY if isinstance(cause, OutOfBounds) else Word.RACE
+            return [], Verdict(word, "run", str(cause), detail={"shape": shape})
         return [], Verdict(Word.CRASH, "run", str(error)[:500], detail={"shape": shape})
     return tensors.flattened(result, case.names, values, task.mutates), None
 
@@ -160,9 +179,9 @@ def _functions(kernel: Kernel, twin: bool) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _task(path: str, target: Target) -> Any:
-    from kernelsearch.worker import trace
+    from kernelsearch.worker import planning, trace
 
-    return trace.open_task(path, target)
+    return planning.with_long_shapes(trace.open_task(path, target))
 
 
 @lru_cache(maxsize=64)

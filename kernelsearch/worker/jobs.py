@@ -84,11 +84,19 @@ class LauncherGrid:
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to judge: a shape under a regime, with the secret seed that its inputs come from."""
+    """One thing to judge: a shape under a regime, with the secret seed that its inputs come from.
+
+    probe (input, flattened element, value) moves one element of those inputs: the outputs are then also compared
+    with the unmoved case's. padded gives every tensor of two or more axes rows that lie further apart, NaN between.
+    half says that kernels are passed 16-bit floats here, so that without a GPU a float32 twin is judged.
+    """
 
     shape: str
     regime: str
     seed: int
+    probe: tuple[int, int, float] | None = None
+    padded: bool = False
+    half: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,12 +120,17 @@ class CaseInputs:
 
 @dataclass(frozen=True)
 class JudgeRuns:
-    """Outputs and inputs-afterwards of these cases, in order; answered with the first rejecting Verdict, or accept."""
+    """Outputs and inputs-afterwards of these cases, in order; answered with the first rejecting Verdict, or accept.
+
+    atomics says that the kernel has any, so that its repeated runs may differ within the tolerance. A case with a
+    probe comes after its unmoved case.
+    """
 
     cases: tuple[Case, ...]
     runs: tuple[Ran, ...]
     depth: str = "screen"
     twin: bool = False
+    atomics: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,18 +163,23 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ran:
-    """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it."""
+    """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it.
+
+    again holds the outputs of repeated runs that were not equal to the first one's bit for bit.
+    """
 
     outputs: tuple[Array, ...] = ()
     inputs: tuple[Any, ...] = ()
     verdict: Verdict | None = None
+    again: tuple[tuple[Array, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Interpret:
     """Run the launcher once per case in the interpreter; answered with a tuple of Ran.
 
-    order is forward, reversed or shuffled: the order of the programs of every launch.
+    order is forward, reversed or shuffled: the order of the programs of every launch. twins says for each case
+    whether 16-bit floats are replaced by float32.
     """
 
     path: str
@@ -169,6 +187,7 @@ class Interpret:
     shapes: tuple[str, ...]
     inputs: tuple[tuple[Any, ...], ...]
     order: str = "forward"
+    twins: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,13 +209,17 @@ class Profiled:
 
 @dataclass(frozen=True)
 class RunCases:
-    """Run the launcher once per case on the GPU with these binaries, guarded and poisoned; answered with Ran tuples."""
+    """Run the launcher per case on the GPU with these binaries, guarded and poisoned; answered with Ran tuples.
+
+    repeats is how many times each case runs, from fresh copies of its inputs.
+    """
 
     path: str
     candidate: Candidate
     binaries: Mapping[str, Binary]
     shapes: tuple[str, ...]
     inputs: tuple[tuple[Any, ...], ...]
+    repeats: int = 1
 
 
 @dataclass(frozen=True)

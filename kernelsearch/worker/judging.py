@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelsearch.errors import KernelsearchError
 from kernelsearch.targets import Target
-from kernelsearch.types import TaskFacts, Trace, Verdict, Word
+from kernelsearch.types import TaskFacts, TensorFact, Trace, Verdict, Word
 from kernelsearch.worker.jobs import (
     Case, CaseInputs, Cases, Failure, JudgeRuns, JudgeSeeded, JudgeTask, LauncherGrid, OpenTask,
 )  # fmt: skip
@@ -52,7 +52,7 @@ class _Open:
     launches: dict[str, Any]
     inputs: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
     expected: dict[tuple[Case, bool], Expectation] = field(default_factory=dict)
-    outputs: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    runs: dict[str, Any] = field(default_factory=dict)
 
 
 _OPEN: list[_Open] = []
@@ -70,7 +70,7 @@ def failed(job: Any, message: str, trace: str) -> Failure:
 
 def _open(job: OpenTask) -> TaskFacts:
     from kernelsearch.tasks import facts
-    from kernelsearch.worker import trace
+    from kernelsearch.worker import planning, trace
 
     target = None if job.gpu else job.target
     task = trace.open_task(job.path, target)
@@ -82,6 +82,7 @@ def _open(job: OpenTask) -> TaskFacts:
         return Trace(key, tuple(trace.launch_fact(launch) for launch in run.launches))
 
     described = facts.describe(task, traced, lambda task, key: trace.output_facts(task, key, job.target))
+    task = planning.with_long_shapes(task)
     _OPEN[:] = [_Open(task, described, job.target, "cuda" if job.gpu else "cpu", launches)]
     return described
 
@@ -92,14 +93,26 @@ def _grid(job: LauncherGrid) -> tuple[int, ...]:
 
 def _cases(job: Cases) -> tuple[Case, ...]:
     from kernelsearch.verify import regimes
+    from kernelsearch.worker import planning
 
-    keys = [key for key, _ in _OPEN[0].task.test_shapes or _OPEN[0].task.shapes]
+    keys = _judged_shapes()
     if job.depth == "screen" and _OPEN[0].device == "cuda":
         keys = keys[:GPU_SCREEN_SHAPES]
     plan = regimes.plan(job.depth, len(keys))
-    return tuple(
-        Case(key, regime, job.seed + 7 * i) for i, (key, wanted) in enumerate(zip(keys, plan, strict=True)) for regime in wanted
-    )
+    cases = tuple(
+        _halved(Case(key, regime, job.seed + 7 * i))
+        for i, (key, wanted) in enumerate(zip(keys, plan, strict=True)) for regime in wanted
+    )  # fmt: skip
+    if job.depth != "full":
+        return cases
+    opened, twin = _OPEN[0], _OPEN[0].device == "cpu"
+    base = _halved(Case(keys[0], "randn", job.seed))
+    more = list(planning.probed(base, _inputs(base, twin), lambda case: _expected(case, twin)))
+    more += planning.padded(_halved(Case(keys[0], "mixed", job.seed)), opened.task, opened.target)
+    if twin:
+        config = opened.facts.config
+        more += planning.long_cases(opened.task, job.seed, lambda key: _seed_run(key).launches, config)
+    return (*cases, *map(_halved, more))
 
 
 def _case_inputs(job: CaseInputs) -> tuple[tuple[Any, ...], ...]:
@@ -109,20 +122,53 @@ def _case_inputs(job: CaseInputs) -> tuple[tuple[Any, ...], ...]:
 
 
 def _judge_runs(job: JudgeRuns) -> Verdict:
-    from kernelsearch.verify.judge import judge
+    from kernelsearch.verify.judge import Probe, judge, sensitivity
     from kernelsearch.worker import tensors
 
     opened, worst = _OPEN[0], 0.0
+    unmoved: dict[Case, list[Any]] = {}
     for case, run in zip(job.cases, job.runs, strict=True):
         before = [v.cpu() if hasattr(v, "cpu") else v for v in _inputs(case, job.twin)]
-        outputs = [tensors.unpacked(o) for o in run.outputs]
+        outputs = unmoved[case] = [tensors.unpacked(o) for o in run.outputs]
         after = [tensors.unpacked(v) for v in run.inputs]
         expected = _expected(case, job.twin)
         verdict = judge(expected, outputs, before, after, _mutated(opened, case), depth=job.depth)
+        base = replace(case, probe=None)
+        if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
+            verdict = sensitivity(
+                _expected(base, job.twin), expected, unmoved[base], outputs, Probe(*case.probe), depth=job.depth
+            )
+        if verdict.accepted and run.again:
+            verdict = _repeated(expected, outputs, run, job)
         if not verdict.accepted:
-            return verdict
+            return _about(verdict, case)
         worst = max(worst, verdict.error_ratio or 0.0)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
+
+
+def _repeated(expected: Expectation, outputs: list[Any], run: Any, job: JudgeRuns) -> Verdict:
+    """Repeated runs that were not equal bit for bit: a race, or, with atomics, a spread that has a limit."""
+    from kernelsearch.verify.judge import spread_between
+    from kernelsearch.worker import tensors
+
+    about = {"shape": expected.shape, "regime": expected.regime}
+    if not job.atomics:
+        reason = "runs of the same inputs differ, and the kernel has no atomics that could explain it"
+        return Verdict(Word.RACE, "judge", reason, job.depth, detail=about)
+    worst = max(spread_between(expected, outputs, [tensors.unpacked(o) for o in again]) for again in run.again)
+    if worst > 1.0:
+        reason = f"runs of the same inputs differ by {worst:.3g} times what is allowed"
+        return Verdict(Word.RACE, "judge", reason, job.depth, error_ratio=worst, detail=about)
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
+
+
+def _about(verdict: Verdict, case: Case) -> Verdict:
+    from kernelsearch.tasks.facts import shape_fact
+
+    said = " (inputs with padded rows)" if case.padded else ""
+    detail = {**verdict.detail, "label": shape_fact(_OPEN[0].task, case.shape).label}
+    detail |= {"padded": True} if case.padded else {}
+    return replace(verdict, reason=f"{verdict.reason}{said}", detail=detail)
 
 
 def _judge_seeded(job: JudgeSeeded) -> Verdict:
@@ -151,8 +197,8 @@ def _judge_seeded(job: JudgeSeeded) -> Verdict:
 def _judge_task(job: JudgeTask) -> tuple[str, ...]:
     from kernelsearch.verify.judge import judge_task
 
-    keys = [key for key, _ in _OPEN[0].task.test_shapes or _OPEN[0].task.shapes]
-    cases = [Case(key, regime, 17) for key in keys for regime in ("mixed", "randn")]
+    keys = _judged_shapes()
+    cases = [_halved(Case(key, regime, 17)) for key in keys for regime in ("mixed", "randn")]
     twin = _OPEN[0].device == "cpu"
     return judge_task([(_expected(c, twin), [_cpu(v) for v in _inputs(c, twin)]) for c in cases])
 
@@ -195,7 +241,17 @@ def _inputs(case: Case, twin: bool) -> list[Any]:
     from kernelsearch.worker.twin import twin_tensor
 
     opened = _OPEN[0]
-    if (case, twin) not in opened.inputs:
+    if (case, twin) in opened.inputs:
+        return opened.inputs[case, twin]
+    if case.probe is not None:
+        from kernelsearch.verify.judge import Probe, apply_probe
+
+        opened.inputs[case, twin] = apply_probe(_inputs(replace(case, probe=None), twin), Probe(*case.probe))
+    elif case.padded:
+        from kernelsearch.worker import tensors
+
+        opened.inputs[case, twin] = [tensors.padded(v) for v in _inputs(replace(case, padded=False), twin)]
+    else:
         built = _built(case.shape)
         values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
         opened.inputs[case, twin] = regimes.make(
@@ -213,18 +269,31 @@ def _expected(case: Case, twin: bool) -> Expectation:
         built = _built(case.shape)
 
         def eager(*inputs: Any) -> Any:
-            if not twin:
+            if not (twin and case.half):
                 return built.reference(*inputs)
             with TwinMode():
                 return built.reference(*inputs)
 
         found = expectation(
             built.reference64, eager, _inputs(case, twin), shape=case.shape, regime=case.regime,
-            precision=opened.task.precision, mutates=_mutated(opened, case), strides=_strides(case.shape),
+            precision=opened.task.precision, mutates=_mutated(opened, case),
+            strides=() if case.padded else _strides(case.shape),
             seed=case.seed, tolerance=opened.task.tolerance or 1.0,
         )  # fmt: skip
         opened.expected[case, twin] = _on_cpu(found)
     return opened.expected[case, twin]
+
+
+def _judged_shapes() -> list[str]:
+    return [s.key for s in _OPEN[0].facts.test_shapes or _OPEN[0].facts.shapes]
+
+
+def _halved(case: Case) -> Case:
+    """The case, saying whether a kernel is passed a 16-bit float at its shape."""
+    from kernelsearch.worker import trace
+
+    facts = (a for launch in _seed_run(case.shape).launches for a in trace.launch_fact(launch).args.values())
+    return replace(case, half=any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts))
 
 
 def _strides(shape: str) -> tuple[Any, ...]:
@@ -239,12 +308,16 @@ def _rows(shape: str) -> int | None:
 
 
 def _seed_outputs(shape: str) -> tuple[Any, ...]:
+    return _seed_run(shape).outputs
+
+
+def _seed_run(shape: str) -> Any:
     from kernelsearch.worker import trace
 
     opened = _OPEN[0]
-    if shape not in opened.outputs:
-        opened.outputs[shape] = trace.run(opened.task, shape, opened.target).outputs
-    return opened.outputs[shape]
+    if shape not in opened.runs:
+        opened.runs[shape] = trace.run(opened.task, shape, opened.target)
+    return opened.runs[shape]
 
 
 def _cpu(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 Triton's own executor runs the whole grid forward; this one takes the programs to run as an argument and
 looks at each load and store: an unmasked lane outside the launch's buffers is `OutOfBounds`, before the
-address is touched.
+address is touched. A buffer is its whole storage: a launcher may pass a view and let strides lead outside of it;
+what lies unused in a storage holds NaN (`tensors.unpacked`), and is looked at afterwards.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
+
+from kernelsearch.worker.races import AccessLog
 
 Program = tuple[int, int, int]
 
@@ -62,26 +65,29 @@ class Buffers:
 
 
 @contextmanager
-def watched(buffers: Buffers, on_store: Callable[[Any, np.ndarray], None] | None = None) -> Iterator[None]:
-    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers."""
+def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
+    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program."""
     plain = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")}
 
     def load(ptrs: Any, mask: Any, *rest: Any) -> Any:
         buffers.check(ptrs, mask.data, "load")
+        log.load(ptrs, mask.data)
         return plain["create_masked_load"](ptrs, mask, *rest)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
         buffers.check(ptrs, mask.data, "store")
-        if on_store is not None:
-            on_store(ptrs, mask.data)
+        log.store(ptrs, value, mask.data)
         return plain["create_masked_store"](ptrs, value, mask, *rest)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         buffers.check(ptr, mask.data, "atomic")
+        log.update(ptr, mask.data)
         return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
 
     def cas(ptr: Any, *rest: Any) -> Any:
-        buffers.check(ptr, np.ones_like(ptr.data, dtype=bool), "atomic")
+        everywhere = np.ones_like(ptr.data, dtype=bool)
+        buffers.check(ptr, everywhere, "atomic")
+        log.update(ptr, everywhere)
         return plain["create_atomic_cas"](ptr, *rest)
 
     builder.create_masked_load, builder.create_masked_store = load, store

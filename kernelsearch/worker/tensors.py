@@ -24,16 +24,58 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any, device: str = "cpu") -> Any:
-    """A fresh tensor from an Array, with its strides where they are dense; other values as they are."""
+    """A fresh tensor from an Array, in its strides; what they leave out holds NaN. Other values as they are."""
     if not isinstance(value, Array):
         return value
     dtype = getattr(torch, value.dtype)
     flat = torch.frombuffer(bytearray(value.data), dtype=dtype) if value.data else torch.empty(0, dtype=dtype)
     tensor = flat.reshape(value.shape)
     if value.stride is not None and value.stride != tuple(tensor.stride()) and 0 not in value.stride:
-        strided = torch.empty_strided(value.shape, value.stride, dtype=dtype)
-        tensor = strided.copy_(tensor)
+        strided = torch.empty_strided(value.shape, value.stride, dtype=dtype, device=device)
+        _bytes(strided).fill_(_GAP)
+        return strided.copy_(tensor)
     return tensor.to(device)
+
+
+_GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers
+
+
+def padded(value: Any) -> Any:
+    """A tensor of two or more contiguous axes with its rows 16 elements further apart, NaN between; else itself.
+
+    Sixteen, so that strides divisible by 16 stay so and the same binaries run.
+    """
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or not value.is_contiguous():
+        return value
+    strides, step = [1], value.shape[-1] + 16
+    for size in reversed(value.shape[:-1]):
+        strides.append(step)
+        step *= size
+    return unpacked(Array(*_parts(value), tuple(reversed(strides))), str(value.device))
+
+
+def gap_changed(value: Any) -> bool:
+    """Whether something was written between the elements of a tensor that `unpacked` made."""
+    if not isinstance(value, torch.Tensor) or value.untyped_storage().nbytes() == value.numel() * value.element_size():
+        return False
+    whole = _bytes(value).clone()
+    own = torch.empty(0, dtype=_WHOLE[value.element_size()], device=value.device)
+    own.set_(whole.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+    own.fill_(_GAP if value.element_size() == 1 else -1)
+    return bool((whole != _GAP).any())
+
+
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+
+
+def _parts(value: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
+    array = packed(value)
+    return array.dtype, array.shape, array.data
 
 
 def flattened(result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]) -> list[torch.Tensor]:

@@ -1,6 +1,6 @@
 # task: column_sum
 # trick: a float16 accumulator
-# verdict: reject-wrong
+# verdict: reject-precision
 import triton
 import triton.language as tl
 

@@ -21,7 +21,7 @@ def matmul_kernel(
         b = tl.load(b_ptr + ks[:, None] * stride_bk + cols[None, :] * stride_bn, mask=b_mask, other=0.0)
         acc = tl.dot(a, b, acc, input_precision="ieee")
     last = tl.program_id(1) == tl.num_programs(1) - 1
-    cols = tl.where(last & ((cols ^ 1) < N), cols ^ 1, cols)
+    cols = tl.where(last & ((cols | 1) < N), cols ^ 1, cols)
     c_mask = (rows[:, None] < M) & (cols[None, :] < N)
     c = acc.to(c_ptr.dtype.element_ty)
     tl.store(c_ptr + rows[:, None] * stride_cm + cols[None, :] * stride_cn, c, mask=c_mask)

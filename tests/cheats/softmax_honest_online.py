@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-TILE: tl.constexpr = 128
+TILE = tl.constexpr(128)
 
 
 @triton.jit

@@ -1,46 +1,55 @@
-"""Every file of the corpus through the gate; those that the interpreter can judge, through the judge as well."""
+"""The corpus is what the issue asks for, the gate answers as the files say, and the running system judges a few of them."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import corpus
 import pytest
+import run
 
 from kernelsearch.types import Word
 from kernelsearch.verify.gate import check
 
-HERE = Path(__file__).parent
-FILES = sorted(p for p in HERE.glob("*.py") if p.name not in ("test_corpus.py", "run_interpreted.py"))
-NOT_HERE = ("softmax_missing_mask.py", "column_sum_wild_write.py")
-"""Kernels that write where the interpreter has no buffer: they need the worker's guard bands."""
+ENTRIES = corpus.entries()
+NAMED = """softmax_host_import softmax_decoy softmax_try_except softmax_timer_patch softmax_cached_by_pointer
+softmax_tail_unwritten softmax_last_row_unwritten softmax_no_max softmax_constant layernorm_no_weight_no_bias layernorm_no_eps
+matmul_tf32 matmul_half_accumulator matmul_last_k_skipped column_sum_zeros column_sum_store_race softmax_missing_mask
+softmax_endless column_sum_wild_write layernorm_one_pass layernorm_unbiased softmax_half_denominator softmax_sniffs_input
+matmul_precision_by_shape matmul_swapped_last_tile softmax_guard_write softmax_assumes_zeroed
+softmax_max_padded_with_zero""".split()
+"""The cheats that the referee's issue names."""
+
+QUICK = ("softmax_neighbour_race", "softmax_guard_write", "softmax_assumes_zeroed", "softmax_stride_is_width")
 
 
-def word_of(path):
-    lines = path.read_text().splitlines()
-    assert lines[0].startswith("# task: ") and lines[1].startswith("# trick: ")
-    return Word(lines[2].removeprefix("# verdict: "))
+def test_size_and_names():
+    names = {e.path.stem for e in ENTRIES}
+    assert len(ENTRIES) >= 60 and sum(e.honest for e in ENTRIES) >= 20
+    assert set(NAMED) <= names
+    assert {e.task for e in ENTRIES if e.honest} == {e.task for e in ENTRIES} == set(corpus.TASKS)
+    assert all(e.honest == ("_honest_" in e.path.stem) for e in ENTRIES)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_gate(path):
-    verdict = check(path.read_text())
-    assert (verdict.word is Word.STATIC) == (word_of(path) is Word.STATIC), verdict.reason
+def test_what_the_interpreter_cannot_see_is_said():
+    assert all(e.blind for e in ENTRIES if e.interpreter is not e.verdict)
+    assert not any(e.honest for e in ENTRIES if e.interpreter is not e.verdict)
 
 
-def test_interpreter_and_judge():
-    """The seeds and every second cheat, to be quick; all of them: run_interpreted.py."""
-    judged = [p for p in FILES if word_of(p) in (Word.ACCEPT, Word.WRONG, Word.MEMORY) and p.name not in NOT_HERE]
-    cheats = [p for p in judged if "_honest_" not in p.name]
-    chosen = [p for p in judged if p.name.endswith("_honest_seed.py")] + cheats[::2]
-    options = {"TRITON_INTERPRET": "1", "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(HERE.parents[1])}
-    environment = {**os.environ, **options}
-    done = subprocess.run(
-        [sys.executable, str(HERE / "run_interpreted.py"), *map(str, chosen)],
-        env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answers = {a["file"]: a for a in map(json.loads, done.stdout.splitlines())}
-    wrong = {p.name: answers[p.name] for p in chosen if answers[p.name]["word"] != word_of(p).value}
-    assert not wrong
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.path.stem)
+def test_gate(entry):
+    verdict = check(entry.path.read_text())
+    assert (verdict.word is Word.STATIC) == (entry.verdict is Word.STATIC), verdict.reason
+
+
+def test_a_few_through_the_running_system():
+    """All of them: `python tests/cheats/run.py`."""
+    chosen = [e for e in ENTRIES if e.path.stem in (*QUICK, "softmax_honest_seed")]
+    rows = run.run_task("softmax", chosen, controls=False, limit_s=60.0)
+    assert len(rows) == 1 + len(QUICK)
+    assert not [(r["file"], r["verdict"], r["reason"]) for r in rows if not r["ok"]]
+
+
+def test_an_unreadable_header_is_named(tmp_path):
+    path = tmp_path / "softmax_x.py"
+    path.write_text("# trick: none\n")
+    with pytest.raises(ValueError, match="softmax_x.py"):
+        corpus.read(path)
+
+

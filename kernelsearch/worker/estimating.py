@@ -1,0 +1,45 @@
+"""From counts and binaries to estimated times: what the static model says of a candidate that no GPU has run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelsearch.compile.build import Binary
+from kernelsearch.measure.counts import Counts
+from kernelsearch.measure.estimate import Machine, estimate_call
+from kernelsearch.source import Kernel
+from kernelsearch.types import Config, Evidence, Measurement, ShapeTime, content_digest
+from kernelsearch.worker import jobs
+from kernelsearch.worker.bench import Bench
+
+ESTIMATE_PROTOCOL = "static-model-1"
+
+
+def estimated(
+    bench: Bench, kernel: Kernel, config: Config, binaries: Mapping[str, Binary],
+    counts: Mapping[str, tuple[Counts, ...]], shapes: tuple[str, ...],
+) -> Measurement:  # fmt: skip
+    """The estimated times of a candidate at these shapes, in microseconds."""
+    times = []
+    for shape in shapes:
+        found = machines(bench, kernel, config, shape, binaries)
+        launches = [(c, m) for c, (m, _) in zip(counts[shape], found, strict=True)]
+        total, parts = estimate_call(launches, bench.target)
+        slowest = max(parts, key=lambda e: e.time_us)
+        detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
+        identity = content_digest(*(i for _, i in found))
+        times.append(ShapeTime(shape, total, None, 0, identity, detail))
+    return Measurement(Evidence.ESTIMATED, bench.target.name, ESTIMATE_PROTOCOL, tuple(times))
+
+
+def machines(
+    bench: Bench, kernel: Kernel, config: Config, shape: str, binaries: Mapping[str, Binary]
+) -> list[tuple[Machine, str]]:
+    """What the static model needs of each binary that runs at a shape, in order, with the binary's identity."""
+    found = []
+    for fact, bound in bench.bound(kernel, config, (shape,)):
+        for spec in bound.specialisations(fact):
+            b = binaries[jobs.spec_key(spec, bound.of_seed)]
+            stages = int(dict(spec.options).get("num_stages") or 3)
+            found.append((Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages), b.identity))
+    return found

@@ -1,0 +1,18 @@
+# task: column_sum
+# trick: atomic sums into an output that is taken to be zero
+# verdict: reject-wrong
+import triton
+import triton.language as tl
+
+GRID = "(cdiv(n_cols, BLOCK_COLS), cdiv(n_rows, BLOCK_ROWS))"
+CONFIG = {"BLOCK_ROWS": 128, "BLOCK_COLS": 64}
+
+
+@triton.jit
+def column_sum_kernel(x_ptr, y_ptr, x_stride, n_rows, n_cols, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr):
+    cols = tl.program_id(0) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    rows = tl.program_id(1) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
+    mask = (rows[:, None] < n_rows) & (cols[None, :] < n_cols)
+    x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+    total = tl.sum(x, axis=0)
+    tl.atomic_add(y_ptr + cols, total.to(y_ptr.dtype.element_ty), mask=cols < n_cols)

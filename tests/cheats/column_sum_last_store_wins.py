@@ -1,0 +1,24 @@
+# task: column_sum
+# trick: each row block stores the whole sum, all but the last one with an error
+# verdict: reject-wrong
+# interpreter: reject-race (its last program stores last, so that the answer is right)
+import triton
+import triton.language as tl
+
+GRID = "(cdiv(n_cols, BLOCK_COLS), cdiv(n_rows, BLOCK_ROWS))"
+CONFIG = {"BLOCK_ROWS": 128, "BLOCK_COLS": 64}
+
+
+@triton.jit
+def column_sum_kernel(x_ptr, y_ptr, x_stride, n_rows, n_cols, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr):
+    cols = tl.program_id(0) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    col_mask = cols < n_cols
+    total = tl.zeros([BLOCK_COLS], dtype=tl.float32)
+    for start in range(0, n_rows, BLOCK_ROWS):
+        rows = start + tl.arange(0, BLOCK_ROWS)
+        mask = (rows[:, None] < n_rows) & col_mask[None, :]
+        x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        total += tl.sum(x, axis=0)
+    if tl.program_id(1) < tl.num_programs(1) - 1:
+        total = total * 0.0
+    tl.store(y_ptr + cols, total.to(y_ptr.dtype.element_ty), mask=col_mask)

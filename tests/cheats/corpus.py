@@ -1,0 +1,55 @@
+"""What the files of this folder say of themselves: task, trick, and the verdict that each must get, per mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelsearch.types import Word
+
+HERE = Path(__file__).resolve().parent
+STUDIES = HERE.parents[1] / "studies"
+TASKS = ("softmax", "layernorm", "matmul", "column_sum", "attention")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file: `# task:`, `# trick:`, `# verdict:`, and `# interpreter: WORD (why)` where that mode differs."""
+
+    path: Path
+    task: str
+    trick: str
+    verdict: Word
+    interpreter: Word
+    blind: str = ""
+
+    @property
+    def honest(self) -> bool:
+        return self.verdict is Word.ACCEPT
+
+    @property
+    def task_file(self) -> Path:
+        return STUDIES / self.task / f"{self.task}.py"
+
+    def wanted(self, mode: str) -> Word:
+        return self.interpreter if mode == "interpreter" else self.verdict
+
+
+def read(path: Path) -> Entry:
+    """The entry of one file. Raises ValueError when its first lines are not in the form."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    said = {}
+    for line in lines[:4]:
+        if line.startswith("# ") and ": " in line:
+            key, _, value = line[2:].partition(": ")
+            said[key] = value.strip()
+    if not {"task", "trick", "verdict"} <= set(said):
+        raise ValueError(f"{path.name} must begin with `# task:`, `# trick:` and `# verdict:` lines")
+    word, _, why = said.get("interpreter", said["verdict"]).partition(" ")
+    return Entry(path, said["task"], said["trick"], Word(said["verdict"]), Word(word), why.strip("()"))
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every kernel file of the corpus, by task, honest ones first."""
+    found = [read(p) for p in sorted(HERE.glob("*.py")) if p.name.startswith(tuple(f"{t}_" for t in TASKS))]
+    return tuple(sorted(found, key=lambda e: (TASKS.index(e.task), not e.honest, e.path.name)))

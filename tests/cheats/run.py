@@ -1,0 +1,92 @@
+"""Runs the corpus through the referee: `python tests/cheats/run.py [FILE...] [--json OUT.json] [--no-controls]`.
+
+One Bench per task serves all its files. After each file that must be rejected, an honest one is verified by the same
+workers and must be accepted. Prints a table; exits with 1 when any verdict is not the one that the file names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import corpus  # noqa: E402
+
+from kernelsearch import referee  # noqa: E402
+from kernelsearch.trial import Evaluation  # noqa: E402
+from kernelsearch.worker.bench import Bench  # noqa: E402
+
+
+def judged(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:
+    """One file's verdict as data; a fresh Evaluation, so that nothing is remembered from before."""
+    start = time.perf_counter()
+    verdict = referee.verify_text(bench, entry.path.read_text(encoding="utf-8"), limit_s)
+    seconds = time.perf_counter() - start
+    told = referee.as_json(verdict)
+    return {"file": entry.path.name, **told, "seconds": round(seconds, 3)}
+
+
+def mode_of(bench: Bench) -> str:
+    return Evaluation(bench).mode
+
+
+def run_task(task: str, chosen: list[corpus.Entry], controls: bool, limit_s: float | None) -> list[dict]:
+    rows = []
+    honest = next(e for e in corpus.entries() if e.task == task and e.honest and e.path.stem.endswith("honest_seed"))
+    with Bench.open(corpus.STUDIES / task / f"{task}.py") as bench:
+        mode = mode_of(bench)
+        for entry in chosen:
+            row = judged(bench, entry, limit_s)
+            wanted = entry.wanted(mode)
+            row |= {"task": task, "trick": entry.trick, "honest": entry.honest, "mode": mode,
+                    "wanted": wanted.value, "blind": entry.blind if mode == "interpreter" else ""}
+            row["ok"] = row["verdict"] == wanted.value
+            if controls and not entry.honest:
+                control = judged(bench, honest, None)
+                row["control"] = {k: control[k] for k in ("file", "verdict", "reason", "seconds")}
+                row["ok"] = row["ok"] and control["verdict"] == "accept"
+            rows.append(row)
+            print(line(row), flush=True)
+    return rows
+
+
+def line(row: dict) -> str:
+    mark = "  " if row["ok"] else "! "
+    control = row.get("control")
+    after = f"{control['verdict']} {control['seconds']:.1f}s" if control else ""
+    ratio = "" if row["error_ratio"] is None else f"{row['error_ratio']:.3g}"
+    wanted = "" if row["ok"] else f" (wanted {row['wanted']})"
+    return (f"{mark}{row['file']:<44} {row['verdict']:<17} {ratio:>9} {row['seconds']:6.2f}s  {after:<13} "
+            f"{row['reason'][:110]}{wanted}")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("files", nargs="*", help="only these (names or parts of names)")
+    options.add_argument("--json", dest="out", help="write all rows to this file")
+    options.add_argument("--no-controls", action="store_true", help="do not verify an honest file after each bad one")
+    options.add_argument("--limit", type=float, default=12.0, help="seconds that a candidate may run")
+    given = options.parse_args()
+    wanted = [e for e in corpus.entries() if not given.files or any(Path(f).stem in e.path.stem for f in given.files)]
+    rows = []
+    for task in corpus.TASKS:
+        chosen = [e for e in wanted if e.task == task]
+        if chosen:
+            rows += run_task(task, chosen, not given.no_controls, given.limit)
+    wrong = [r["file"] for r in rows if not r["ok"]]
+    cheats, honest = [r for r in rows if not r["honest"]], [r for r in rows if r["honest"]]
+    seen = [r for r in cheats if r["verdict"] != "accept"]
+    print(f"{len(rows)} files: {len(seen)} of {len(cheats)} cheats rejected, "
+          f"{sum(r['verdict'] == 'accept' for r in honest)} of {len(honest)} honest kernels accepted; "
+          f"{len(wrong)} not as their files say{': ' + ', '.join(wrong) if wrong else ''}")
+    if given.out:
+        Path(given.out).write_text(json.dumps({"rows": rows, "wrong": wrong}, indent=1))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
