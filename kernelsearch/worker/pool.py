@@ -32,6 +32,10 @@ class WorkerDied(Exception):
     """The worker's process ended during a job."""
 
 
+class WorkerGrew(WorkerDied):
+    """The worker used more memory than it may and was killed."""
+
+
 class WorkerHung(Exception):
     """The worker did not answer in time and was killed."""
 
@@ -65,12 +69,12 @@ class Worker:
         return answer
 
     def _watch(self, deadline: float) -> None:
-        """Waits for the answer's beginning or the deadline. Raises WorkerDied for a worker that eats the memory."""
+        """Waits for the answer's beginning or the deadline. Raises WorkerGrew."""
         limit = sandbox.resident_limit(self.source.role)
         while not self.channel.waiting(min(_LOOK_S, deadline - time.monotonic())):
             if limit is not None and sandbox.resident_bytes(self.pid) > limit:
                 self.kill()
-                raise WorkerDied(f"it used more than {limit / 2**30:.1f} GiB of memory")
+                raise WorkerGrew(f"it used more than {limit / 2**30:.1f} GiB of memory")
             if time.monotonic() >= deadline:
                 return
 
@@ -203,9 +207,19 @@ class Pool:
             pass  # a worker that cannot start says so to the first who asks
 
     def ask(self, job: Any, timeout: float) -> Any:
-        """One question to any free worker. Raises WorkerDied or WorkerHung."""
-        with self.lease() as worker:
-            return worker.ask(job, timeout)
+        """One question to any free worker. Raises WorkerDied or WorkerHung.
+
+        When the worker dies the question goes to a fresh one, once: somebody else may have killed it, and a candidate
+        that did nothing must not pay for that.
+        """
+        try:
+            with self.lease() as worker:
+                return worker.ask(job, timeout)
+        except WorkerGrew:
+            raise
+        except WorkerDied:
+            with self.lease() as worker:
+                return worker.ask(job, timeout)
 
     def close(self) -> None:
         for _ in range(self.size):

@@ -1,0 +1,49 @@
+"""Every fault is a verdict, and the same pools accept the honest kernel that comes next."""
+
+import os
+
+import faults
+import pytest
+
+from kernelsearch.types import Word
+
+EXPECTED = {"environment", "session", "no_new_privs", "private_folder", "descriptors", "limits"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    with faults.opened(tmp_path_factory.mktemp("faults")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("fault", faults.WITHOUT_GPU, ids=lambda f: f.name)
+def test_fault_is_a_verdict_and_the_next_is_accepted(bench, fault):
+    seen = faults.suffered(bench, fault)
+    assert seen.verdict.word is fault.word, seen.verdict.reason
+    assert seen.after.accepted, seen.after.reason
+    assert seen.after_seconds < 20  # scripts/faults measures this; here the machine is busy with other tests
+
+
+def test_verdicts_name_the_layers_of_the_worker_that_ran_the_candidate(bench):
+    accepted = faults.judged(bench, faults.honest(bench))
+    rejected = faults.endless_loop(bench)
+    for verdict in (accepted, rejected):
+        layers = set(verdict.referee.layers)
+        assert layers >= EXPECTED
+        assert layers >= set(bench.interpreters.layers)
+        assert not layers & {name for name, _ in bench.interpreters.missing}
+
+
+def test_memory_is_the_reason_that_is_given(bench):
+    verdict = faults.hoards_memory(bench)
+    assert verdict.word is Word.CRASH
+    assert "1.0 GiB of memory" in verdict.reason
+
+
+def test_a_dead_worker_leaves_no_files(bench):
+    folder = bench.workplace.cache
+    with bench.compilers.lease() as worker:
+        left = f"{folder}/compile-{worker.pid}"
+        assert os.path.isdir(left)
+        worker.kill()
+    assert not os.path.exists(left)
