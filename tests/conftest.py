@@ -1,6 +1,91 @@
-"""One hypothesis profile for the whole suite: no deadline, because machines differ, and no files left behind."""
+"""One hypothesis profile for the whole suite, and the command line on workers that live as long as the test session.
 
+A command starts workers of its own, which import torch for seconds. Where a test is not about that, `run` calls the
+same command in this process and lets its pools fork their workers from nurseries that are kept.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("kernelsearch", deadline=None, database=None)
 settings.load_profile("kernelsearch")
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended: its exit code, and what it wrote to stdout and stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class Borrowed:
+    """A run's workplace whose workers are forked from somebody else's nurseries."""
+
+    def __init__(self, sources, readable=()):
+        from kernelsearch.worker.pool import Pool
+
+        self.make, self.sources, self.pools = Pool, sources, []
+
+    def pool(self, role, size, *, fork=True):
+        self.pools.append(self.make(self.sources(role, fork), size))
+        return self.pools[-1]
+
+    def close(self):
+        for pool in self.pools:
+            for _ in range(pool.size):
+                worker = pool.free.get()
+                if worker is not None:
+                    worker.kill()
+
+
+@pytest.fixture(scope="session")
+def nurseries(tmp_path_factory):
+    """The sources of workers by role; their workers may read the session's temporary files and the checkout."""
+    from kernelsearch.worker.pool import Workplace
+
+    readable = (str(tmp_path_factory.getbasetemp().resolve()), str(Path(__file__).resolve().parents[1]))
+    with Workplace(readable) as place:
+        kept = {}
+
+        def source(role, fork):
+            if role not in kept:
+                kept[role] = place.pool(role, 0, fork=fork).source
+            return kept[role]
+
+        yield source
+
+
+@pytest.fixture
+def borrowing(nurseries, monkeypatch):
+    """Inside the test every Bench forks its workers from the kept nurseries."""
+    from kernelsearch.worker import bench
+
+    monkeypatch.setattr(bench, "Workplace", lambda readable=(): Borrowed(nurseries, readable))
+
+
+@pytest.fixture
+def run(borrowing, tmp_path, monkeypatch):
+    """`run("optimize", "task.py", ...)`: a command of the command line, in a folder of its own."""
+    from click.testing import CliRunner
+
+    from kernelsearch.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        result = CliRunner().invoke(main, [str(a) for a in args])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    return run
