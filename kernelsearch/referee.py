@@ -67,11 +67,27 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def explained(verdict: Verdict) -> str:
-    """What a rejected kernel's author needs to know, in a few lines."""
+    """What a rejected kernel's author needs to know, a line each: where, what was expected, what came, how far off."""
     lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
-    for name in ("shape", "regime", "output", "index", "expected", "got", "wrong", "of"):
-        if name in verdict.detail:
-            lines.append(f"  {name}: {verdict.detail[name]}")
+    detail = verdict.detail
+    for name, said in _EXPLAINED.items():
+        if detail.get(name) not in (None, ""):
+            lines.append(f"  {said}: {detail[name]}")
+    if "element" in detail:
+        lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
+    if "wrong" in detail:
+        lines.append(f"  wrong elements: {detail['wrong']} of {detail['of']}")
     if verdict.error_ratio is not None:
         lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
+    for note in detail.get("notes", ()):
+        lines.append(f"  note: {note}")
+    lines.append(f"  referee: {verdict.referee.mode}, depth {verdict.depth}")
     return "\n".join(lines)
+
+
+_EXPLAINED = {
+    "shape": "shape", "label": "sizes", "regime": "regime", "padded": "rows lie apart", "order": "order of programs",
+    "output": "output", "index": "first wrong element", "expected": "expected", "got": "got", "line": "line",
+    "source": "offending line", "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
+}
+"""What of a verdict's detail is shown, and how it is named."""

@@ -70,7 +70,7 @@ def failed(job: Any, message: str, trace: str) -> Failure:
 
 def _open(job: OpenTask) -> TaskFacts:
     from kernelsearch.tasks import facts
-    from kernelsearch.worker import planning, trace
+    from kernelsearch.worker import fit, planning, trace
 
     target = None if job.gpu else job.target
     task = trace.open_task(job.path, target)
@@ -82,9 +82,18 @@ def _open(job: OpenTask) -> TaskFacts:
         return Trace(key, tuple(trace.launch_fact(launch) for launch in run.launches))
 
     described = facts.describe(task, traced, lambda task, key: trace.output_facts(task, key, job.target))
+    memory = _device_memory() if job.gpu else fit.memory_of(job.target)
+    notes = fit.fit_notes(task, memory, lambda changed, key: trace.run(changed, key, job.target).launches)
+    described = replace(described, notes=(*described.notes, *notes))
     task = planning.with_long_shapes(task)
     _OPEN[:] = [_Open(task, described, job.target, "cuda" if job.gpu else "cpu", launches)]
     return described
+
+
+def _device_memory() -> int:
+    import torch
+
+    return torch.cuda.get_device_properties(0).total_memory
 
 
 def _grid(job: LauncherGrid) -> tuple[int, ...]:

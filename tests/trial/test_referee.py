@@ -1,0 +1,185 @@
+"""`verify` inside the running system: what it sees that single parts cannot, and what it tells the author."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelsearch import referee
+from kernelsearch.source import Kernel
+from kernelsearch.trial import Evaluation, has_atomics
+from kernelsearch.types import Word
+from kernelsearch.worker import fit, jobs
+from kernelsearch.worker.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.worker.pool import trusted
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "tests" / "cheats"
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    with Bench.open(ROOT / "studies" / "softmax" / "softmax.py") as bench:
+        yield bench  # opened once for all tests of this file
+
+
+def verdict_of(bench, name):
+    return referee.verify_text(bench, (CORPUS / f"{name}.py").read_text())
+
+
+def test_full_depth_moves_elements_pads_rows_and_takes_timed_sizes(softmax):
+    cases = softmax.cases("full")
+    assert sum(c.probe is not None for c in cases) >= 2
+    assert sum(c.padded for c in cases) == 1
+    assert sum(c.shape.startswith("long:") for c in cases) == (2 if softmax.device is None else 0)  # 8192 and 1024 columns
+    assert {c.regime for c in cases if c.shape == "test:0"} >= {"mixed", "randn", "integers", "huge", "tiny", "offset"}
+
+
+def test_an_honest_kernel_is_accepted_with_the_mode_and_layers(softmax):
+    verdict = verdict_of(softmax, "softmax_honest_overlap")
+    assert verdict.accepted and verdict.depth == "full" and 0 < verdict.error_ratio < 1
+    assert verdict.referee.mode == Evaluation(softmax).mode and verdict.referee.layers
+
+
+@pytest.mark.parametrize("name, word, said", [
+    ("softmax_stride_is_width", Word.WRONG, "padded rows"),
+    ("softmax_denominator_by_shape", Word.WRONG, "element"),
+    ("softmax_neighbour_race", Word.RACE, "programs run in no order"),
+    ("softmax_guard_write", Word.MEMORY, "outside every buffer"),
+])
+def test_what_only_full_depth_sees(softmax, name, word, said):
+    if softmax.device is not None:
+        pytest.skip("the words are the interpreter's")
+    verdict = verdict_of(softmax, name)
+    assert verdict.word is word and said in verdict.reason
+
+
+def test_explain_is_complete(softmax):
+    text = referee.explained(verdict_of(softmax, "softmax_constant"))
+    for said in ("shape: test:0", "sizes: rows=7 cols=1000", "regime: ", "first wrong element: [", "expected: ", "got: ",
+                 "wrong elements: ", "times what is allowed", "depth full"):
+        assert said in text
+
+
+def test_json_has_the_contract(softmax):
+    told = json.loads(json.dumps(referee.as_json(verdict_of(softmax, "softmax_zeros"))))
+    assert told["verdict"] == "reject-wrong" and told["stage"] == "judge" and told["error_ratio"] > 1
+    assert set(told["referee"]) == {"mode", "layers"}
+    assert told["detail"]["label"].startswith("rows=")
+
+
+def test_atomics_are_seen_in_the_code_and_not_in_comments():
+    race = (CORPUS / "column_sum_store_race.py").read_text()
+    assert not has_atomics(Kernel.parse(race.replace("    cols = tl", "    # tl.atomic_add excuses nothing here\n    cols = tl")))
+    assert has_atomics(Kernel.parse((CORPUS / "column_sum_honest_atomics.py").read_text()))
+
+
+def judged_as_a_task(path):
+    with Bench.open(path) as bench:
+        return bench.facts.notes, trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+
+
+KERNELBENCH = """import torch
+import torch.nn as nn
+import triton
+import triton.language as tl
+
+batch_size = 16
+dim = 16384
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols, mask=cols < n, other=float("-inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(y_ptr + row * n + cols, e / tl.sum(e, axis=0), mask=cols < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        softmax_kernel[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return y
+
+
+def get_inputs():
+    return [torch.rand(batch_size, dim)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_wide_softmax_on_positive_inputs_is_judgeable_and_zeros_do_not_pass(tmp_path):
+    """Its own inputs lie in [0, 1): the regimes replace them, so that a constant is seen."""
+    path = tmp_path / "wide_softmax.py"
+    path.write_text(KERNELBENCH)
+    with Bench.open(path) as bench:
+        assert trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S) == ()
+        seed = Kernel.parse(bench.facts.seed)
+        evaluation = Evaluation(bench)
+        assert evaluation.verify(seed, dict(bench.facts.config)).accepted
+        text = bench.facts.seed
+        for answer in ("0.0 * e", "e * 0.0 + 1.0 / n"):
+            cheat = Kernel.parse(text.replace("e / tl.sum(e, axis=0)", answer))
+            assert cheat.digest != seed.digest
+            assert evaluation.verify(cheat, dict(bench.facts.config)).word is Word.WRONG
+
+
+TRIVIAL = """import torch
+import triton
+import triton.language as tl
+
+
+def reference(x):
+    return REFERENCE
+
+
+def get_inputs(n=64):
+    return [torch.randn(n, 32)]
+
+
+SHAPES = [dict(n=128)]
+TEST_SHAPES = [dict(n=5)]
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n), mask=at < n)
+
+
+def copy(x):
+    y = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+    return y
+"""
+
+
+@pytest.mark.parametrize("reference, passing", [("x * 0", "zeros"), ("x + 0", "input 0 itself")])
+def test_a_task_that_a_trivial_answer_passes_is_named(tmp_path, reference, passing):
+    path = tmp_path / "trivial.py"
+    path.write_text(TRIVIAL.replace("REFERENCE", reference))
+    _, found = judged_as_a_task(path)
+    assert any(passing in sentence for sentence in found)
+
+
+def test_a_shape_that_does_not_fit_is_noted_with_a_smaller_one(tmp_path):
+    path = tmp_path / "huge.py"
+    path.write_text(TRIVIAL.replace("REFERENCE", "x * 2").replace("dict(n=128)", "dict(n=1 << 30)"))
+    notes, _ = judged_as_a_task(path)
+    assert any("n=1073741824 needs about" in n and "would fit" in n for n in notes)
+
+
+def test_memory_of_a_machine():
+    from kernelsearch import targets
+
+    assert all(name in fit.MEMORY_GB for name in targets.names())
