@@ -25,6 +25,7 @@ ROLES = {
     "judge": "kernelsearch.worker.judging",
     "interpret": "kernelsearch.worker.interpreter",
     "run": "kernelsearch.worker.gpu",
+    "confirm": "kernelsearch.worker.confirming",
 }
 
 
@@ -36,7 +37,7 @@ def main(role: str, descriptor: int, mode: str, place: sandbox.Place) -> None:
     module = importlib.import_module(ROLES[role])
     control = socket.socket(fileno=descriptor)
     if mode == "serve":
-        serve(role, module, control, place)
+        serve(role, module, control, place, preload=True)
         return
     module.preload()
     nursery(role, module, control, place)
@@ -73,9 +74,11 @@ def _listener() -> socket.socket | None:
     return listener
 
 
-def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Place) -> None:
-    """Answers jobs until the driver closes the socket."""
+def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Place, *, preload: bool = False) -> None:
+    """Answers jobs until the driver closes the socket. What is preloaded may start threads: they must be inside too."""
     entered = sandbox.enter(role, module.LIMITS, (sock.fileno(),), place)
+    if preload:
+        module.preload()
     channel = Channel(sock)
     channel.send(jobs.Hello(os.getpid(), entered.layers, entered.missing))
     while True:

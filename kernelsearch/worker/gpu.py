@@ -32,7 +32,13 @@ class GuardBroken(Exception):
 
 
 def preload() -> None:
-    """Nothing: a process that touches a GPU is started, not forked."""
+    """Imports what every job needs and touches no GPU: a spare worker waits in this state."""
+    import torch._dynamo
+
+    import kernelsearch.measure.timing
+    import kernelsearch.worker.intercept
+    import kernelsearch.worker.standin
+    import kernelsearch.worker.trace  # noqa: F401
 
 
 def handle(job: Any) -> Any:

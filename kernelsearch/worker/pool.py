@@ -102,31 +102,64 @@ class Source:
         self.lock = threading.Lock()
         self.nursery: subprocess.Popen | None = None
         self.control: socket.socket | None = None
+        self.keep_spare = not fork and role == "run"
+        self.spare: tuple[Channel, subprocess.Popen] | None = None
 
     def start(self) -> Worker:
         """A ready worker. Raises WorkerError when it cannot be started."""
-        ours, theirs = socket.socketpair()
         try:
-            if not self.fork:
-                process = self._spawn(theirs, "serve")
-                theirs.close()
-                return Worker(Channel(ours), self, process)
-            with self.lock:
-                control = self._ready_nursery()
-                socket.send_fds(control, [b"fork"], [theirs.fileno()])
-                theirs.close()
-                if not control.recv(32):
-                    raise OSError("the nursery closed")
-            return Worker(Channel(ours), self)
+            return self._forked() if self.fork else self._spawned()
         except (OSError, ChannelClosed, ChannelTimeout) as error:
             raise WorkerError(f"a {self.role} worker could not start: {error}{self.complaint()}") from None
+
+    def _forked(self) -> Worker:
+        try:
+            return Worker(self._fork_one(), self)
+        except (OSError, ChannelClosed):
+            if not self._nursery_ended():
+                raise
+            return Worker(self._fork_one(), self)  # of a new nursery: somebody killed the old one
+
+    def _nursery_ended(self) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.nursery is not None and self.nursery.wait(1.0) is not None
+        return False
+
+    def _fork_one(self) -> Channel:
+        ours, theirs = socket.socketpair()
+        with self.lock, theirs:
+            control = self._ready_nursery()
+            socket.send_fds(control, [b"fork"], [theirs.fileno()])
+            if not control.recv(32):
+                raise OSError("the nursery closed")
+        return Channel(ours)
+
+    def _spawned(self) -> Worker:
+        """A fresh process, the spare one if there is: torch takes seconds to import, and a crash should not cost them."""
+        with self.lock:
+            ready, self.spare = self.spare, None
+            if ready is not None and ready[1].poll() is not None:
+                ready[0].close()
+                ready = None
+            ready = ready or self._spawn_one()
+            self.spare = self._spawn_one() if self.keep_spare else None
+        return Worker(ready[0], self, ready[1])
+
+    def _spawn_one(self) -> tuple[Channel, subprocess.Popen]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            return Channel(ours), self._spawn(theirs, "serve")
 
     def close(self) -> None:
         if self.control is not None:
             self.control.close()
-        if self.nursery is not None:
-            self.nursery.kill()
-            self.nursery.wait()
+        ended = [self.nursery] if self.nursery is not None else []
+        if self.spare is not None:
+            self.spare[0].close()
+            ended.append(self.spare[1])
+        for process in ended:
+            process.kill()
+            process.wait()
 
     def _ready_nursery(self) -> socket.socket:
         if self.control is None or self.nursery is None or self.nursery.poll() is not None:

@@ -1,4 +1,4 @@
-"""Faults of workers, one function each, with the verdict that each must get: `python tests/worker/faults.py` prints a table.
+"""Faults of workers, one function each, with the verdict that each must get: `python tests/worker/faults.py [--gpu]` prints a table.
 
 A fault is inflicted on an open Bench, then an honest kernel is judged by the same pools. Some are candidates that the
 gate passes; a compiler that crashes, hangs or finds the disk full is made by code that the gate would refuse, handed
@@ -69,6 +69,9 @@ def softmax(x):
     return y
 '''
 
+ENDLESS = "while n_cols > 0:\n        n_cols = tl.maximum(n_cols, 1)\n    y = y + n_cols"
+"""Its result is used: Triton drops a loop whose result is not."""
+
 _COUNT = iter(range(1, 1_000_000))
 
 
@@ -94,7 +97,7 @@ def with_code(bench: Bench, code: str) -> Kernel:
 
 
 def endless_loop(bench: Bench) -> Verdict:
-    return judged(bench, with_line(bench, "while n_cols > 0:\n        n_cols = n_cols + 0"), RUN_LIMIT_S)
+    return judged(bench, with_line(bench, ENDLESS), RUN_LIMIT_S)
 
 
 def spin_wait(bench: Bench) -> Verdict:
@@ -122,6 +125,13 @@ def hoards_memory(bench: Bench) -> Verdict:
         return judged(bench, with_code(bench, only_interpreting("HOARD = [b'x' * (1 << 26) for _ in range(1 << 20)]")))
 
 
+def scratch_beyond_memory(bench: Bench) -> Verdict:
+    """Asks for three scratch buffers of 64 GiB, each as large as a buffer may be."""
+    names = ("s_ptr", "t_ptr", "u_ptr")
+    text = bench.facts.seed.replace("n_cols, BLOCK: tl.constexpr", f"n_cols, {', '.join(names)}, BLOCK: tl.constexpr")
+    return judged(bench, Kernel.parse(text).changed(scratch={name: ("float64", f"({1 << 33},)") for name in names}))
+
+
 def killed_at_work(bench: Bench) -> Verdict:
     """SIGKILL from outside, once, in the middle of an honest candidate's job: it is asked again, and must not pay."""
     threading.Timer(0.5, lambda: kill_all(bench.interpreters)).start()
@@ -146,11 +156,35 @@ def killed_each_time(bench: Bench) -> Verdict:
         killer.join()
 
 
-def killed_at_rest(bench: Bench) -> Verdict:
-    """SIGKILL from outside between two jobs: nobody should notice."""
-    kill_all(bench.interpreters)
+def nursery_killed(bench: Bench) -> Verdict:
+    """The processes that fork the workers are killed: their workers end, and nobody should notice."""
+    for pool in (bench.interpreters, bench.compilers):
+        if pool is not None and pool.source.nursery is not None:
+            pool.source.nursery.kill()
     kill_all(bench.compilers)
     return judged(bench, honest(bench))
+
+
+def killed_at_rest(bench: Bench) -> Verdict:
+    """SIGKILL from outside between two jobs: nobody should notice."""
+    kill_all(bench.interpreters or bench.runners)
+    kill_all(bench.compilers)
+    return judged(bench, honest(bench))
+
+
+def killed_on_the_gpu(bench: Bench) -> Verdict:
+    """SIGKILL from outside to the run worker while a kernel runs."""
+    killer = threading.Timer(1.0, lambda: kill_all(bench.runners))
+    killer.start()
+    verdict = judged(bench, with_line(bench, ENDLESS))
+    killer.join()
+    return verdict
+
+
+def misaligned_address(bench: Bench) -> Verdict:
+    """Promises an alignment that is not there, so that a wide load starts in the middle of a word."""
+    off = "tl.max_contiguous(tl.multiple_of(cols + 1, 16), 16)"
+    return judged(bench, with_line(bench, f"y = y + 0.0 * tl.load(x_ptr + {off})"))
 
 
 def compiler_crash(bench: Bench) -> Verdict:
@@ -197,6 +231,12 @@ class Fault:
         return self.inflict.__name__
 
 
+COMPILING = (
+    Fault(compiler_crash, Word.COMPILE),
+    Fault(compiler_hang, Word.TIMEOUT, COMPILE_LIMIT_S),
+    Fault(compiler_program_hang, Word.TIMEOUT, COMPILE_LIMIT_S),
+    Fault(disk_full, Word.COMPILE),
+)
 WITHOUT_GPU = (
     Fault(endless_loop, Word.TIMEOUT, RUN_LIMIT_S),
     Fault(spin_wait, Word.TIMEOUT, RUN_LIMIT_S),
@@ -204,13 +244,23 @@ WITHOUT_GPU = (
     Fault(wild_read, Word.MEMORY),
     Fault(eats_memory, Word.CRASH),
     Fault(hoards_memory, Word.CRASH),
+    Fault(scratch_beyond_memory, Word.CRASH),
     Fault(killed_at_work, Word.ACCEPT),
     Fault(killed_each_time, Word.CRASH),
     Fault(killed_at_rest, Word.ACCEPT),
-    Fault(compiler_crash, Word.COMPILE),
-    Fault(compiler_hang, Word.TIMEOUT, COMPILE_LIMIT_S),
-    Fault(compiler_program_hang, Word.TIMEOUT, COMPILE_LIMIT_S),
-    Fault(disk_full, Word.COMPILE),
+    Fault(nursery_killed, Word.ACCEPT),
+    *COMPILING,
+)
+WITH_GPU = (
+    Fault(endless_loop, Word.TIMEOUT, RUN_LIMIT_S),
+    Fault(wild_write, Word.CRASH),
+    Fault(wild_read, Word.CRASH),
+    Fault(misaligned_address, Word.CRASH),
+    Fault(scratch_beyond_memory, Word.CRASH),
+    Fault(killed_on_the_gpu, Word.CRASH),
+    Fault(killed_at_rest, Word.ACCEPT),
+    Fault(nursery_killed, Word.ACCEPT),
+    *COMPILING,
 )
 
 
@@ -253,8 +303,8 @@ def _is_worker(entry: Path, pool) -> bool:
     except OSError:
         return False
     ours = str(pool.source.cache).encode() in line and pool.source.role.encode() in line
-    nursery = pool.source.nursery
-    return ours and (nursery is None or int(entry.name) != nursery.pid)
+    spared = [pool.source.nursery, pool.source.spare and pool.source.spare[1]]
+    return ours and int(entry.name) not in [process.pid for process in spared if process is not None]
 
 
 @contextmanager
@@ -303,4 +353,4 @@ def main(faults: tuple[Fault, ...]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(WITHOUT_GPU))
+    sys.exit(main(WITH_GPU if "--gpu" in sys.argv else WITHOUT_GPU))

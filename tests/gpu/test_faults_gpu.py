@@ -1,0 +1,39 @@
+"""On a GPU: every fault is a verdict, the same pools accept the honest kernel that comes next, and soon."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worker"))
+
+import faults  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+CRASH_S, HANG_S = 5.0, 10.0
+"""How soon after the fault the next, honest kernel must have been accepted."""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    with faults.opened(tmp_path_factory.mktemp("faults")) as opened:
+        assert opened.device is not None
+        yield opened
+
+
+@pytest.mark.parametrize("fault", faults.WITH_GPU, ids=lambda f: f.name)
+def test_fault_is_a_verdict_and_the_next_is_accepted(bench, fault):
+    seen = faults.suffered(bench, fault)
+    assert seen.verdict.word is fault.word, seen.verdict.reason
+    assert seen.after.accepted, seen.after.reason
+    if fault.limit_s:
+        assert seen.seconds - fault.limit_s + seen.after_seconds <= HANG_S
+    else:
+        assert seen.after_seconds <= CRASH_S
+
+
+def test_layers_of_the_run_worker_are_in_the_verdict(bench):
+    verdict = faults.judged(bench, faults.honest(bench))
+    assert verdict.referee.mode == "gpu"
+    assert set(verdict.referee.layers) >= {"environment", "session", "no_new_privs", "private_folder", "descriptors"}
