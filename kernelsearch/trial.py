@@ -23,6 +23,7 @@ from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.estimating import estimated, machines
+from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
 INTERPRET_LIMIT_S = 60.0
@@ -30,8 +31,6 @@ RUN_LIMIT_S = 30.0
 ABANDON_RATIO = 2.0
 """A candidate that takes this many times the incumbent's time at a shape is not sampled further."""
 
-ORDERS = ("reversed", "shuffled")
-LONG_LIMIT_S = 10.0
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit on a GPU, at full depth."""
 
@@ -160,7 +159,7 @@ class Evaluation:
         seed, config = self.bench.seed, self.facts.config
         try:
             if self.bench.device is None:
-                return self._interpret_cases(seed, config, padded, "forward", "full").accepted
+                return ran(self.bench, seed, config, padded, "forward", "full", self.limit_s).accepted
             binaries = self._compiled(seed, config, tuple(c.shape for c in padded))
             return self._run_cases(seed, config, binaries, padded, "full").accepted
         except Rejected:
@@ -172,59 +171,11 @@ class Evaluation:
         """The verdict on float32 twins; launch options do not change what the interpreter does, so it is kept."""
         numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}
         key = f"{depth}/{kernel.digest}/{config_key(numbers)}"
-        verdict = self._once(key, lambda: self._interpret(kernel, config, depth))
+        cases = self._cases(depth)
+        verdict = self._once(key, lambda: interpreted(self.bench, kernel, config, cases, depth, self.limit_s))
         if not verdict.accepted:
             raise Rejected(verdict)
         return verdict
-
-    def _interpret(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
-        cases = self._cases(depth)
-        usual = tuple(c for c in cases if not c.shape.startswith("long:"))
-        verdict = self._interpret_cases(kernel, config, usual, "forward", depth)
-        if depth == "full" and verdict.accepted:
-            verdict = self._long_too(kernel, config, cases[len(usual):], verdict)
-        if depth == "full" and verdict.accepted:
-            for order in ORDERS:
-                again = self._interpret_cases(kernel, config, cases[:1], order, depth)
-                if not again.accepted:
-                    word = Word.RACE if again.word is Word.WRONG else again.word
-                    detail = {**again.detail, "order": order}
-                    return replace(again, word=word, reason=f"with the grid {order}: {again.reason}", detail=detail)
-        return verdict
-
-    def _long_too(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
-        """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said."""
-        skipped = []
-        for case in cases:
-            again = self._interpret_cases(kernel, config, (case,), "forward", "full", min(LONG_LIMIT_S, self.limit_s))
-            if again.word is Word.TIMEOUT:
-                skipped.append(case.shape)
-            elif not again.accepted:
-                return again
-            verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
-        if not skipped:
-            return verdict
-        return replace(verdict, detail={**verdict.detail, "not judged, too slow in the interpreter": skipped})
-
-    def _interpret_cases(
-        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str,
-        limit_s: float | None = None,
-    ) -> Verdict:  # fmt: skip
-        inputs = self.bench.inputs(cases, twin=True)
-        candidate = self.bench.candidate(kernel, config, code=True)
-        shapes = tuple(c.shape for c in cases)
-        twins = tuple(c.half for c in cases)
-        job = jobs.Interpret(self.bench.path, candidate, shapes, inputs, order, twins)
-        try:
-            runs = self._ask(self.bench.interpreters, job, limit_s or self.limit_s, "run")
-        except Rejected as rejected:
-            if limit_s is None:
-                raise
-            return rejected.verdict
-        failed = next((r.verdict for r in runs if r.verdict is not None), None)
-        if failed is not None:
-            return replace(failed, depth=depth)
-        return self.bench.judged(cases, runs, depth, twin=True)
 
     def _estimated(self, kernel: Kernel, config: Config, binaries: dict[str, Binary]) -> Measurement:
         numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}

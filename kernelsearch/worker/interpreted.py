@@ -1,0 +1,67 @@
+"""A verdict without a GPU: a candidate's cases through the interpreter worker, its outputs through the judge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelsearch.source import Kernel
+from kernelsearch.types import Config, Verdict, Word
+from kernelsearch.worker import jobs
+from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.pool import WorkerDied, WorkerHung
+
+ORDERS = ("reversed", "shuffled")
+"""Orders of the grid in which the first case runs again, at full depth."""
+LONG_LIMIT_S = 10.0
+
+
+def interpreted(
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
+) -> Verdict:
+    """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
+    usual = tuple(c for c in cases if not c.shape.startswith("long:"))
+    verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s)
+    if depth != "full":
+        return verdict
+    if verdict.accepted:
+        timed_sizes = tuple(c for c in cases if c not in usual)
+        verdict = _long_too(bench, kernel, config, timed_sizes, verdict, min(LONG_LIMIT_S, limit_s))
+    for order in ORDERS if verdict.accepted else ():
+        again = ran(bench, kernel, config, cases[:1], order, depth, limit_s)
+        if not again.accepted:
+            word = Word.RACE if again.word is Word.WRONG else again.word
+            reason = f"with the grid {order}: {again.reason}"
+            return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
+    return verdict
+
+
+def ran(
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str, limit_s: float
+) -> Verdict:
+    """The verdict on these cases with the programs of every launch in one order."""
+    inputs = bench.inputs(cases, twin=True)
+    candidate = bench.candidate(kernel, config, code=True)
+    shapes, twins = tuple(c.shape for c in cases), tuple(c.half for c in cases)
+    try:
+        runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins), limit_s)
+    except WorkerHung:
+        return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s", depth)
+    except WorkerDied as died:
+        return Verdict(Word.CRASH, "run", f"the interpreter worker died: {died}", depth)
+    failed = next((r.verdict for r in runs if r.verdict is not None), None)
+    return bench.judged(cases, runs, depth, twin=True) if failed is None else replace(failed, depth=depth)
+
+
+def _long_too(
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float
+) -> Verdict:
+    """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said."""
+    for number, case in enumerate(cases):
+        again = ran(bench, kernel, config, (case,), "forward", "full", limit_s)
+        if again.word is Word.TIMEOUT:
+            skipped = [c.shape for c in cases[number:]]
+            return replace(verdict, detail={**verdict.detail, "not judged, too slow in the interpreter": skipped})
+        if not again.accepted:
+            return again
+        verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
+    return verdict
