@@ -81,8 +81,8 @@ def said_clearly(path: Path | str) -> Iterator[None]:
 
 _SENTENCES = (
     (
-        ("disk is full", "no space left", "disk quota"),
-        "{path} cannot grow: no disk space is left; all stored rows are safe",
+        ("disk is full", "no space left", "disk quota", "disk i/o error"),
+        "{path} cannot grow: no disk space is left, or the disk fails; all stored rows are safe",
     ),
     (("readonly", "read-only", "permission denied"), "{path} cannot be written: the file or its folder is read-only"),
     (("not a database", "malformed"), "{path} is not a SQLite database, or it is damaged: name another --db"),

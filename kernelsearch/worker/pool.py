@@ -201,6 +201,8 @@ class Pool:
         self.free: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         self._layers: tuple[str, ...] = ()
         self._missing: tuple[tuple[str, str], ...] = ()
+        self._closed = False
+        self._leased: set[int] = set()
         for _ in range(size):
             self.free.put(None)
 
@@ -219,16 +221,21 @@ class Pool:
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Worker]:
-        """A worker for several questions in a row; it goes back unless it died."""
+        """A worker for several questions in a row; it goes back unless it died. Raises WorkerDied once the pool is closed."""
         worker = self.free.get()
         try:
+            if self._closed:
+                raise WorkerDied("the run has ended")
             if worker is not None and not worker.idle:
                 worker.kill()
                 worker = None
             worker = worker or self.source.start()
             self._layers, self._missing = worker.layers, worker.missing
+            self._leased.add(worker.pid)
             yield worker
         finally:
+            if worker is not None:
+                self._leased.discard(worker.pid)
             self.free.put(worker if worker is not None and worker.alive else None)
 
     def warm(self) -> None:
@@ -255,10 +262,17 @@ class Pool:
                 return worker.ask(job, timeout)
 
     def close(self) -> None:
+        """Ends all workers, those in the middle of a job too; who waits for an answer gets WorkerDied."""
+        self._closed = True
+        for pid in tuple(self._leased):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
         for _ in range(self.size):
             worker = self.free.get()
             if worker is not None:
                 worker.kill()
+        for _ in range(self.size):
+            self.free.put(None)  # who still waits for a worker finds the pool closed
         self.source.close()
 
 

@@ -1,0 +1,190 @@
+"""Bad input: one clear line on stderr, nothing on stdout, exit code 2, and nothing lost that was stored."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from kernelsearch.record.store import Store
+
+GOOD = textwrap.dedent('''
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) * 2, mask=i < n)
+
+    def double(x):
+        y = torch.empty_like(x)
+        double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)
+        return y
+
+    def reference(x): return x * 2
+
+    def get_inputs(rows=8, cols=96): return [torch.randn(rows, cols)]
+
+    SHAPES = [dict(rows=8)]
+    TEST_SHAPES = [dict(rows=3, cols=50)]
+    SPACE = {"num_warps": [1, 2, 4]}
+''')
+KERNEL = GOOD[GOOD.index("@triton.jit") : GOOD.index("def double(x)")]
+LAUNCHER = GOOD[GOOD.index("def double(x)") : GOOD.index("def reference")]
+REFERENCE = "def reference(x): return x * 2\n"
+INPUTS = "def get_inputs(rows=8, cols=96): return [torch.randn(rows, cols)]\n"
+
+FILES = {
+    "not_python": ("def (:\n", r"not Python|syntax"),
+    "not_text": ("\0\1\2", r"not Python|null|text"),
+    "no_reference": (GOOD.replace(REFERENCE, ""), r"has no reference.*def reference\(x\)"),
+    "no_kernel": (GOOD.replace(KERNEL, "").replace("double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)", "y.copy_(x * 2)"), r"no kernel"),
+    "no_inputs": (GOOD.replace(INPUTS, ""), r"get_inputs"),
+    "fails_at_import": ("import no_such_module_anywhere\n" + GOOD, r"no_such_module_anywhere"),
+    "never_launches": (GOOD.replace("    double_kernel[", "    if x.numel() < 0: double_kernel["), r"launches no kernel"),
+    "launcher_fails": (GOOD.replace("    y = torch.empty_like(x)", "    y = torch.no_such(x)"), r"launcher fails.*no_such"),
+    "reference_fails": (GOOD.replace("return x * 2\n", "return x.no_such()\n"), r"reference fails.*no_such"),
+    "other_shape": (GOOD.replace("reference(x): return x * 2", "reference(x): return x.sum(-1)"), r"shape"),
+    "other_count": (GOOD.replace("reference(x): return x * 2", "reference(x): return x * 2, x"), r"2 .*1|1 .*2"),
+    "inputs_do_not_fit": (GOOD.replace("[torch.randn(rows, cols)]", "[torch.randn(rows, cols)] * 3"), r"3|argument"),
+    "empty_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', "{}").replace("SPACE = {}", 'SPACE = {"num_warps": []}'), r"SPACE"),
+    "space_is_no_dict": (GOOD.replace('{"num_warps": [1, 2, 4]}', "[1, 2]"), r"SPACE"),
+    "unknown_name_in_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', '{"BLOK": [1, 2]}'), r"BLOK"),
+    "trivial_answer": (GOOD.replace("return x * 2\n", "return x * 0\n"), r"cannot be judged: zeros"),
+}  # fmt: skip
+
+
+def one_line(done, said):
+    import re
+
+    lines = [line for line in done.err.splitlines() if line.strip() and not line.startswith("note:")]
+    assert done.code == 2, (done.code, done.err, done.out)
+    assert done.out == ""
+    message = "\n".join(lines)
+    assert "Traceback" not in message and not message.startswith("Usage:\n")
+    assert re.search(said, message, re.DOTALL | re.IGNORECASE), message
+    return lines
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_task_file(run, tmp_path, name):
+    text, said = FILES[name]
+    (tmp_path / f"{name}.py").write_text(text)
+    lines = one_line(run("optimize", f"{name}.py", "--trials", 2, "--quiet"), said)
+    assert lines[0].startswith("kernelsearch: ") and len(lines[0]) < 600
+    assert len(lines) == 1 or all(line.startswith("    ") for line in lines[1:]), lines  # lines to add to the file
+
+
+def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
+    (tmp_path / "wrong.py").write_text(GOOD.replace("other=0.0) * 2", "other=0.0) * 2.001"))
+    (line,) = one_line(run("optimize", "wrong.py", "--trials", 3, "--quiet"), "itself rejected on")
+    assert "rows=3 cols=50" in line and "reject-wrong" in line and "times what is allowed" in line
+    with Store.open("kernelsearch.db", write=False) as store:  # the row of the seed says it too
+        (row,) = store.trials(store.runs()[0].id)
+        assert row.outcome.verdict.word == "reject-wrong"
+
+
+@pytest.mark.parametrize("options, said", [
+    (["absent.py"], "no such file: absent.py"),
+    (["good.py", "--strategy", "evolv"], "unknown strategy 'evolv'.*evolve.*tpe"),
+    (["good.py", "--strategy", "./mine.py"], "no strategy file ./mine.py"),
+    (["good.py", "--target", "h1000"], "unknown target 'h1000'.*h100"),
+    (["good.py", "--proposer", "poet"], "unknown proposer 'poet'.*edits"),
+    (["good.py", "--shape", "rows=9999"], "no shape is meant by --shape 'rows=9999'.*0: rows=8"),
+    (["good.py", "--trials", "0"], "trials.*0 is not in the range x>=1"),
+    (["good.py", "--trials", "-5"], "trials.*-5 is not in the range"),
+    (["good.py", "--trials", "many"], "trials.*not a valid integer"),
+    (["good.py", "--window", "0"], "window"),
+    (["good.py", "--budget-seconds", "-1"], "budget-seconds"),
+    (["good.py", "--resume"], "no unfinished run of good"),
+    (["good.py", "--no-such-option"], "no such option"),
+    (["."], "is a directory"),
+    (["good.py", "--db", "."], "is a folder"),
+    (["good.py", "--db", "no/such/folder/x.db"], "its folder does not exist"),
+    (["good.py", "--db", "good.py/x.db"], "folder does not exist|read-only|not a directory"),
+    (["good.py", "--db", "good.py"], "is not a SQLite database"),
+    ([], "missing argument"),
+], ids=lambda o: " ".join(o) if isinstance(o, list) else "")  # fmt: skip
+def test_option(run, tmp_path, options, said):
+    (tmp_path / "good.py").write_text(GOOD)
+    one_line(run("optimize", *options, *([] if "--trials" in options else ["--trials", "2"]), "--quiet"), said)
+    assert (tmp_path / "good.py").read_text() == GOOD
+
+
+@pytest.mark.parametrize("command, said", [
+    (["leaderboard"], "no database at kernelsearch.db"), (["show", "best"], "no database"), (["lineage", "best"], "no database"),
+    (["new", "softmaxx"], "softmaxx.*there are attention"), (["verify", "absent.py", "k.py"], "no such file"),
+    (["verify", "good.py", "absent.py"], "no such file: absent.py"), (["nothing"], "no such command"),
+], ids=lambda c: " ".join(c) if isinstance(c, list) else "")  # fmt: skip
+def test_other_commands(run, tmp_path, command, said):
+    (tmp_path / "good.py").write_text(GOOD)
+    one_line(run(*command), said)
+
+
+@pytest.fixture
+def stored(run, tmp_path):
+    """A database with one finished run of two trials."""
+    (tmp_path / "good.py").write_text(GOOD)
+    assert run("optimize", "good.py", "--trials", 2, "--quiet").code == 0
+    return tmp_path / "kernelsearch.db"
+
+
+def rows(database):
+    with Store.open(str(database), write=False) as store:
+        return [store.trials(r.id) for r in store.runs()]
+
+
+def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):
+    before = rows(stored)
+    one_line(run("show", "feedfacefeedface"), "feedfacefeedface")
+    one_line(run("lineage", "feedfacefeedface"), "feedfacefeedface")
+    one_line(run("optimize", "good.py", "--trials", 2, "--resume", "--quiet"), "no unfinished run")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys\nfrom kernelsearch.record.store import Store\n"
+         "with Store.open('kernelsearch.db'):\n    print(flush=True)\n    sys.stdin.read()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    holder.stdout.readline()
+    one_line(run("optimize", "good.py", "--trials", 2, "--quiet"), rf"being written by process {holder.pid}")
+    assert run("leaderboard").code == 0  # readers are not in the way of a writer
+    holder.communicate()
+    assert rows(stored) == before
+    from sqlite_utils import Database
+
+    database = Database(str(stored))
+    table = next(t for t in database.table_names() if "migration" in t)
+    row = dict(next(database[table].rows))
+    database[table].insert({**row, "name": "m999_from_the_future", **({"id": 999} if "id" in row else {})})
+    database.close()
+    one_line(run("optimize", "good.py", "--trials", 2, "--quiet"), "newer kernelsearch.*m999_from_the_future.*upgrade")
+    one_line(run("leaderboard"), "newer kernelsearch")
+
+
+def test_a_folder_that_cannot_be_written(run, stored):
+    """Refused by permissions where this user can be refused, else under a file that is no folder."""
+    folder = stored.parent / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    where = folder / "x.db" if os.geteuid() else "/proc/version/x.db"
+    one_line(run("optimize", "good.py", "--trials", 2, "--quiet", "--db", where), "read-only|does not exist|not a directory|cannot be")
+    where = folder / "best.py" if os.geteuid() else "/proc/self/best.py"
+    done = run("optimize", "good.py", "--trials", 2, "--quiet", "--out", where)
+    assert done.code == 2 and "best.py" in done.err
+    folder.chmod(0o755)
+
+
+def test_no_disk_space(run, stored):
+    """The file may not grow past a limit, in a process of its own: that acts as a full disk does."""
+    before = rows(stored)
+    code = (
+        "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({stored.stat().st_size + 4096}, resource.RLIM_INFINITY))\n"
+        "from kernelsearch.cli import main\nmain(['optimize', 'good.py', '--trials', '40', '--quiet', '--seed', '1'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=stored.parent, timeout=60)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "kernelsearch.db cannot grow: no disk space" in done.stderr and "stored rows are safe" in done.stderr
+    assert before[0] in rows(stored)
