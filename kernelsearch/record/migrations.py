@@ -209,3 +209,63 @@ def m004_views(db: Database) -> None:
         LEFT JOIN best AS above ON above.run = s.run AND above.kernel = s.parent
         """,
     )
+
+
+@migrations()
+def m005_confirmations_baselines_ceilings(db: Database) -> None:
+    """What the confirmed protocol finds: of a candidate over all shapes, of each baseline, of the device itself."""
+    db.execute(
+        """
+        CREATE TABLE confirmation ( -- the newest per key; its times by shape are rows of measurement
+            candidate TEXT NOT NULL REFERENCES candidate(digest),
+            device TEXT NOT NULL,
+            protocol TEXT NOT NULL,
+            versions TEXT NOT NULL, -- JSON: {package: version}
+            status TEXT NOT NULL,   -- confirmed, unstable, or the verdict that ended it
+            faster INTEGER NOT NULL, -- than the fastest baseline, beyond 1 % and the A/A spread
+            time_us REAL, -- geometric mean over the timed shapes
+            vs_seed REAL, -- the seed's time over this one's
+            vs_seed_low REAL,
+            vs_seed_high REAL,
+            vs_fastest REAL, -- the fastest baseline's time over this one's
+            vs_fastest_low REAL,
+            vs_fastest_high REAL,
+            fastest TEXT NOT NULL, -- the fastest baselines by name, one per shape
+            level REAL NOT NULL,   -- of the intervals
+            aa_spread REAL,
+            roofline REAL, -- share of this device's measured roofline
+            detail TEXT NOT NULL, -- JSON: all of it, by shape
+            measured TEXT NOT NULL,
+            PRIMARY KEY (candidate, device, protocol, versions)
+        ) STRICT
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE baseline ( -- the newest per key
+            task TEXT NOT NULL REFERENCES task(digest),
+            shape TEXT NOT NULL,
+            device TEXT NOT NULL,
+            name TEXT NOT NULL,
+            protocol TEXT NOT NULL,
+            versions TEXT NOT NULL, -- JSON: {package: version}
+            time_us REAL,
+            spread_us REAL,
+            failure TEXT, -- why there is no time
+            measured TEXT NOT NULL,
+            PRIMARY KEY (task, shape, device, name, protocol, versions)
+        ) STRICT
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE ceiling ( -- what a device can do at best, measured once
+            device TEXT NOT NULL,
+            name TEXT NOT NULL, -- with its unit at the end
+            value REAL NOT NULL,
+            versions TEXT NOT NULL, -- JSON: {package: version}
+            measured TEXT NOT NULL,
+            PRIMARY KEY (device, name)
+        ) STRICT
+        """
+    )

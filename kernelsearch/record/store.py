@@ -13,7 +13,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from kernelsearch.errors import StoreError
-from kernelsearch.record import opening, rows
+from kernelsearch.record import confirmed, opening, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 from kernelsearch.types import Config, Measurement, TaskFacts, Trial
 
@@ -100,6 +100,23 @@ class Store:
             self._add("candidate", candidate, "OR IGNORE")
             self._add_measurement(candidate["digest"], measurement, versions)
 
+    def add_confirmation(
+        self, task: TaskFacts, structure: Structure, config: Config, finding: Mapping[str, Any], versions: Mapping[str, str]
+    ) -> None:
+        """What the confirmed protocol found of a candidate (`report.confirmed.finding`): its times, its baselines."""
+        self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
+        candidate = rows.candidate_digest(task.digest, structure.kernel.digest, config)
+        with self._transaction():
+            self._add("confirmation", confirmed.confirmation_row(candidate, finding, versions), "OR REPLACE")
+            for row in confirmed.baseline_rows(task.digest, finding, versions):
+                self._add("baseline", row, "OR REPLACE")
+
+    def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
+        """What a device can do at best; kept until it is measured again."""
+        with self._transaction():
+            for row in confirmed.ceiling_rows(device, values, versions):
+                self._add("ceiling", row, "OR REPLACE")
+
     def set_budget(self, run: Run, trials: int) -> None:
         """A resumed run may be given more trials; it is then unfinished again."""
         with self._transaction():
@@ -136,6 +153,24 @@ class Store:
         sql = """SELECT structure.*, kernel.source FROM structure JOIN kernel ON kernel.digest = structure.kernel
                  WHERE run = ? ORDER BY number"""
         return {r["kernel"]: rows.structure_of(r) for r in self.query(sql, [run])}
+
+    def ceilings(self, device: str) -> dict[str, float]:
+        """A device's measured ceilings by name; empty when they were never measured."""
+        return {r["name"]: r["value"] for r in self.query("SELECT name, value FROM ceiling WHERE device = ?", [device])}
+
+    def confirmations(self, task: str | None = None, device: str | None = None) -> list[dict[str, Any]]:
+        """Findings of the confirmed protocol, the best against its fastest baseline first; task is a name or digest.
+
+        Of a candidate's several (other versions) on one device only the newest counts.
+        """
+        found = self.query(
+            """SELECT c.*, max(c.measured) FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
+               JOIN task ON task.digest = candidate.task
+               WHERE (?1 IS NULL OR ?1 IN (task.name, task.digest)) AND (?2 IS NULL OR c.device = ?2)
+               GROUP BY c.candidate, c.device ORDER BY c.status <> 'confirmed', task.name, c.device, c.vs_fastest DESC""",
+            [task, device],
+        )
+        return [confirmed.finding_of(r) for r in found]
 
     def digest(self, prefix: str) -> str:
         """The whole digest of the one kernel that it begins. Raises StoreError when none or several do."""

@@ -26,7 +26,7 @@ _MODULES = frozenset(
     f"kernelsearch.{name}"
     for name in (
         "types", "source", "launch", "targets", "mix", "compile.build", "measure.counts",
-        "worker.jobs", "worker.channel",
+        "worker.jobs", "worker.confirm_jobs", "worker.channel",
     )
 )  # fmt: skip
 

@@ -60,6 +60,7 @@ POLICIES = {
     "compile": Policy(True, True, ("system", "neighbours", "sockets")),  # it starts ptxas
     "judge": Policy(False, True, ("system",)),
     "run": Policy(False, True, ("system",)),
+    "confirm": Policy(False, True, ("system",)),
 }
 
 

@@ -1,0 +1,101 @@
+"""Clocks, temperature, power and throttle reasons of the GPU in use, read through NVIDIA's management library.
+
+Read only: no setting is touched. The library comes with the driver (`libnvidia-ml.so.1`); where it is missing, or
+refuses, readings are None and the reason is said. Names and numbers are those of NVML's header `nvml.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+_GRAPHICS_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+_TEMPERATURE_GPU = 0
+
+REASONS = {
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+"""`nvmlClocksThrottleReason*` that mean the GPU runs slower than asked; idle (1) and application clocks (2) do not."""
+
+SLOWED = 0x8 | 0x20 | 0x40 | 0x80
+"""Reasons that spoil a block by themselves. The power cap does not: it holds steadily under heavy load, and where it
+moves the clock, the clock shows it."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at the GPU: SM and memory clock in MHz, temperature in °C, power in W, throttle reasons as NVML's bits."""
+
+    sm_mhz: int
+    memory_mhz: int
+    temperature: int
+    power_w: float
+    reasons: int
+
+    def said(self) -> list[str]:
+        """The throttle reasons in words."""
+        return [word for bit, word in REASONS.items() if self.reasons & bit]
+
+
+class Monitor:
+    """Readings of one GPU. Make it with `open`; `reason` says why readings are None, empty when they are not."""
+
+    def __init__(self, library: ctypes.CDLL | None, device: ctypes.c_void_p, reason: str) -> None:
+        self._library, self._device, self.reason = library, device, reason
+
+    @classmethod
+    def open(cls, bus_id: str) -> Monitor:
+        """The GPU with this PCI bus id (`0000:18:00.0`), as the CUDA driver names it."""
+        nothing = ctypes.c_void_p()
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return cls(None, nothing, "NVML (libnvidia-ml.so.1) is not there: clocks are not known")
+        device = ctypes.c_void_p()
+        code = library.nvmlInit_v2()
+        if code == 0:
+            code = library.nvmlDeviceGetHandleByPciBusId_v2(bus_id.encode(), ctypes.byref(device))
+        if code != 0:
+            return cls(None, nothing, f"NVML refuses (error {code}): clocks are not known")
+        return cls(library, device, "")
+
+    def read(self) -> Reading | None:
+        """The GPU now; None when NVML is missing. What it does not tell is -1."""
+        if self._library is None:
+            return None
+        reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)
+        power = self._number("nvmlDeviceGetPowerUsage")
+        return Reading(
+            self._number("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK), self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU), power / 1000.0 if power >= 0 else -1.0,
+            max(0, reasons),
+        )  # fmt: skip
+
+    def busy_percent(self) -> int | None:
+        """How much of the last second or less some kernel ran on this GPU, ours or another's; None when not told."""
+        if self._library is None:
+            return None
+        rates = (ctypes.c_uint * 2)()
+        code = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(rates))
+        return int(rates[0]) if code == 0 else None
+
+    def _number(self, function: str, *which: int, kind: type = ctypes.c_uint) -> int:
+        value = kind()
+        code = getattr(self._library, function)(self._device, *which, ctypes.byref(value))
+        return int(value.value) if code == 0 else -1
+
+
+def bus_id() -> str:
+    """The PCI bus id of the first visible GPU, asked of the CUDA driver; empty when there is none."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ""
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(32)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDeviceGetPCIBusId(name, 32, device):
+        return ""
+    return name.value.decode()

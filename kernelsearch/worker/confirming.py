@@ -1,0 +1,359 @@
+"""The worker of the confirmed protocol: a fresh process, one open shape, contestants timed block by block.
+
+It has what the run worker has (the user's code, compiled binaries, never candidate Python) and keeps a secret tenth
+of the timed outputs for the judge. Contents rotate at the same pointers: before each sample another seed's
+values are copied into the same input tensors, then the L2 cache is flushed by writing and reading.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.launch import LaunchError
+from kernelsearch.types import Verdict, Word
+from kernelsearch.worker.confirm_jobs import (
+    Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, OpenShape, Opened, Outputs, Sampled,
+)  # fmt: skip
+from kernelsearch.worker.jobs import Failure, MissingBinary, Ran
+from kernelsearch.worker.sandbox import Limits
+
+if TYPE_CHECKING:
+    import torch
+
+LIMITS = Limits(descriptors=4096, file_bytes=None)
+WARM_UP_CALLS = 3
+PILOT_SAMPLES = 7
+KEPT_SHARE = 0.1
+MOST_KEPT = 8
+"""Outputs that are kept of one candidate; more differing ones than this would only cost memory."""
+CYCLES_PER_US = 2_000
+CLOCK_CALLS = 20
+
+
+def preload() -> None:
+    """Nothing: a process that touches a GPU is started, not forked."""
+
+
+def handle(job: Any) -> Any:
+    match job:
+        case OpenShape():
+            return _open(job)
+        case Enter():
+            return _enter(job)
+        case Blocks():
+            return _blocks(job)
+        case Outputs():
+            return _outputs(job)
+        case Clocks():
+            return _clocks(job)
+        case MeasureCeilings():
+            from kernelsearch.measure import ceilings
+
+            return Ceilings(ceilings.measured())
+    return Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
+
+
+def failed(job: Any, message: str, trace: str) -> Any:
+    """A contestant that raised is kept out and says why; anything else is a failure of this worker."""
+    if isinstance(job, Enter):
+        if job.candidate is None:
+            return Entered(failure=message)
+        return Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
+    if "OutOfMemoryError" in message and isinstance(job, OpenShape):
+        return Failure(f"too little GPU memory for {job.shape}: {message[:200]}", "WorkerError")
+    return Failure(message, "WorkerError")
+
+
+@dataclass
+class _Contestant:
+    call: Callable[..., Any]
+    judged: bool
+    host_us: float = 0.0
+    kept: list[tuple[int, list[Any]]] = field(default_factory=list)
+    sampled: int = 0
+
+
+@dataclass
+class _Stage:
+    """One open shape. live holds the tensors that every call is given; contents the values that rotate through them."""
+
+    task: Any
+    job: OpenShape
+    case: Any
+    live: list[Any]
+    contents: list[list[Any]]
+    flush: Any
+    monitor: Any
+    contestants: dict[str, _Contestant] = field(default_factory=dict)
+    turn: int = 0
+
+    def load(self) -> tuple[int, list[Any]]:
+        """Queues the next contents into the live tensors; (which, the arguments of a call)."""
+        import torch
+
+        which = self.turn = (self.turn + 1) % len(self.contents)
+        args = []
+        for live, value in zip(self.live, self.contents[which], strict=True):
+            if isinstance(live, torch.Tensor):
+                live.copy_(value)
+                args.append(live)
+            else:
+                args.append(value)
+        return which, args
+
+
+_STAGE: list[_Stage] = []
+
+
+def _open(job: OpenShape) -> Opened:
+    import torch
+
+    from kernelsearch.measure import baselines, nvml
+    from kernelsearch.measure.timing import Flush
+    from kernelsearch.worker import trace
+
+    _STAGE.clear()
+    torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
+    torch.cuda.empty_cache()
+    torch._dynamo.reset()  # each shape compiles afresh, so that no limit of recompilations is ever met
+    task = trace.open_task(job.path)
+    torch.set_float32_matmul_precision(baselines.tf32_policy(task.precision))
+    case = task.build(job.shape, job.seeds[0], "cuda")
+    contents, notes = [list(case.inputs)], []
+    size = sum(v.untyped_storage().nbytes() for v in contents[0] if isinstance(v, torch.Tensor))
+    for seed in job.seeds[1:]:
+        if 8 * size > torch.cuda.mem_get_info()[0]:
+            notes.append(f"GPU memory is short: {len(contents)} contents rotate, not {len(job.seeds)}")
+            break
+        contents.append(list(task.build(job.shape, seed, "cuda").inputs))
+    live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
+    monitor = nvml.Monitor.open(nvml.bus_id())
+    _STAGE.append(_Stage(task, job, case, live, contents, Flush(), monitor))
+    return Opened(baselines.names(task), tuple(notes))
+
+
+# ---------------------------------------------------------------- contestants
+
+
+def _enter(job: Enter) -> Entered | MissingBinary:
+    from kernelsearch.measure import baselines
+    from kernelsearch.worker.cuda import CudaError
+    from kernelsearch.worker.gpu import Missing
+
+    stage = _STAGE[0]
+    try:
+        call = _launcher(stage, job) if job.candidate else baselines.make(job.name, stage.task, stage.case)
+        contestant = _Contestant(call, judged=job.candidate is not None)
+        pilot_us = _pilot(stage, contestant)
+    except Missing as missing:
+        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+    except LaunchError as error:
+        return Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
+    except CudaError as error:
+        return Entered(verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky}))
+    stage.contestants[job.name] = contestant
+    return Entered(pilot_us, contestant.host_us)
+
+
+def _launcher(stage: _Stage, job: Enter) -> Callable[..., Any]:
+    from kernelsearch.worker import intercept
+    from kernelsearch.worker.gpu import Launcher
+
+    def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
+        function.launch(step.grid, [args[n] for n, _ in function.binary.params])
+
+    launcher = Launcher(job.candidate, job.binaries, execute, poison=False)
+
+    def call(*inputs: Any) -> Any:
+        with intercept.intercepted(launcher):
+            return stage.case.launch(*inputs)
+
+    return call
+
+
+def _pilot(stage: _Stage, contestant: _Contestant) -> float:
+    """Warms it up (and lets it compile), and returns its median event time."""
+    import torch
+
+    with torch.no_grad():
+        for _ in range(WARM_UP_CALLS):
+            contestant.call(*stage.load()[1])
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        contestant.call(*stage.load()[1])
+        contestant.host_us = (time.perf_counter() - begun) * 1e6
+        torch.cuda.synchronize()
+        spans = [_sample(stage, contestant)[0] for _ in range(PILOT_SAMPLES)]
+        torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) * 1e3 for a, b in spans)
+
+
+# ---------------------------------------------------------------- samples
+
+
+def _sample(stage: _Stage, contestant: _Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
+    """Queues one sample; (its events, what is to be looked at once the device is done).
+
+    The device first waits, so that the host has queued all of it before the timed span begins.
+    """
+    import torch
+
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(int(min(2_000.0, 1.5 * contestant.host_us + 40.0) * CYCLES_PER_US))
+    which, args = stage.load()
+    stage.flush()
+    start.record()
+    result = contestant.call(*args)
+    end.record()
+    return (start, end), [_looked_at(stage, which, args, result)] if keep else []
+
+
+def _looked_at(stage: _Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
+    """Copies of a timed call's outputs, and whether it changed an input that it must not; queued behind the call."""
+    import torch
+
+    from kernelsearch.worker import tensors
+
+    names, mutates = stage.case.names, stage.task.mutates
+    outputs = [o.clone() for o in tensors.flattened(result, names, args, mutates)]
+    pairs = zip(names, stage.live, stage.contents[which], strict=True)
+    moved = [_differ(a, b) for n, a, b in pairs if isinstance(a, torch.Tensor) and n not in mutates and a.numel()]
+    return which, outputs, torch.stack(moved).any() if moved else None
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Whether two tensors differ in any bit, as a tensor on the device; NaN equals the same NaN."""
+    import torch
+
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
+    if whole is None or one.shape != other.shape or one.dtype != other.dtype:
+        same = one.shape == other.shape and torch.equal(one, other)
+        return torch.tensor(not same, device="cuda")
+    return (one.view(whole) != other.view(whole)).any()
+
+
+def _blocks(job: Blocks) -> Sampled:
+    import torch
+
+    stage, secret = _STAGE[0], random.SystemRandom()
+    times, edges, changed = [], [_edge(stage)], set()
+    with torch.no_grad():
+        for order in job.orders:
+            _reset_persisting_l2()
+            queued, looks = [], []
+            for name in order:
+                contestant = stage.contestants[job.same.get(name, name)]
+                keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
+                events, look = _sample(stage, contestant, keep)
+                queued.append(events)
+                looks += [(name, contestant, *found) for found in look]
+                if len(queued) % 8 == 0:
+                    torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
+            torch.cuda.synchronize()
+            times.append(tuple(a.elapsed_time(b) * 1e3 for a, b in queued))
+            for name, contestant, which, outputs, moved in looks:
+                if moved is not None and bool(moved):
+                    changed.add(job.same.get(name, name))
+                _keep(stage, contestant, which, outputs)
+            edges.append(_edge(stage))
+    return Sampled(tuple(times), tuple(edges), stage.monitor.reason, tuple(sorted(changed)))
+
+
+def _keep(stage: _Stage, contestant: _Contestant, which: int, outputs: list[Any]) -> None:
+    """Counts a sampled output, and keeps it unless it is bit for bit one that is kept already."""
+    contestant.sampled += 1
+    if which and stage.job.one_set:
+        return
+    for known, kept in contestant.kept:
+        if known == which and len(kept) == len(outputs):
+            if not any(bool(_differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
+                return
+    if len(contestant.kept) < MOST_KEPT:
+        contestant.kept.append((which, outputs))
+
+
+def _edge(stage: _Stage) -> tuple[int, int, int, float, int] | None:
+    r = stage.monitor.read()
+    return None if r is None else (r.sm_mhz, r.memory_mhz, r.temperature, r.power_w, r.reasons)
+
+
+def _reset_persisting_l2() -> None:
+    """Gives lines that some kernel asked the L2 cache to keep back to everyone."""
+    ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def _outputs(job: Outputs) -> Handed:
+    from kernelsearch.worker import ipc
+
+    stage = _STAGE[0]
+    ipc.release()
+    contestant = stage.contestants[job.name]
+    handed = []
+    for which, outputs in contestant.kept:
+        inputs = tuple(ipc.share(v) for v in stage.contents[which])
+        handed.append((stage.job.seeds[which], Ran(tuple(ipc.share(o) for o in outputs), inputs)))
+    import torch
+
+    torch.cuda.synchronize()
+    return Handed(tuple(handed), contestant.sampled)
+
+
+def _clocks(job: Clocks) -> Clocked:
+    import torch
+
+    stage = _STAGE[0]
+    contestant = stage.contestants[job.name]
+    _, args = stage.load()
+    with torch.no_grad():
+        with_call = [_wall_us(stage, contestant, args, 1) for _ in range(5)]
+        without = [_wall_us(stage, contestant, args, 0) for _ in range(5)]
+        wall = (statistics.median(with_call) - statistics.median(without)) / CLOCK_CALLS
+        return Clocked(wall, _kernel_us(stage, contestant, args))
+
+
+def _wall_us(stage: _Stage, contestant: _Contestant, args: list[Any], calls: int) -> float:
+    """Wall time of a queue of flushes with `calls` calls behind each, queued while the device waits."""
+    import torch
+
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    torch.cuda._sleep(int(CLOCK_CALLS * (1.5 * contestant.host_us + 60.0) * CYCLES_PER_US))
+    for _ in range(CLOCK_CALLS):
+        stage.flush()
+        for _ in range(calls):
+            contestant.call(*args)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begun) * 1e6
+
+
+def _kernel_us(stage: _Stage, contestant: _Contestant, args: list[Any]) -> float | None:
+    """The kernels' own times per call by CUPTI, the flush's subtracted; None where CUPTI gives none."""
+    without, with_call = (_profiled_us(stage, contestant, args, calls) for calls in (0, 1))
+    if not without or not with_call or with_call <= without:
+        return None
+    return (with_call - without) / CLOCK_CALLS
+
+
+def _profiled_us(stage: _Stage, contestant: _Contestant, args: list[Any], calls: int) -> float:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(CLOCK_CALLS):
+                stage.flush()
+                for _ in range(calls):
+                    contestant.call(*args)
+            torch.cuda.synchronize()
+        return float(sum(e.self_device_time_total for e in profiler.key_averages()))
+    except RuntimeError:
+        return 0.0
