@@ -64,7 +64,10 @@ task_argument = click.argument("task", type=click.Path(dir_okay=False))
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def optimize(task: str, **options: Any) -> None:
-    """Searches for a faster kernel than TASK's own, and keeps every trial."""
+    """Searches for a faster kernel than TASK's own, and keeps every trial.
+
+    Ctrl-C finishes what is in flight, prints the best and how to go on, and exits with 0; a second one drops it.
+    """
     from kernelsearch import optimize as run
 
     sys.exit(run.main(task, run.Options(**options)))

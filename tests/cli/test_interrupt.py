@@ -1,0 +1,79 @@
+"""Ctrl-C: the rows in flight are finished, the best is printed, the way on is said, and --resume goes it.
+
+The exit code is 0: what was asked for until then is done and stored (a second Ctrl-C drops what is in flight and
+gives 0 too).
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from kernelsearch.record.store import Store
+
+COMMAND = [sys.executable, "-c", "from kernelsearch.cli import main; main()", "optimize"]
+
+
+def started(folder, *options):
+    return subprocess.Popen(
+        [*COMMAND, "softmax.py", *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def stored(folder):
+    database = folder / "kernelsearch.db"
+    if not database.exists():
+        return []
+    with Store.open(str(database), write=False) as store:
+        return [t for r in store.runs() for t in store.trials(r.id)]
+
+
+def test_interrupt_then_resume(run, tmp_path):
+    assert run("new", "softmax").code == 0
+    # one small timed shape and one test shape: what is tested is the stopping
+    text = Path("softmax.py").read_text()
+    text = re.sub(r"(?s)\nSHAPES = \[.*?\n\]", "\nSHAPES = [dict(rows=64, cols=96, dtype=torch.float32)]", text)
+    text = re.sub(r"TEST_SHAPES = .*", "TEST_SHAPES = [dict(rows=3, cols=50)]", text)
+    Path("softmax.py").write_text(text)
+
+    process = started(tmp_path, "--trials", "500", "--window", "2")
+    end = time.monotonic() + 60
+    while len(stored(tmp_path)) < 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=40)
+    assert process.returncode == 0, err
+    done = stored(tmp_path)
+    assert 2 <= len(done) < 500 and [t.number for t in done] == list(range(len(done)))
+    assert f"interrupted after {len(done)} of 500 trials; all of them are stored" in out
+    assert "Traceback" not in err and ("best:" in out or "nothing was gained" in out)
+    (again,) = re.findall(r"go on with: (.*)", out)
+    assert shlex.split(again)[:3] == ["kernelsearch", "optimize", "softmax.py"]
+
+    more = len(done) + 2
+    resumed = run(*shlex.split(again.replace("--trials 500", f"--trials {more}"))[1:], "--json", "--quiet")
+    assert resumed.code == 0 and resumed.json["trials"] == more, resumed.err
+    assert resumed.json["run"] == 1 and not resumed.json["interrupted"]
+    after = stored(tmp_path)
+    assert after[: len(done)] == done and len(after) == more
+
+
+def test_a_second_interrupt_ends_it_at_once(run, tmp_path):
+    run("new", "softmax")
+    process = started(tmp_path, "--trials", "500")
+    end = time.monotonic() + 60
+    while not stored(tmp_path) and time.monotonic() < end:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    started_at = time.monotonic()
+    out, err = process.communicate(timeout=40)
+    assert time.monotonic() - started_at < 15
+    assert process.returncode == 0 and "Traceback" not in err, err
+    assert "interrupted after" in out
+    assert stored(tmp_path) and not os.path.exists(tmp_path / "kernelsearch.db-lock")
