@@ -1,4 +1,8 @@
-"""What a compiled kernel consists of: the static half of the static model's input, as `compile/ptx.py` counts it."""
+"""What a compiled kernel consists of: instruction counts (`compile/ptx.py`) and, for hints, its accesses and loops.
+
+The second half (`Code`) is what `compile/ttir.py` and `compile/ttgir.py` read from the compiler's texts. Sizes that
+depend on a launch's arguments are expressions there, and get their numbers from `measure/launched.py`.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +41,98 @@ class Mix:
 def _mean_width(table: dict[int, int]) -> float:
     accesses = sum(table.values())
     return sum(width * n for width, n in table.items()) / accesses if accesses else 0.0
+
+
+# ---------------------------------------------------------------- what hints need of a binary
+
+Scalar = int | tuple | None
+"""An integer, ("arg", name), ("pid", axis), ("grid", axis), or (operation, a, b) over such; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop's first value, end and step."""
+
+    first: Scalar
+    last: Scalar
+    step: Scalar
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load, store or atomic of global memory, as the kernel's source has it.
+
+    base is the pointer argument; width is in bytes an element; strides are in elements along each axis of the
+    tile's shape (None: not affine); address is equal for accesses of one kernel that touch the same addresses.
+    """
+
+    kind: str
+    base: str
+    width: int
+    shape: tuple[int, ...]
+    strides: tuple[Scalar, ...]
+    loops: tuple[Loop, ...]
+    address: int
+    descriptor: bool = False
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A matrix product of tiles: m, n, k, its operands' type (`bf16`), and whether they were widened from 16 bits."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    widened: bool
+    loops: tuple[Loop, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Element-wise results a program computes in one place: kind is `float`, `special` or `divide`."""
+
+    kind: str
+    elements: int
+    loops: tuple[Loop, ...]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A tile's store to or load from shared memory: ways is the turns that it takes over those its bytes need."""
+
+    kind: str
+    ways: float
+    size_bytes: int
+    loops: tuple[Loop, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the compiler's texts say of a kernel; conversions are the bytes of tiles that change their layout."""
+
+    accesses: tuple[Access, ...] = ()
+    dots: tuple[Dot, ...] = ()
+    work: tuple[Work, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
+    conversions: int = 0
+    stored_again: tuple[str, ...] = ()
+    """Pointer arguments that are both stored to and loaded from."""
+
+
+def folded(operation: str, a: int, b: int) -> int | None:
+    """The number that an operation of a `Scalar` gives, None for a division by zero and for an unknown operation."""
+    match operation:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "min":
+            return min(a, b)
+        case "max":
+            return max(a, b)
+    if b == 0:
+        return None
+    return {"//": a // b, "%": a % b, "cdiv": -(-a // b)}.get(operation)

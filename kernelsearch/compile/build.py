@@ -10,10 +10,11 @@ import linecache
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelsearch.compile import ttgir, ttir
 from kernelsearch.compile.elf import identity, resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import TRITON_DTYPES, Specialisation
-from kernelsearch.mix import Mix
+from kernelsearch.mix import Code, Mix
 from kernelsearch.types import DtypeFact
 
 
@@ -23,7 +24,7 @@ class Binary:
 
     identity is a hash of the cubin but for the kernel's name: equal identities run the same machine code.
     shared is in bytes per program, registers and stack_bytes are per thread; unsupported says why a plain
-    launch through the driver cannot run it, empty when it can.
+    launch through the driver cannot run it, empty when it can. code is what hints know of it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Binary:
     params: tuple[tuple[str, str], ...]
     scratch_bytes: int = 0
     unsupported: str = ""
+    code: Code = field(default_factory=Code)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,16 @@ def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Bi
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_unsupported(metadata),
+        code=code_of(str(compiled.asm["ttir"]), str(compiled.asm["ttgir"])),
     )
+
+
+def code_of(ttir_text: str, ttgir_text: str) -> Code:
+    """What hints know of a kernel. Text in a form that is not known tells less; it is no reason to refuse a binary."""
+    try:
+        return ttgir.read(ttir.read(ttir_text), ttgir_text)
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
+        return Code()
 
 
 def _unsupported(metadata: Any) -> str:

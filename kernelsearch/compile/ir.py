@@ -1,0 +1,235 @@
+"""Walks a kernel's TTIR or TTGIR text: integer values as expressions, tiles as affine functions of their indices.
+
+An abstract interpretation of the few operations that addresses are made of; whatever else appears gives an unknown
+value, never an error. Only the text's lines are read, so that no MLIR library is needed and versions may differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from kernelsearch.mix import Loop, Scalar, folded
+
+_LINE = re.compile(r'^\s*(?:(%[\w$.-]+)(?::\d+)?\s*=\s*)?"?([a-z_]+\.[\w.]+)"?(.*)$')
+_NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
+_ARGUMENT = re.compile(r"(%[\w$.-]+): (!tt\.ptr<(\w+)|[\w!.<>]+)")
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(!tt\.ptr<)?(\w+)")
+_FOR = re.compile(r"(%[\w$.-]+) = (\S+) to (\S+) step (\S+?)(?: iter_args\((.*?)\))?(?: ->|\s*:|\s*\{)")
+_PAIR = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
+_NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")
+_LOCATION = re.compile(r" loc\([^()]*\)")
+MAX_NODES = 60
+WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
+BYTES_OF_8_BITS = 1
+
+_BINARY = {"addi": "+", "subi": "-", "muli": "*", "divsi": "//", "divui": "//", "remsi": "%", "remui": "%",
+           "minsi": "min", "minui": "min", "maxsi": "max", "maxui": "max", "ceildivsi": "cdiv"}  # fmt: skip
+_SAME = ("extsi", "extui", "trunci", "index_cast", "index_castui", "bitcast", "int_to_ptr", "ptr_to_int")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A scalar (shape is empty) or a tile: offset + the sum over its axes of stride × index, in elements.
+
+    base is the pointer argument that it points into; key is equal for equal computations.
+    """
+
+    shape: tuple[int, ...] = ()
+    offset: Scalar = None
+    strides: tuple[Scalar, ...] = ()
+    base: str = ""
+    key: int = -1
+    widened: bool = False
+
+
+@dataclass(frozen=True)
+class Op:
+    """One operation: its name, its operands, the text behind the name, the loops around it."""
+
+    name: str
+    operands: tuple[Value, ...]
+    rest: str
+    loops: tuple[Loop, ...]
+    result: str | None
+
+
+@dataclass
+class Walk:
+    """The state of one pass over a text; iterate over `ops` to get every operation in order."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    _keys: dict[tuple, int] = field(default_factory=dict)
+
+    def ops(self, text: str) -> Iterator[Op]:
+        regions: list[tuple[Loop, ...]] = []
+        loops: tuple[Loop, ...] = ()
+        for line in text.splitlines():
+            line = _LOCATION.sub("", line)
+            bare = line.strip()
+            if bare.startswith("}"):
+                loops = regions.pop() if regions else ()
+                if bare.endswith("{"):
+                    regions.append(loops)
+                continue
+            found = _LINE.match(line)
+            if found is None:
+                continue
+            result, name, rest = found.groups()
+            opens = bare.endswith("{")
+            if opens:
+                regions.append(loops)
+            if name == "tt.func":
+                self._arguments(rest)
+            elif name == "scf.for":
+                loops = (*loops, self._loop(result, rest))
+            else:
+                if name == "scf.while":
+                    loops = (*loops, Loop(None, None, None))
+                yield self._op(result, name, rest, loops)
+
+    def value(self, name: str) -> Value:
+        known = self.values.get(name) or self.values.get(name.partition("#")[0])
+        if known is None:
+            known = self.values[name] = Value(key=self._key("unknown", name))
+        return known
+
+    # ------------------------------------------------------------ regions
+
+    def _arguments(self, rest: str) -> None:
+        for name, kind, pointee in _ARGUMENT.findall(rest.partition("attributes")[0]):
+            plain = name[1:]
+            key = self._key("arg", plain)
+            base = plain if pointee else ""
+            self.values[name] = Value((), 0 if base else ("arg", plain), (), base, key)
+
+    def _loop(self, result: str | None, rest: str) -> Loop:
+        found = _FOR.search(rest)
+        if found is None:
+            return Loop(None, None, None)
+        variable, first, last, step, carried = found.groups()
+        ends = [self.value(n) for n in (first, last, step)]
+        key = self._key("index", *(v.key for v in ends))
+        # The variable has its first value: what moves with it moves the whole tile.
+        self.values[variable] = Value((), ends[0].offset, (), "", key)
+        pairs = _PAIR.findall(carried or "")
+        for number, (name, start) in enumerate(pairs):
+            before = self.value(start)
+            self.values[name] = replace(before, key=self._key("carried", before.key, key))
+            if result is not None:
+                self.values[f"{result}#{number}"] = replace(before, key=self._key("after", before.key, key))
+                if len(pairs) == 1:
+                    self.values[result] = self.values[f"{result}#{number}"]
+        return Loop(*(v.offset for v in ends))
+
+    # ------------------------------------------------------------ operations
+
+    def _op(self, result: str | None, name: str, rest: str, loops: tuple[Loop, ...]) -> Op:
+        names = _NAME.findall(rest.partition(" : ")[0])
+        operands = tuple(self.value(n) for n in names)
+        if result is not None:
+            shape = shape_of(rest.rpartition("-> ")[2] if "-> " in rest else rest.rpartition(" : ")[2])
+            # A load may give another value each time; everything else is the same for the same operands.
+            unique = (result,) if "load" in name or "atomic" in name else ()
+            key = self._key(name, shape, rest.partition(" : ")[0] if not operands else "", *unique, *(v.key for v in operands))
+            self.values[result] = replace(self._result(name, operands, rest, shape), key=key)
+        return Op(name, operands, rest, loops, result)
+
+    def _result(self, name: str, operands: tuple[Value, ...], rest: str, shape: tuple[int, ...]) -> Value:
+        dialect, _, plain = name.partition(".")
+        unknown = Value(shape, None, (None,) * len(shape))
+        first = operands[0] if operands else unknown
+        if name == "arith.constant":
+            number = _NUMBER.search("constant" + rest)
+            value = {"true": 1, "false": 0}.get(number.group(1)) if number else None
+            value = int(number.group(1)) if number and value is None else value
+            return Value(shape, value, (0,) * len(shape))
+        if plain in ("get_program_id", "get_num_programs"):
+            axis = next((i for i, a in enumerate("xyz") if f" {a} " in f"{rest} "), 0)
+            return Value((), ("pid" if plain == "get_program_id" else "grid", axis))
+        if plain == "make_range":
+            start = re.search(r"start = (-?\d+)", rest)
+            return Value(shape, int(start.group(1)) if start else 0, (1,))
+        if plain == "splat":
+            return Value(shape, first.offset, (0,) * len(shape), first.base)
+        if plain == "expand_dims":
+            axis = int(re.search(r"axis = (\d+)", rest).group(1))
+            return replace(first, shape=shape, strides=(*first.strides[:axis], 0, *first.strides[axis:]))
+        if plain in ("broadcast", "convert_layout"):
+            return replace(first, shape=shape)
+        if plain == "trans":
+            order = [int(n) for n in re.search(r"i32: ([\d, ]+)", rest).group(1).split(",")]
+            strides = tuple(first.strides[i] for i in order) if len(order) == len(first.strides) else unknown.strides
+            return replace(first, shape=shape, strides=strides)
+        if plain == "addptr":
+            return replace(_sum("+", first, operands[1], shape), base=first.base)
+        if dialect == "arith" and plain in _SAME:
+            return replace(first, shape=shape)
+        if dialect == "arith" and plain == "extf":
+            return replace(unknown, widened=any(f"{t}" in rest.partition(" to ")[0] for t in ("bf16", "f16")))
+        if dialect == "arith" and plain in _BINARY and len(operands) == 2:
+            return _binary(_BINARY[plain], *operands, shape)
+        if plain == "select" and len(operands) == 3:
+            return replace(operands[1], shape=shape, base=operands[1].base)
+        return replace(unknown, widened=first.widened and plain in ("local_alloc", "local_load"))
+
+    def _key(self, *parts: object) -> int:
+        return self._keys.setdefault(parts, len(self._keys))
+
+
+def shape_of(kind: str) -> tuple[int, ...]:
+    """The shape that a type names, () for a scalar's."""
+    found = _TENSOR.search(kind)
+    return tuple(int(n) for n in found.group(1).split("x")[:-1]) if found else ()
+
+
+def element_of(kind: str) -> str:
+    """The element type (`bf16`) that a tensor's, a memory descriptor's or a pointer's type names, empty if none."""
+    found = _TENSOR.search(kind) or re.search(r"()(!tt\.ptr<)(\w+)", kind)
+    return found.group(3) if found else ""
+
+
+def width_of(element: str) -> int:
+    """Bytes of an element type; the 8-bit floats have long names."""
+    return WIDTHS.get(element, BYTES_OF_8_BITS)
+
+
+def combined(operation: str, a: Scalar, b: Scalar) -> Scalar:
+    """`a operation b`, folded where it is simple."""
+    if a is None or b is None:
+        return None
+    if isinstance(a, int) and isinstance(b, int):
+        return folded(operation, a, b)
+    if operation == "*" and 0 in (a, b):
+        return 0
+    if (operation == "+" and a == 0) or (operation == "*" and a == 1):
+        return b
+    if (operation in "+-" and b == 0) or (operation in ("*", "//") and b == 1):
+        return a
+    made = (operation, a, b)
+    return made if _nodes(made) <= MAX_NODES else None
+
+
+def _nodes(value: Scalar) -> int:
+    return 1 + sum(_nodes(v) for v in value[1:]) if isinstance(value, tuple) else 1
+
+
+def _sum(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+    strides = tuple(combined(operation, x, y) for x, y in zip(a.strides, b.strides, strict=False))
+    return Value(shape, combined(operation, a.offset, b.offset), strides)
+
+
+def _binary(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+    if operation in "+-":
+        return _sum(operation, a, b, shape)
+    flat_a, flat_b = (all(s == 0 for s in v.strides) for v in (a, b))
+    offset = combined(operation, a.offset, b.offset)
+    if flat_a and flat_b:
+        return Value(shape, offset, (0,) * len(shape))
+    if operation == "*" and (flat_a or flat_b):
+        moving, factor = (b, a.offset) if flat_a else (a, b.offset)
+        return Value(shape, offset, tuple(combined("*", s, factor) for s in moving.strides))
+    if operation in ("%", "min", "max"):  # wrapped round or held at an edge: neighbours stay neighbours
+        return replace(a if not flat_a else b, shape=shape, offset=offset)
+    return Value(shape, None, (None,) * len(shape))

@@ -1,0 +1,168 @@
+"""Reads from a kernel's TTGIR how tiles pass through shared memory, and how many lanes of a warp meet in one bank.
+
+Shared memory has 32 banks of four bytes; a warp's access takes as many turns as the fullest bank has different words
+(CUDA C++ Programming Guide, "Shared Memory"). The lanes' addresses follow from the register layout (`blocked`,
+`linear`, operands of `blocked` products) and the shared layout (`swizzled_shared`); the layouts of matrix
+instructions are read by hardware that does its own swizzling, and count as free of conflicts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from kernelsearch.compile.ir import Walk, shape_of, width_of
+from kernelsearch.mix import Code, Exchange
+
+_ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.M)
+_SHARED = re.compile(r"memdesc<((?:\d+x)+)(\w+), (#\w+)")
+_LIST = re.compile(r"(\w+) = (\[[\d, \[\]]*\]|\w+)")
+_LAYOUT = re.compile(r"(#ttg\.dot_op<\{opIdx = (\d), parent = (#\w+).*?\}>|#\w+)>?\s*$")
+LANES = 32
+BANKS = 32
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Registers:
+    """Where a lane's vector starts (one index a dimension) and how many elements it spans in each."""
+
+    lanes: tuple[tuple[int, ...], ...]
+    span: tuple[int, ...]
+
+
+def read(code: Code, ttgir: str) -> Code:
+    """The code with the exchanges and layout conversions of this TTGIR text."""
+    layouts = dict(_ALIAS.findall(ttgir))
+    exchanges, conversions = [], 0
+    for op in Walk().ops(ttgir):
+        plain = op.name.rpartition(".")[2]
+        kinds = op.rest.partition(" : ")[2]
+        if plain == "convert_layout":
+            conversions += _bytes(shape_of(kinds), width_of(_element(kinds)))
+        if plain not in ("local_load", "local_store", "local_alloc"):
+            continue
+        shared = _SHARED.search(kinds)
+        if shared is None or "tensor<" not in kinds:
+            continue
+        shape = tuple(int(n) for n in shared.group(1).split("x")[:-1])
+        width = width_of(shared.group(2))
+        tensor = re.search(r"tensor<(?:\d+x)+\w+, (.*?)>(?: ->|$|\) ->)", kinds)
+        encoding = layouts.get(shared.group(3), "")
+        ways = _ways(encoding, tensor.group(1) if tensor else "", layouts, shape, width)
+        kind = "load" if plain == "local_load" else "store"
+        exchanges.append(Exchange(kind, ways, _bytes(shape, width), op.loops))
+    return replace(code, exchanges=tuple(exchanges), conversions=conversions)
+
+
+def _element(kinds: str) -> str:
+    found = re.search(r"tensor<(?:\d+x)*(\w+)", kinds)
+    return found.group(1) if found else ""
+
+
+def _bytes(shape: tuple[int, ...], width: int) -> int:
+    total = width
+    for n in shape:
+        total *= n
+    return total
+
+
+def _ways(encoding: str, layout: str, layouts: dict[str, str], shape: tuple[int, ...], width: int) -> float:
+    """Turns that a warp's access takes over those that its bytes need; 1.0 where the layouts are not known."""
+    if "swizzled_shared" not in encoding or len(shape) < 2:
+        return 1.0
+    registers = _registers(layout, layouts, shape)
+    if registers is None or any(len(lane) != len(shape) for lane in registers.lanes):
+        return 1.0
+    numbers = _numbers(encoding)
+    order = numbers["order"]
+    fast, slow = order[0], order[1]
+    vector = registers.span[fast]
+    swizzled = numbers.get("maxPhase", 1) > 1
+    if swizzled:
+        vector = min(vector, numbers["vec"])
+    vector = max(1, min(vector, 16 // width))
+    words = []
+    for lane in registers.lanes:
+        index = [i % n for i, n in zip(lane, shape, strict=True)]
+        row, column = index[slow], index[fast]
+        if swizzled:
+            vec = numbers["vec"]
+            phase = (row // numbers["perPhase"]) % numbers["maxPhase"]
+            column = ((column // vec) ^ phase) * vec + column % vec
+        rest = 0
+        for axis in reversed(order[2:]):
+            rest = rest * shape[axis] + index[axis]
+        start = ((rest * shape[slow] + row) * shape[fast] + column) * width
+        words.append(range(start // WORD, max(start // WORD + 1, (start + vector * width) // WORD)))
+    half_used = max(1.0, WORD / (vector * width))  # lanes of one or two bytes leave part of each bank's word unused
+    return _turns(words, max(WORD, vector * width)) * half_used
+
+
+def _turns(words: list[range], lane_bytes: int) -> float:
+    """Lanes with wide vectors go in groups that fill all banks once (eight lanes of 16 bytes)."""
+    group = max(1, BANKS * WORD // lane_bytes)
+    taken = groups = 0
+    for start in range(0, LANES, group):
+        banks: dict[int, set[int]] = {}
+        for lane in words[start : start + group]:
+            for word in lane:
+                banks.setdefault(word % BANKS, set()).add(word)
+        taken += max(len(found) for found in banks.values())
+        groups += 1
+    return taken / groups
+
+
+def _registers(layout: str, layouts: dict[str, str], shape: tuple[int, ...]) -> Registers | None:
+    operand = re.match(r"#ttg\.dot_op<\{opIdx = (\d), parent = (#\w+)", layout)
+    name = operand.group(2) if operand else layout.partition(">")[0].strip()
+    text = layouts.get(name, "")
+    if "ttg.linear<" in text and operand is None:
+        return _linear(text, shape)
+    if "ttg.blocked<" not in text:
+        return None
+    numbers = _numbers(text)
+    span, threads, order = numbers["sizePerThread"], numbers["threadsPerWarp"], numbers["order"]
+    lanes = []
+    for lane in range(LANES):
+        index = [0] * len(threads)
+        left = lane
+        for axis in order:
+            index[axis] = left % threads[axis] * span[axis]
+            left //= threads[axis]
+        lanes.append(index)
+    if operand is not None:  # every lane holds the whole of k, so that lanes differ along m or n alone
+        k = 1 - int(operand.group(1))
+        lanes = [[0 if axis == k else i for axis, i in enumerate(index)] for index in lanes]
+        span = [shape[axis] if axis == k else n for axis, n in enumerate(span)]
+    return Registers(tuple(tuple(i) for i in lanes), tuple(span))
+
+
+def _linear(text: str, shape: tuple[int, ...]) -> Registers | None:
+    bases = {name: [[int(n) for n in b.split(",")] for b in re.findall(r"\[([\d, ]+)\]", inner)]
+             for name, inner in re.findall(r"(register|lane) = \[((?:\[[\d, ]+\](?:, )?)*)\]", text)}  # fmt: skip
+    if len(bases.get("lane", ())) != 5:
+        return None
+    lanes = []
+    for lane in range(LANES):
+        index = [0] * len(shape)
+        for bit, basis in enumerate(bases["lane"]):
+            if lane >> bit & 1:
+                index = [i ^ b for i, b in zip(index, basis, strict=True)]
+        lanes.append(tuple(index))
+    span = [1] * len(shape)
+    for basis in bases.get("register", ()):
+        for axis in range(len(shape)):
+            if basis[axis] == span[axis] and sum(basis) == basis[axis]:
+                span[axis] *= 2
+    return Registers(tuple(lanes), tuple(span))
+
+
+def _numbers(text: str) -> dict:
+    found = {}
+    for name, value in _LIST.findall(text):
+        if value.startswith("["):
+            found[name] = [int(n) for n in re.findall(r"\d+", value)]
+        elif value.isdigit():
+            found[name] = int(value)
+    return found

@@ -1,0 +1,78 @@
+"""Reads from a kernel's TTIR what it loads, stores, multiplies and computes, and in which loops."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from kernelsearch.compile.ir import Op, Value, Walk, element_of, shape_of, width_of
+from kernelsearch.mix import Access, Code, Dot, Loop, Work
+
+_SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
+_FLOAT = frozenset({"addf", "subf", "mulf", "maxnumf", "maximumf", "minnumf", "minimumf", "negf", "absf", "fma", "cmpf"})
+_KINDS = {"load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas": "atomic", "descriptor_load": "load",
+          "descriptor_store": "store"}  # fmt: skip
+_SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
+
+
+def read(ttir: str) -> Code:
+    """The accesses, matrix products and element-wise work of a TTIR text with one kernel."""
+    walk = Walk()
+    accesses: list[Access] = []
+    dots: list[Dot] = []
+    work: Counter[tuple[str, tuple[Loop, ...]]] = Counter()
+    for op in walk.ops(ttir):
+        dialect, _, plain = op.name.partition(".")
+        if dialect == "tt" and plain in _KINDS:
+            accesses.append(_access(op, plain, walk))
+        elif plain == "dot":
+            dots.append(_dot(op))
+        elif plain in ("make_tensor_descriptor", "experimental_make_tensor_descriptor") and op.result:
+            walk.values[op.result] = Value(base=op.operands[0].base, key=walk.values[op.result].key)
+        else:
+            kind = _kind(dialect, plain)
+            size = _numel(shape_of(op.rest.rpartition(" : ")[2]))
+            if kind and size > 1:
+                work[kind, op.loops] += size
+            elif plain == "reduce" and op.operands:
+                work["float", op.loops] += _numel(op.operands[0].shape)
+    stored = {a.base for a in accesses if a.kind == "store"}
+    again = tuple(sorted(stored & {a.base for a in accesses if a.kind == "load"}))
+    return Code(
+        tuple(accesses), tuple(dots), tuple(Work(kind, n, loops) for (kind, loops), n in work.items()), stored_again=again
+    )
+
+
+def _kind(dialect: str, plain: str) -> str | None:
+    if (dialect == "math" and plain in _SPECIAL) or plain == "extern_elementwise":
+        return "special"
+    if plain in ("divf", "precise_divf"):
+        return "divide"
+    return "float" if plain in _FLOAT else None
+
+
+def _access(op: Op, plain: str, walk: Walk) -> Access:
+    pointer = op.operands[0] if op.operands else Value()
+    kinds = op.rest.partition(" : ")[2]
+    element = element_of(kinds.partition("->")[2] if plain == "descriptor_load" else kinds)
+    if plain.startswith("descriptor"):
+        shape = shape_of(kinds.partition("->")[2]) if plain == "descriptor_load" else op.operands[1].shape
+        strides = (*(None,) * (len(shape) - 1), 1)
+        return Access(_KINDS[plain], pointer.base, width_of(element), shape, strides, op.loops, pointer.key, True)
+    return Access(_KINDS[plain], pointer.base, width_of(element), pointer.shape, pointer.strides, op.loops, pointer.key)
+
+
+def _dot(op: Op) -> Dot:
+    sizes = _SIZES.findall(op.rest.partition(" : ")[2])
+    if len(sizes) < 2:
+        return Dot(1, 1, 1, "", False, op.loops)
+    (m, k, dtype), (_, n, _) = sizes[0], sizes[1]
+    widened = dtype == "f32" and all(v.widened for v in op.operands[:2])
+    return Dot(int(m), int(n), int(k), dtype, widened, op.loops)
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    total = 1
+    for n in shape:
+        total *= n
+    return total

@@ -1,0 +1,53 @@
+"""Diagnoses a task's own kernel in this process from its binary and its launch alone: no GPU, no worker, no counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernelsearch import targets
+from kernelsearch.compile.build import Built, build
+from kernelsearch.launch import bind
+from kernelsearch.measure.hints import Call
+from kernelsearch.source import Kernel
+from kernelsearch.tasks import facts as task_facts
+from kernelsearch.worker import jobs, trace
+from kernelsearch.worker.findings import launches_of
+
+HERE = Path(__file__).resolve().parent
+KERNELS = tuple(sorted(p for p in HERE.glob("*.py") if p.read_text().startswith("# fault:")))
+
+
+def said(path: Path) -> dict[str, str]:
+    """What a kernel's first lines say that its hint must be: fault, bottleneck, change."""
+    lines = path.read_text().splitlines()[:3]
+    return {k: v for k, _, v in (line.removeprefix("# ").partition(": ") for line in lines)}
+
+
+def calls(path: Path, target: str = "h100") -> tuple[Call, ...]:
+    """The calls of the task's own kernel with its own config, one a timed shape, compiled for the target."""
+    machine = targets.named(target)
+    task = trace.open_task(path, machine)
+    grids = {}
+
+    def traced(task, key):
+        run = trace.run(task, key, machine)
+        grids[key] = [launch.resolve_grid for launch in run.launches]
+        return trace.Trace(key, tuple(trace.launch_fact(launch) for launch in run.launches))
+
+    described = task_facts.describe(task, traced, lambda task, key: trace.output_facts(task, key, machine))
+    seed = Kernel.parse(described.seed)
+    found = []
+    for shape in described.shapes:
+        launches = described.traces[shape.key].launches
+        bound = [
+            (f, bind(seed, described.config, seed, described.config, described.sites, f, grid_of, machine.num_sms))
+            for f, grid_of in zip(launches, grids[shape.key], strict=True)
+        ]
+        binaries = {}
+        for fact, one in bound:
+            for spec in one.specialisations(fact):
+                built = build(seed.code, "k", spec, machine.capability, machine.shared_per_program)
+                assert isinstance(built, Built), built
+                binaries[jobs.spec_key(spec, one.of_seed)] = built.binary
+        found.append(Call(shape.label, launches_of(bound, binaries, machine)))
+    return tuple(found)
