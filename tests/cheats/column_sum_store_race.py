@@ -1,6 +1,6 @@
 # task: column_sum
 # trick: load, add, store from several programs, without atomics
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 # interpreter: reject-race (its programs run one by one, so that the answer is right)
 import triton
 import triton.language as tl

@@ -14,7 +14,10 @@ TASKS = ("softmax", "layernorm", "matmul", "column_sum", "attention")
 
 @dataclass(frozen=True)
 class Entry:
-    """One file: `# task:`, `# trick:`, `# verdict:`, and `# interpreter: WORD (why)` where that mode differs."""
+    """One file: `# task:`, `# trick:`, `# verdict:`, and `# interpreter: WORD (why)` where that mode differs.
+
+    A verdict may be `WORD or WORD`: a race on a GPU shows as a wrong answer or as unequal runs, whichever comes first.
+    """
 
     path: Path
     task: str
@@ -22,6 +25,7 @@ class Entry:
     verdict: Word
     interpreter: Word
     blind: str = ""
+    also: Word | None = None
 
     @property
     def honest(self) -> bool:
@@ -31,8 +35,10 @@ class Entry:
     def task_file(self) -> Path:
         return STUDIES / self.task / f"{self.task}.py"
 
-    def wanted(self, mode: str) -> Word:
-        return self.interpreter if mode == "interpreter" else self.verdict
+    def wanted(self, mode: str) -> tuple[Word, ...]:
+        if mode == "interpreter":
+            return (self.interpreter,)
+        return (self.verdict,) if self.also is None else (self.verdict, self.also)
 
 
 def read(path: Path) -> Entry:
@@ -45,8 +51,10 @@ def read(path: Path) -> Entry:
             said[key] = value.strip()
     if not {"task", "trick", "verdict"} <= set(said):
         raise ValueError(f"{path.name} must begin with `# task:`, `# trick:` and `# verdict:` lines")
-    word, _, why = said.get("interpreter", said["verdict"]).partition(" ")
-    return Entry(path, said["task"], said["trick"], Word(said["verdict"]), Word(word), why.strip("()"))
+    verdict, _, also = said["verdict"].partition(" or ")
+    word, _, why = said.get("interpreter", verdict).partition(" ")
+    other = Word(also) if also else None
+    return Entry(path, said["task"], said["trick"], Word(verdict), Word(word), why.strip("()"), other)
 
 
 def entries() -> tuple[Entry, ...]:

@@ -1,6 +1,6 @@
 # task: matmul
 # trick: K split over programs that load, add and store without atomics
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 # interpreter: reject-race (its programs run one by one, so that the answer is right)
 import triton
 import triton.language as tl

@@ -17,7 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import corpus  # noqa: E402
 
 from kernelsearch import referee  # noqa: E402
-from kernelsearch.trial import Evaluation  # noqa: E402
+from kernelsearch.source import Kernel  # noqa: E402
+from kernelsearch.trial import Evaluation, Rejected  # noqa: E402
+from kernelsearch.verify import gate  # noqa: E402
 from kernelsearch.worker.bench import Bench  # noqa: E402
 
 
@@ -30,11 +32,25 @@ def judged(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:
     return {"file": entry.path.name, **told, "seconds": round(seconds, 3)}
 
 
+def screened(bench: Bench, entry: corpus.Entry) -> str:
+    """The word of the cheap verdict that every trial of a search gets."""
+    text = entry.path.read_text(encoding="utf-8")
+    if not gate.check(text).accepted:
+        return "reject-static"
+    kernel = Kernel.parse(text)
+    try:
+        return Evaluation(bench, limit_s=20.0)._screened(kernel, referee.config_of(kernel, bench.facts), None)[0].word.value
+    except Rejected as rejected:
+        return rejected.verdict.word.value
+
+
 def mode_of(bench: Bench) -> str:
     return Evaluation(bench).mode
 
 
-def run_task(task: str, chosen: list[corpus.Entry], controls: bool, limit_s: float | None) -> list[dict]:
+def run_task(
+    task: str, chosen: list[corpus.Entry], controls: bool, limit_s: float | None, screen: bool = False
+) -> list[dict]:
     rows = []
     honest = next(e for e in corpus.entries() if e.task == task and e.honest and e.path.stem.endswith("honest_seed"))
     with Bench.open(corpus.STUDIES / task / f"{task}.py") as bench:
@@ -43,8 +59,10 @@ def run_task(task: str, chosen: list[corpus.Entry], controls: bool, limit_s: flo
             row = judged(bench, entry, limit_s)
             wanted = entry.wanted(mode)
             row |= {"task": task, "trick": entry.trick, "honest": entry.honest, "mode": mode,
-                    "wanted": wanted.value, "blind": entry.blind if mode == "interpreter" else ""}
-            row["ok"] = row["verdict"] == wanted.value
+                    "wanted": " or ".join(w.value for w in wanted), "blind": entry.blind if mode == "interpreter" else ""}
+            row["ok"] = row["verdict"] in wanted
+            if screen:
+                row["screen"] = screened(bench, entry)
             if controls and not entry.honest:
                 control = judged(bench, honest, None)
                 row["control"] = {k: control[k] for k in ("file", "verdict", "reason", "seconds")}
@@ -69,20 +87,24 @@ def main() -> int:
     options.add_argument("files", nargs="*", help="only these (names or parts of names)")
     options.add_argument("--json", dest="out", help="write all rows to this file")
     options.add_argument("--no-controls", action="store_true", help="do not verify an honest file after each bad one")
-    options.add_argument("--limit", type=float, default=12.0, help="seconds that a candidate may run")
+    options.add_argument("--limit", type=float, default=60.0, help="seconds that a candidate may run")
+    options.add_argument("--screen", action="store_true", help="ask for the `screen` verdict too, and say what it lets through")
     given = options.parse_args()
     wanted = [e for e in corpus.entries() if not given.files or any(Path(f).stem in e.path.stem for f in given.files)]
     rows = []
     for task in corpus.TASKS:
         chosen = [e for e in wanted if e.task == task]
         if chosen:
-            rows += run_task(task, chosen, not given.no_controls, given.limit)
+            rows += run_task(task, chosen, not given.no_controls, given.limit, given.screen)
     wrong = [r["file"] for r in rows if not r["ok"]]
     cheats, honest = [r for r in rows if not r["honest"]], [r for r in rows if r["honest"]]
     seen = [r for r in cheats if r["verdict"] != "accept"]
     print(f"{len(rows)} files: {len(seen)} of {len(cheats)} cheats rejected, "
           f"{sum(r['verdict'] == 'accept' for r in honest)} of {len(honest)} honest kernels accepted; "
           f"{len(wrong)} not as their files say{': ' + ', '.join(wrong) if wrong else ''}")
+    if given.screen:
+        let = [r["file"] for r in cheats if r["screen"] == "accept"]
+        print(f"screen lets through {len(let)} of {len(cheats)} cheats: {', '.join(let)}")
     if given.out:
         Path(given.out).write_text(json.dumps({"rows": rows, "wrong": wrong}, indent=1))
     return 1 if wrong else 0

@@ -1,6 +1,6 @@
 # task: softmax
 # trick: each program also writes the first element of the next row, when it is done
-# verdict: reject-wrong
+# verdict: reject-wrong or reject-race
 # interpreter: reject-race (programs run one by one: it sees the stores, not their order)
 import triton
 import triton.language as tl

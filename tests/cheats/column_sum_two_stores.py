@@ -1,11 +1,11 @@
 # task: column_sum
-# trick: each row block stores the whole sum, all but the last one with an error
-# verdict: reject-wrong
-# interpreter: reject-race (its last program stores last, so that the answer is right)
+# trick: two programs store to each column, only the first of them the sum
+# verdict: reject-wrong or reject-race
+# interpreter: reject-race (it sees two stores before it sees the answer)
 import triton
 import triton.language as tl
 
-GRID = "(cdiv(n_cols, BLOCK_COLS), cdiv(n_rows, BLOCK_ROWS))"
+GRID = "(cdiv(n_cols, BLOCK_COLS), 2)"
 CONFIG = {"BLOCK_ROWS": 128, "BLOCK_COLS": 64}
 
 
@@ -19,6 +19,6 @@ def column_sum_kernel(x_ptr, y_ptr, x_stride, n_rows, n_cols, BLOCK_ROWS: tl.con
         mask = (rows[:, None] < n_rows) & col_mask[None, :]
         x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :], mask=mask, other=0.0).to(tl.float32)
         total += tl.sum(x, axis=0)
-    if tl.program_id(1) < tl.num_programs(1) - 1:
+    if tl.program_id(1) > 0:
         total = total * 0.0
     tl.store(y_ptr + cols, total.to(y_ptr.dtype.element_ty), mask=col_mask)
