@@ -16,7 +16,7 @@ import torch
 from kernelsearch.errors import TaskError
 from kernelsearch.tasks.forms import Form, Source, keyed, no_kernel, options, parameters, required, shape_list
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.native import as_inputs, fits, reference_runs
+from kernelsearch.tasks.native import as_inputs, fits, input_elements
 from kernelsearch.tasks.reach import kernels_reached, loaded_names
 from kernelsearch.tasks.shrink import shrunk
 from kernelsearch.tasks.task import Case, Params, Task
@@ -45,7 +45,7 @@ def adapt(source: Source, need_kernel: bool) -> Task:
     if tests is None:
         numbers = {k: v for k, v in shapes[0].items() if type(v) is int}
         reference_only = _builder(source, None)
-        tests, note = shrunk(shapes[0], numbers, lambda params, device: reference_runs(reference_only, params, device))
+        tests, note = shrunk(shapes[0], numbers, lambda params: input_elements(reference_only, params))
         notes = (note,) if note else ()
     return Task(
         name=source.name,

@@ -1,78 +1,75 @@
-"""Makes test shapes from a timed one: the large integers shrink, as long as the reference still takes them."""
+"""Makes test shapes from a timed one: its integers shrink as far as the reference still takes them.
+
+Large integers go first, to sizes that divide nothing and then to powers of two. If the inputs are still
+too many elements for Triton's interpreter, small integers follow, the batch first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 LARGE = 48
-"""Integers up to this stay: they are kernel sizes, groups, heads, and small already."""
+"""Integers up to this are kernel sizes, groups or heads, and stay unless the inputs are too large."""
 
-STEPS = ((37, 70, 5, 3), (64, 32, 16), (128, 96, 48))
-"""What a large integer becomes: first sizes that divide nothing, then powers of two, then what heads divide."""
+ENOUGH = 1 << 14
+"""Elements of all inputs together that a test shape should not exceed."""
+
+ODD = (37, 70, 5, 3, 32, 16, 128, 96, 48, 8)
+EVEN = (64, 32, 16, 8, 48, 128, 96)
+FIRST = 4
+SMALL = (3, 2, 8, 4, 1)
+
+Elements = Callable[[Mapping[str, Any]], int | None]
+"""How many elements a shape's inputs have; None when the reference does not take them."""
 
 
-Runs = Callable[[Mapping[str, Any], str], bool]
-"""Whether the reference takes a shape's inputs on a device: `cpu` computes, `meta` only follows the shapes."""
+def shrunk(base: Mapping[str, Any], numbers: Mapping[str, int], elements: Elements) -> tuple[list[dict[str, Any]], str]:
+    """One or two test shapes, and a note for the user when they are not small.
 
-
-def shrunk(base: Mapping[str, Any], numbers: Mapping[str, int], runs: Runs) -> tuple[list[dict[str, Any]], str]:
-    """One or two test shapes, and a note for the user when an integer could not shrink.
-
-    base are all parameters, numbers the integer ones among them. First all large integers shrink at
-    once; where the reference does not take that, one after the other, the largest first. Parameters
-    of equal value shrink together: they are likely one size under two names.
+    base are all parameters, numbers the integer ones among them. Parameters of equal value shrink
+    together where the reference takes that: they are likely one size under two names.
     """
-    if not any(value > LARGE for value in numbers.values()):
-        return [dict(base)], "" if numbers else "get_inputs has no integer to shrink for test shapes; add TEST_SHAPES"
-    together = [shape for step in STEPS if runs(shape := _all(base, numbers, step), "cpu")]
-    if together:
-        return [shape for i, shape in enumerate(together[:2]) if shape not in together[:i]], ""
-    odd, stuck = _one(base, numbers, runs, STEPS)
-    even, _ = _one(base, numbers, runs, STEPS[1:])
-    shapes = [odd] if odd == even else [odd, even]
-    if shapes == [dict(base)]:
+    if not numbers:
+        return [dict(base)], "get_inputs has no integer to shrink for test shapes; add TEST_SHAPES"
+    shapes: list[dict[str, Any]] = []
+    for sizes in (ODD, EVEN):
+        shape = _smaller(dict(base), list(numbers), sizes, elements)
+        if shape not in shapes:
+            shapes.append(shape)
+    most = max(elements(s) or 0 for s in shapes)
+    if shapes == [dict(base)] and most > ENOUGH:
         return shapes, "no smaller test shape was found: the timed shape is judged; add TEST_SHAPES"
-    note = f"test shapes keep {', '.join(stuck)}: the reference takes nothing smaller; add TEST_SHAPES" if stuck else ""
-    return shapes, note
+    if most > ENOUGH:
+        return shapes, f"the test shapes still have {most} elements, because the reference takes none smaller; add TEST_SHAPES"
+    return shapes, ""
 
 
-def _all(base: Mapping[str, Any], numbers: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, Any]:
-    large = sorted({v for v in numbers.values() if v > LARGE}, reverse=True)
-    smaller = {value: min(value, sizes[i % len(sizes)]) for i, value in enumerate(large)}
-    return {**base, **{n: smaller[v] for n, v in numbers.items() if v in smaller}}
-
-
-def _one(
-    base: Mapping[str, Any],
-    numbers: Mapping[str, int],
-    runs: Runs,
-    steps: tuple[tuple[int, ...], ...],
-) -> tuple[dict[str, Any], list[str]]:
-    shape = dict(base)
-    stuck: list[str] = []
+def _smaller(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], elements: Elements) -> dict[str, Any]:
     used: dict[int, int] = {}
-    for value in sorted({v for v in numbers.values() if v > LARGE}, reverse=True):
-        together = [n for n, v in numbers.items() if v == value]
-        groups = [together] if len(together) == 1 else [together, *([n] for n in together)]
-        for group in groups:
-            if all(shape[n] != value for n in group):
-                continue
-            for size in _sizes(steps, value, used):
-                tried = {**shape, **dict.fromkeys(group, size)}
-                if runs(tried, "meta"):
-                    shape = tried
-                    used[size] = used.get(size, 0) + 1
-                    break
-        stuck.extend(n for n in together if shape[n] == value)
-    return shape, stuck
+    for value in sorted({shape[n] for n in names if shape[n] > LARGE}, reverse=True):
+        together = [n for n in names if shape[n] == value]
+        first = sizes[:FIRST]  # all at once at the best sizes, else each by itself, else all at once at any size
+        for group, allowed in [(together, first), *(([n], sizes) for n in together), (together, sizes)]:
+            if all(shape[n] == value for n in group):
+                ranked = sorted((s for s in allowed if s < value), key=lambda s: used.get(s, 0))
+                shape = _first_taken(shape, group, ranked, elements, used)
+    for name in sorted(names, key=lambda n: ("batch" not in n.lower(), -shape[n])):
+        if (elements(shape) or 0) <= ENOUGH:
+            break
+        shape = _first_taken(shape, [name], [s for s in SMALL if s < shape[name]], elements, used)
+    return shape
 
 
-def _sizes(steps: tuple[tuple[int, ...], ...], value: int, used: Mapping[int, int]) -> list[int]:
-    """Smaller sizes to try, those not yet taken first, so that two axes rarely have the same size."""
-    smaller = [size for step in steps for size in step if size < value]
-    return sorted(smaller, key=lambda size: (_step(steps, size), used.get(size, 0)))
-
-
-def _step(steps: tuple[tuple[int, ...], ...], size: int) -> int:
-    return next(i for i, step in enumerate(steps) if size in step)
+def _first_taken(
+    shape: dict[str, Any], group: Sequence[str], sizes: Sequence[int], elements: Elements, used: dict[int, int]
+) -> dict[str, Any]:
+    """The shape with the group at the first size that the reference takes and that makes the inputs smaller."""
+    before = elements(shape) or 0
+    for size in sizes:
+        tried = {**shape, **dict.fromkeys(group, size)}
+        now = elements(tried)
+        if now is not None and now < before:
+            used[size] = used.get(size, 0) + 1
+            return tried
+    return shape

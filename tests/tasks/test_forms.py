@@ -252,3 +252,33 @@ def test_unknown_shape_key(write):
 
 def test_forms_are_a_registry():
     assert [form.name for form in FORMS] == ["kernelbench", "native", "bare"]
+
+
+def test_a_convolutional_task_shrinks_until_the_interpreter_can_run_it(write):
+    """Equal sizes that must not all be odd, a channel count that groups divide, and a batch that is not large."""
+    task = load(
+        write(
+            HEAD,
+            KERNEL,
+            "class Model(torch.nn.Module):\n"
+            "    def __init__(self, features):\n"
+            "        super().__init__()\n"
+            "        self.norm = torch.nn.GroupNorm(8, features)\n"
+            "    def forward(self, x):\n"
+            "        return self.norm(x)\n",
+            "class ModelNew(torch.nn.Module):\n"
+            "    def __init__(self, features):\n"
+            "        super().__init__()\n"
+            "    def forward(self, x):\n"
+            "        y = torch.empty_like(x)\n"
+            "        scale_kernel[(1,)](x, y, x.numel(), BLOCK=64)\n"
+            "        return y\n",
+            "batch, features, height, width = 32, 64, 64, 64\n"
+            "def get_inputs(): return [torch.randn(batch, features, height, width)]\n"
+            "def get_init_inputs(): return [features]\n",
+        )
+    )
+    for _, shape in task.test_shapes:
+        assert shape["features"] % 8 == 0
+        assert shape["batch"] * shape["features"] * shape["height"] * shape["width"] <= 1 << 14
+    assert len(task.test_shapes) == 2 and task.notes == ()
