@@ -1,0 +1,134 @@
+"""The interpreter's side of `test_programs.py`: `TRITON_INTERPRET=1 python interpreted.py` prints JSON."""
+
+import json
+import sys
+
+import torch
+import triton
+import triton.language as tl
+
+from kernelsearch.worker.counting import Tally, sampled_programs, tallied
+from kernelsearch.worker.programs import Buffers, OutOfBounds, ordered, run_programs, watched
+from kernelsearch.worker.races import AccessLog
+
+
+@triton.jit
+def add(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    z = tl.load(x_ptr + i, mask=i < n, other=0.0) + tl.load(y_ptr + i, mask=i < n, other=0.0)
+    tl.store(z_ptr + i + OFFSET, z, mask=i < n)
+
+
+@triton.jit
+def gather(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(z_ptr + i, tl.load(x_ptr + i + OFFSET), mask=i < n)
+
+
+@triton.jit
+def wrapped(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    there = (x_ptr.to(tl.int64) * 0 + OFFSET).to(tl.pointer_type(tl.float32))
+    tl.store(z_ptr, tl.load(there))
+
+
+@triton.jit
+def bump(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    tl.atomic_add(z_ptr + n + OFFSET, 1.0)
+
+
+@triton.jit
+def order(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    tl.store(z_ptr, tl.load(z_ptr) * 10 + tl.program_id(0))
+
+
+@triton.jit
+def softmax(x_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    top = -float("inf")
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + i, mask=i < n, other=float("-inf"))
+        top = tl.maximum(top, tl.max(x, axis=0))
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + i, mask=i < n, other=float("-inf"))
+        total += tl.sum(tl.exp(x - top), axis=0)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + i, mask=i < n, other=0.0)
+        tl.store(y_ptr + row * stride + i, tl.exp(x - top) / total, mask=i < n)
+
+
+@triton.jit
+def matmul(a_ptr, b_ptr, c_ptr, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, k, BK):
+        ks = start + tl.arange(0, BK)
+        acc += tl.dot(tl.load(a_ptr + m[:, None] * k + ks[None, :]), tl.load(b_ptr + ks[:, None] * n + j[None, :]))
+    tl.store(c_ptr + m[:, None] * n + j[None, :], acc)
+
+
+def watched_run(function, n=100, block=64, offset=0, grid=(2, 1, 1), where="forward"):
+    """(what was refused or None, the output afterwards)."""
+    x, y, z = torch.ones(n), torch.ones(n), torch.zeros(n)
+    args = dict(x_ptr=x, y_ptr=y, z_ptr=z, n=n, OFFSET=offset, BLOCK=block)
+    try:
+        tensors = {"x_ptr": x, "y_ptr": y, "z_ptr": z}
+        with watched(Buffers(tensors), AccessLog(tensors)):
+            run_programs(function, args, frozenset({"OFFSET", "BLOCK"}), grid, ordered(grid, where, 3))
+    except OutOfBounds as error:
+        return str(error), z.tolist()
+    return None, z.tolist()
+
+
+def in_order(where):
+    """The output of a kernel that writes down which program came when."""
+    z = torch.zeros(1, dtype=torch.int32)
+    args = dict(x_ptr=z, y_ptr=z, z_ptr=z, n=1, OFFSET=0, BLOCK=1)
+    run_programs(order, args, frozenset({"OFFSET", "BLOCK"}), (4, 1, 1), ordered((4, 1, 1), where, 1))
+    return f"{z.item():04d}"
+
+
+def counted(function, tensors, scalars, constexprs, grid):
+    tally = Tally(tensors)
+    programs = sampled_programs(grid)
+    with tallied(tally):
+        run_programs(function, {**tensors, **scalars, **constexprs}, frozenset(constexprs), grid, programs, tally.patch)
+    counts = tally.counts(function.__name__, grid[0] * grid[1] * grid[2], len(programs))
+    return {n: dict(v) if n == "flops_dot" else v for n, v in vars(counts).items()}
+
+
+def main():
+    matrix = lambda rows, cols, dtype=torch.float32: torch.zeros(rows, cols, dtype=dtype)  # noqa: E731
+    found = {
+        "inside": watched_run(add),
+        "store_behind": watched_run(add, offset=1),
+        "store_far": watched_run(add, offset=1 << 40),
+        "store_before": watched_run(add, offset=-1),
+        "load_behind": watched_run(gather, n=64, offset=1, grid=(1, 1, 1)),
+        "load_far": watched_run(gather, n=64, offset=1 << 40, grid=(1, 1, 1)),
+        "load_at_the_end_of_all_addresses": watched_run(wrapped, offset=-2),
+        "load_at_null": watched_run(wrapped, offset=0),
+        "atomic_inside": watched_run(bump, offset=-1, grid=(3, 1, 1)),
+        "atomic_behind": watched_run(bump, offset=0),
+        "again_inside": watched_run(add),
+        "orders": {w: in_order(w) for w in ("forward", "reversed", "shuffled")},
+        "vector_add": counted(
+            add, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304), "z_ptr": torch.zeros(98_304)},
+            {"n": 98_304}, {"OFFSET": 0, "BLOCK": 1024}, (96, 1, 1)),
+        "softmax": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
+                           {"stride": 8192, "n": 8192}, {"BLOCK": 1024}, (512, 1, 1)),
+        "softmax_whole": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
+                                 {"stride": 8192, "n": 8192}, {"BLOCK": 4096}, (512, 1, 1)),
+        "matmul": counted(
+            matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16), "c_ptr": matrix(256, 128)},
+            {"n": 128, "k": 512}, {"BM": 64, "BN": 32, "BK": 32}, (4, 4, 1)),
+    }  # fmt: skip
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

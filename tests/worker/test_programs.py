@@ -1,0 +1,80 @@
+"""Programs in the interpreter: every address is checked before it is touched, and what they do is counted exactly."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def found():
+    """What `interpreted.py` found in a process of its own, because one process is interpreter or compiler for life."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("interpreted.py")], env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr  # an address that is touched before it is checked ends it by a signal
+    return json.loads(done.stdout)
+
+
+def test_inside_its_buffers_nothing_is_refused(found):
+    for name in ("inside", "again_inside"):
+        refused, output = found[name]
+        assert refused is None and output == [2.0] * 100
+    refused, output = found["atomic_inside"]
+    assert refused is None and output[-1] == 3.0 and sum(output) == 3.0
+
+
+@pytest.mark.parametrize("name, what, lanes, written", [
+    ("store_behind", "store in program (1, 0, 0)", 1, 64),  # program 0 was fine and stays written
+    ("store_far", "store in program (0, 0, 0)", 64, 0),
+    ("store_before", "store in program (0, 0, 0)", 1, 0),
+    ("load_behind", "load in program (0, 0, 0)", 1, 0),
+    ("load_far", "load in program (0, 0, 0)", 64, 0),
+    ("load_at_null", "load in program (0, 0, 0)", 1, 0),
+    ("load_at_the_end_of_all_addresses", "load in program (0, 0, 0)", 1, 0),
+    ("atomic_behind", "atomic in program (0, 0, 0)", 1, 0),
+])  # fmt: skip
+def test_outside_its_buffers_nothing_is_touched(found, name, what, lanes, written):
+    refused, output = found[name]
+    assert refused.startswith(f"{lanes} lanes of a {what} lie outside every buffer")
+    assert sum(value != 0.0 for value in output) == written
+
+
+def test_programs_run_in_the_order_that_is_asked_for(found):
+    orders = found["orders"]
+    assert orders["forward"] == "0123" and orders["reversed"] == "3210"
+    assert sorted(orders["shuffled"]) == sorted("0123") and orders["shuffled"] not in ("0123", "3210")
+
+
+def exactly(counts, **numbers):
+    for name, number in numbers.items():
+        assert counts[name] == pytest.approx(number, rel=1e-9), name
+
+
+def test_vector_add_is_counted_exactly(found):
+    n = 98_304
+    exactly(found["vector_add"], programs=96, load_bytes=8 * n, store_bytes=4 * n, footprint_bytes=12 * n, elements=n,
+            special=0, reductions=0, loads=2 * 96, load_elements=2 * n, iterations=0, tile=1024)  # fmt: skip
+
+
+@pytest.mark.parametrize("name, block", [("softmax", 1024), ("softmax_whole", 4096)])
+def test_a_looped_softmax_is_counted_exactly(found, name, block):
+    """Three passes; at 1024 each loop has 8 iterations, of which 3 are run and stand for all of them."""
+    rows, cols = 512, 8192
+    n, steps = rows * cols, cols // block
+    # reading thrice, writing once; two reductions, two subtractions; two exponentials and a division
+    exactly(found[name], load_bytes=12 * n, store_bytes=4 * n, footprint_bytes=8 * n, elements=4 * n, special=3 * n,
+            reductions=2 * rows * steps, loads=3 * rows * steps, iterations=3 * steps, tile=block, load_elements=3 * n)  # fmt: skip
+
+
+def test_a_matmul_is_counted_exactly(found):
+    m, n, k, bm, bn, bk = 256, 128, 512, 64, 32, 32
+    programs = (m // bm) * (n // bn)
+    exactly(found["matmul"], programs=programs, load_bytes=programs * k * (bm + bn) * 2, store_bytes=4 * m * n,
+            footprint_bytes=2 * m * k + 2 * k * n + 4 * m * n, iterations=k // bk, loads=2 * programs * k // bk,
+            elements=m * n * k // bk, tile=bm * bn)  # fmt: skip
+    assert found["matmul"]["flops_dot"] == {"16": pytest.approx(2.0 * m * n * k)}
