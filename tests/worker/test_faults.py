@@ -47,3 +47,12 @@ def test_a_dead_worker_leaves_no_files(bench):
         assert os.path.isdir(left)
         worker.kill()
     assert not os.path.exists(left)
+
+
+def test_a_profile_leaves_the_kernel_as_it_was(bench):
+    """Counting samples the iterations of loops; judging the same kernel afterwards must run them all."""
+    line = "turns = 0.0\n    for turn in range(0, 200):\n        turns += 1.0\n    y = y * (turns / 200.0)"
+    kernel = faults.with_line(bench, line)
+    for _ in range(2):  # the second time by workers that have profiled it
+        verdict = faults.judged(bench, kernel)
+        assert verdict.accepted, verdict.reason
