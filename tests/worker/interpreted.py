@@ -88,8 +88,8 @@ def in_order(where):
     """The output of a kernel that writes down which program came when."""
     z = torch.zeros(1, dtype=torch.int32)
     args = dict(x_ptr=z, y_ptr=z, z_ptr=z, n=1, OFFSET=0, BLOCK=1)
-    run_programs(order, args, frozenset({"OFFSET", "BLOCK"}), (4, 1, 1), ordered((4, 1, 1), where, 1))
-    return f"{z.item():04d}"
+    run_programs(order, args, frozenset({"OFFSET", "BLOCK"}), (8, 1, 1), ordered((8, 1, 1), where, 1))
+    return f"{z.item():08d}"
 
 
 def counted(function, tensors, scalars, constexprs, grid):
