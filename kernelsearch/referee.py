@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,18 @@ def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """The contract's JSON."""
+    """The contract's JSON; what JSON has no number for is null in error_ratio (nothing finite to measure), else a word."""
+    ratio = verdict.error_ratio
     return {
         "verdict": verdict.word.value, "stage": verdict.stage, "reason": verdict.reason, "depth": verdict.depth,
-        "error_ratio": verdict.error_ratio,
+        "error_ratio": ratio if ratio is None or math.isfinite(ratio) else None,
         "referee": {"mode": verdict.referee.mode, "layers": list(verdict.referee.layers)},
-        "detail": {k: v for k, v in verdict.detail.items() if k != "trace"},
+        "detail": {k: _plain(v) for k, v in verdict.detail.items() if k != "trace"},
     }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def explained(verdict: Verdict) -> str:

@@ -68,6 +68,12 @@ def test_json_has_the_contract(softmax):
     assert told["detail"]["label"].startswith("rows=")
 
 
+def test_json_stays_json_where_numbers_are_not_finite(softmax):
+    told = referee.as_json(verdict_of(softmax, "softmax_tail_unwritten"))
+    text = json.dumps(told, allow_nan=False)
+    assert json.loads(text)["error_ratio"] is None and told["detail"]["got"] == "nan"
+
+
 def test_atomics_are_seen_in_the_code_and_not_in_comments():
     race = (CORPUS / "column_sum_store_race.py").read_text()
     assert not has_atomics(Kernel.parse(race.replace("    cols = tl", "    # tl.atomic_add excuses nothing here\n    cols = tl")))
