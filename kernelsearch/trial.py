@@ -16,13 +16,14 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError, Specialisation
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
-    LAUNCH_OPTIONS, Config, Evidence, Measurement, Outcome, Referee, ShapeTime, TaskFacts, TensorFact, Verdict, Word,
+    LAUNCH_OPTIONS, Config, Evidence, Hint, Measurement, Outcome, Referee, ShapeTime, TaskFacts, TensorFact, Verdict, Word,
     config_key, content_digest,
 )  # fmt: skip
 from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.estimating import estimated, machines
+from kernelsearch.worker.findings import hinted
 from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
@@ -67,10 +68,17 @@ class Evaluation:
             verdict, measurement = self._screened(kernel, config, incumbent)
             if incumbent is None or _ratio(measurement, incumbent) < 1.0:
                 verdict = self._full(kernel, config)
-            outcome = Outcome(self._signed(verdict), measurement)
+            outcome = Outcome(self._signed(verdict), measurement, self.hints(kernel, config, measurement))
         except Rejected as rejected:
             outcome = Outcome(self._signed(rejected.verdict))
         return replace(outcome, seconds=time.perf_counter() - started)
+
+    def hints(self, kernel: Kernel, config: Config, measurement: Measurement) -> tuple[Hint, ...]:
+        """Where the time of a measured candidate goes; its binaries and counts are known by now."""
+        shapes = tuple(t.shape for t in measurement.times)
+        binaries = self._compiled(kernel, config, shapes)
+        counts = self._profiled(kernel, config).counts if self.bench.device is None else {}
+        return hinted(self.bench, kernel, config, binaries, measurement, counts)
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
@@ -178,6 +186,11 @@ class Evaluation:
         return verdict
 
     def _estimated(self, kernel: Kernel, config: Config, binaries: dict[str, Binary]) -> Measurement:
+        profiled = self._profiled(kernel, config)
+        return estimated(self.bench, kernel, config, binaries, profiled.counts, self.timed)
+
+    def _profiled(self, kernel: Kernel, config: Config) -> jobs.Profiled:
+        """Counts of the timed shapes; launch options do not change them."""
         numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}
         profiled = self._once(
             f"profile/{kernel.digest}/{config_key(numbers)}",
@@ -189,7 +202,7 @@ class Evaluation:
         )  # fmt: skip
         if profiled.verdict is not None:
             raise Rejected(profiled.verdict)
-        return estimated(self.bench, kernel, config, binaries, profiled.counts, self.timed)
+        return profiled
 
     # ------------------------------------------------------------ on a GPU
 

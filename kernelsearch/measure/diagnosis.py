@@ -146,9 +146,13 @@ def latency(launch: Launched) -> Finding | None:
         return finding(
             1 - ratio, "occupancy", word, sentence, warps_per_sm=warps, warps_possible=launch.target.warps_per_sm, **evidence
         )
-    looped = any(a.loops for a in launch.main)
-    sentence = "" if looped else "larger tiles, so that each program has more bytes under way"
-    return finding(1 - ratio, "memory latency", "loop_stages" if looped else "tile size", sentence, warps_per_sm=warps, **evidence)
+    word, sentence = "loop_stages", ""
+    if not any(a.loops for a in launch.main):
+        flat = all(len(a.shape) < 2 for a in launch.args.values() if isinstance(a, TensorFact))
+        word = "tile size" if flat else "rows_2d"
+        sentence = "larger tiles" if flat else "several rows a program"
+        sentence += ", so that each program has more bytes under way"
+    return finding(1 - ratio, "memory latency", word, sentence, warps_per_sm=warps, **evidence)
 
 
 # ---------------------------------------------------------------- the machine's width
@@ -176,7 +180,10 @@ def tail(launch: Launched) -> Finding | None:
     waves = programs / unit
     if waves <= 1:
         return None
-    lost = (1 - waves / math.ceil(waves)) * (1.0 if unit == sms else 0.5)
+    lost = 1 - waves / math.ceil(waves)
+    if unit != sms:  # programs of the last wave have the memory to themselves: they take as long as their own loads
+        rounds = math.ceil(programs / (sms * launch.occupancy))
+        lost = min(lost, launch.chain_us / rounds / max(launch.expected_us, launch.chain_us))
     word = "split_reduction" if launch.code.dots else "tile size"
     sentence = "" if word == "split_reduction" else "another tile size, so that the programs fill whole waves"
     if word == "split_reduction":
