@@ -1,0 +1,82 @@
+"""What full depth adds to the regimes, on tasks made of parts: padded rows and sizes that only timed shapes have."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelsearch.errors import TaskError
+from kernelsearch.tasks.task import Task
+from kernelsearch.worker import fit, planning, tensors
+
+
+def task(shapes, tests):
+    def builder(params, seed, device):
+        raise TaskError("never built here")
+
+    return Task("toy", Path("toy.py"), "0", "native", shapes, tests, builder, module=None)
+
+
+def test_each_timed_size_alone_on_the_smallest_test_shape():
+    toy = task(
+        (("timed:0", dict(rows=4096, cols=1024, dtype="bf16")), ("timed:1", dict(rows=4096, cols=257, dtype="bf16"))),
+        (("test:0", dict(rows=7, cols=1000)), ("test:1", dict(rows=1, cols=3))),
+    )
+    added = dict(planning.with_long_shapes(toy).test_shapes[2:])
+    assert added == {"long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024)}  # 257 < 1000 is no new size
+
+
+def test_without_test_shapes_nothing_is_added():
+    toy = task((("timed:0", dict(n=5)),), ())
+    assert planning.with_long_shapes(toy) is toy
+
+
+class Launch:
+    def __init__(self, programs, numel):
+        self.args, self.programs = {"x": torch.empty(numel, device="meta")}, programs
+
+    def resolve_grid(self, meta):
+        return (self.programs, 1, 1)
+
+
+def test_only_what_the_interpreter_can_afford():
+    toy = task((("timed:0", dict(a=64, b=65, c=66)),), (("test:0", dict(a=1, b=1, c=1)),))
+    at = {"long:0": [Launch(4, 100)], "long:1": [Launch(1000, 100)], "long:2": [Launch(1, 2**20)]}
+    chosen = planning.long_cases(planning.with_long_shapes(toy), 3, at.__getitem__, {})
+    assert [(c.shape, c.regime, c.seed) for c in chosen] == [("long:0", "randn", 3)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8])
+@pytest.mark.parametrize("shape", [(7, 33), (2, 3, 5, 8)])
+def test_padded_rows_hold_the_values_and_a_write_between_them_is_seen(dtype, shape):
+    value = (torch.rand(shape) * 9).to(dtype)
+    wide = tensors.padded(value)
+    assert torch.equal(wide, value) and wide.stride()[-2:] == (shape[-1] + 16, 1)
+    assert not tensors.gap_changed(wide)
+    wide.fill_(1)  # its own elements may change
+    assert not tensors.gap_changed(wide)
+    torch.as_strided(wide, (1,), (1,), shape[-1])[0] = 0
+    assert tensors.gap_changed(wide)
+
+
+def test_between_padded_rows_lies_nan_also_after_the_way_to_a_worker():
+    wide = tensors.unpacked(tensors.packed(tensors.padded(torch.rand(3, 20))))
+    assert wide.stride() == (36, 1)
+    assert torch.isnan(torch.as_strided(wide, (2, 16), (36, 1), 20)).all()
+
+
+@pytest.mark.parametrize("value", [torch.rand(9), torch.rand(4, 6).T, torch.empty(0, 3), 3.0, None])
+def test_what_has_no_rows_to_pad_stays_itself(value):
+    assert tensors.padded(value) is value and not tensors.gap_changed(value)
+
+
+def test_a_shape_that_does_not_fit_is_halved_where_it_is_largest():
+    toy = task((("timed:0", dict(rows=1024, cols=4)),), (("test:0", dict(rows=2, cols=2)),))
+
+    def launched(changed, key):
+        return [Launch(1, changed.params(key)["rows"] * changed.params(key)["cols"])]
+
+    per_element = 4 * fit.STAGED + 8 * fit.FLOAT64S
+    assert fit.fit_notes(toy, 4096 * per_element * 2, launched) == ()
+    (note,) = fit.fit_notes(toy, 1500 * per_element, launched)
+    assert "rows=1024 cols=4 needs about" in note and "rows=256 would fit" in note
