@@ -61,6 +61,8 @@ task_argument = click.argument("task", type=click.Path(dir_okay=False))
 @click.option("--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long.")
 @click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")
+@click.option("--confirm/--no-confirm", default=True, show_default=True,
+              help="End by confirming the finalists against every baseline (with a GPU).")  # fmt: skip
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def optimize(task: str, **options: Any) -> None:
@@ -87,6 +89,35 @@ def verify(task: str, kernel: str, target: str, explain: bool) -> None:
     if explain:
         click.echo(referee.explained(verdict), err=True)
     sys.exit(0 if verdict.accepted else 1)
+
+
+@main.command()
+@task_argument
+@click.argument("kernel", type=click.Path(dir_okay=False), required=False)
+@target_option
+@db_option
+@click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
+@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Sampling time per shape.")
+@json_option
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+def measure(task: str, **options: Any) -> None:
+    """Times KERNEL (or TASK's own) by the confirmed protocol against every baseline; refuses a wrong one."""
+    from kernelsearch import measuring
+
+    sys.exit(measuring.main(task, measuring.Options(**options)))
+
+
+@main.command()
+@task_argument
+@click.argument("kernel", type=click.Path(dir_okay=False), required=False)
+@target_option
+@click.option("--shape", "shapes", multiple=True, help="Only this shape: its number, or a label like rows=8192.")
+@json_option
+def hints(task: str, **options: Any) -> None:
+    """Says where the time of KERNEL (or TASK's own) goes, and what to change."""
+    from kernelsearch import hinting
+
+    sys.exit(hinting.main(task, hinting.Options(**options)))
 
 
 @main.command()

@@ -8,20 +8,23 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelsearch import strategies
-from kernelsearch.errors import KernelsearchError, StoreError, StrategyError, TaskError
+from kernelsearch.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.errors import KernelsearchError, StoreError, StrategyError, TaskError, WorkerError
+from kernelsearch.measure.baselines import SEED
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Proposer
-from kernelsearch.record.rows import Run, RunFacts
+from kernelsearch.record.rows import Run, RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.report import progress, show, summary
+from kernelsearch.report import confirmed, progress, show, summary
 from kernelsearch.search import Result, Search, Settings, start_for
+from kernelsearch.shapes import narrowed
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import TaskFacts
+from kernelsearch.types import TaskFacts, Trial, config_key
 from kernelsearch.verify import gate
 from kernelsearch.worker import bench as benches
 from kernelsearch.worker import jobs
@@ -30,6 +33,10 @@ from kernelsearch.worker.pool import trusted
 
 LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
+
+FINALISTS = 3
+CONFIRM_SECONDS = 5.0
+"""Sampling time per shape of the finalists' confirmation."""
 
 PROPOSERS: dict[str, Callable[[], Proposer]] = {"edits": TypedEdits}
 
@@ -51,6 +58,7 @@ class Options:
     out: str | None = None
     as_json: bool = False
     quiet: bool = False
+    confirm: bool = True
 
 
 def main(path: str, options: Options) -> int:
@@ -67,31 +75,17 @@ def main(path: str, options: Options) -> int:
         _introduce(bench, facts, say)
         _refuse_unjudgeable(bench)
         result = _search(bench, facts, store, options)
+        found = _confirmed(bench, facts, store, result, options, say)
         again = f"kernelsearch optimize {shlex.quote(path)} {_same(options)}--resume"
         if options.as_json:
-            print(json.dumps(summary.as_dict(store, facts, result), indent=2))
+            print(json.dumps(summary.as_dict(store, facts, result, found), indent=2))
         else:
-            print(summary.as_text(store, facts, result, again), end="")
+            print(summary.as_text(store, facts, result, again, found), end="")
         if options.out and result.best is not None:
-            _write(options.out, show.kernel_file(store, result.best.kernel, run=result.run.id))
+            best = found[0]["kernel"] if found else result.best.kernel
+            _write(options.out, show.kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
     return 0
-
-
-def narrowed(facts: TaskFacts, wanted: tuple[str, ...]) -> TaskFacts:
-    """The task with only the wanted timed shapes: numbers (`0`), keys (`timed:0`) or parts of labels. Raises TaskError."""
-    if not wanted:
-        return facts
-    kept = []
-    for name in wanted:
-        found = [s for s in facts.shapes if name in (s.key, s.key.removeprefix("timed:")) or name in s.label.split()]
-        found = found or [s for s in facts.shapes if name in s.label]
-        if len(found) != 1:
-            labels = "; ".join(f"{s.key.removeprefix('timed:')}: {s.label}" for s in facts.shapes)
-            what = "no shape is" if not found else "several shapes are"
-            raise TaskError(f"{what} meant by --shape {name!r}; there are {labels}")
-        kept += [s for s in found if s not in kept]
-    return replace(facts, shapes=tuple(kept))
 
 
 def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> None:
@@ -133,6 +127,49 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> R
         return search.run()
     with progress.ProgressLine() as shown:
         return search.run(shown)
+
+
+def _confirmed(
+    bench: Bench, facts: TaskFacts, store: Store, result: Result, options: Options, say: Callable[[str], None]
+) -> list[confirmed.Finding]:
+    """The finalists by the confirmed protocol, best first; empty where nothing can be, or need be, confirmed."""
+    if bench.device is None or not options.confirm or result.interrupted:
+        return []
+    finalists = _finalists(bench, facts, store, result)
+    if not finalists:
+        return []
+    plan = Plan(CONFIRM_SECONDS, confirmed.level_for(len(finalists)))
+    contestants = [Contestant(SEED, bench.seed, dict(facts.config)), *finalists]
+    found: list[confirmed.Finding] = []
+    try:
+        with Confirmation(bench, plan, say) as confirmation:
+            ceilings = confirmation.known_ceilings(store)
+            runs = confirmation.run(facts.shapes, contestants)
+        for finalist in finalists:
+            found.append(confirmed.finding(finalist, runs, bench.device.name, ceilings, plan.level))
+            store.add_confirmation(facts, Structure(finalist.kernel, 0), finalist.config, found[-1], benches.versions())
+    except WorkerError as error:
+        say(f"the finalists could not be confirmed: {error}")
+    except KeyboardInterrupt:
+        say("interrupted while the finalists were being confirmed: `kernelsearch measure` does that later")
+    return sorted(found, key=confirmed.rank)
+
+
+def _finalists(bench: Bench, facts: TaskFacts, store: Store, result: Result) -> list[Contestant]:
+    """The best structures with their best configs, those that the full verdict accepts, the unchanged seed left out."""
+    best: dict[str, Trial] = {}
+    for trial in sorted((t for t in result.trials if t.score is not None), key=lambda t: (t.score, t.number)):
+        if not trial.outcome.measurement.abandoned:
+            best.setdefault(trial.kernel, trial)
+    structures, evaluation = store.structures(result.run.id), Evaluation(bench, tuple(s.key for s in facts.shapes))
+    found: list[Contestant] = []
+    for digest, trial in best.items():
+        unchanged = digest == bench.seed.digest and config_key(trial.config) == config_key(facts.config)
+        if len(found) == FINALISTS or trial.score >= 1.0:
+            break
+        if not unchanged and evaluation.verify(structures[digest].kernel, trial.config).accepted:
+            found.append(Contestant(digest[:8], structures[digest].kernel, dict(trial.config)))
+    return found
 
 
 class _Nobody:

@@ -16,10 +16,11 @@ LAYERS = (
     "protocols space launch",
     "tasks propose verify compile measure record tune",
     "worker",
-    "trial",
+    "trial confirmation shapes",
     "search strategies simulated",
     "study report export",
     "optimize referee doctor",
+    "measuring hinting",
     "cli",
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}

@@ -92,12 +92,22 @@ def children(steps: dict[str, Step], digest: str) -> list[Step]:
 def best(store: Store, task: str | None = None, device: str | None = None, run: int | None = None) -> str:
     """The digest of the fastest accepted kernel: of a run, of a task (its name or digest), of a device, or of all.
 
-    Scores of different tasks cannot be compared: without a task or run, the newest run's task is meant.
+    A confirmed kernel goes before all that were only measured or estimated. Scores of different tasks cannot be compared: without a task or run, the newest run's task is meant.
     """
     if task is None and run is None:
         newest = store.runs()
         task = newest[0].task if newest else None
     found = store.query(
+        """SELECT candidate.kernel FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
+           JOIN task ON task.digest = candidate.task
+           WHERE c.status = 'confirmed' AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
+             AND (?2 IS NULL OR c.device = ?2) AND EXISTS (
+                 SELECT 1 FROM trial WHERE trial.kernel = candidate.kernel AND trial.score IS NOT NULL
+                     AND (?3 IS NULL OR trial.run = ?3))
+           ORDER BY c.vs_seed DESC LIMIT 1""",
+        [task, device, run],
+    )
+    found = found or store.query(
         """SELECT trial.kernel FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
            WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
              AND (?2 IS NULL OR trial.device = ?2) AND (?3 IS NULL OR trial.run = ?3)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from kernelsearch.record import lineage
 from kernelsearch.record.store import Store
-from kernelsearch.report import words
+from kernelsearch.report import confirmed, words
 from kernelsearch.search import Result
 from kernelsearch.types import TaskFacts
 
 
-def as_dict(store: Store, task: TaskFacts, result: Result) -> dict[str, Any]:
+def as_dict(
+    store: Store, task: TaskFacts, result: Result, found: Sequence[confirmed.Finding] = ()
+) -> dict[str, Any]:  # fmt: skip
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
-    best, each after its own tuning; tuning is the seed's own gain from its config alone.
+    best, each after its own tuning; tuning is the seed's own gain from its config alone. found are the
+    finalists' findings by the confirmed protocol, best first.
     """
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
@@ -30,6 +34,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result) -> dict[str, Any]:
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
+        "confirmed": list(found),
         "best": None,
     }
     if best is None or seed is None or not seed.accepted:
@@ -54,10 +59,16 @@ def as_dict(store: Store, task: TaskFacts, result: Result) -> dict[str, Any]:
     return summary
 
 
-def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "") -> str:
+def as_text(
+    store: Store, task: TaskFacts, result: Result, resume: str = "", found: Sequence[confirmed.Finding] = ()
+) -> str:  # fmt: skip
     """The same in words, at most 80 columns where names allow; resume is the command that goes on with the run."""
-    facts = as_dict(store, task, result)
+    facts = as_dict(store, task, result, found)
     lines = [_counts(facts)]
+    if found:
+        lines.append(f"confirmed: {confirmed.headline(found[0])}")
+        lines += [f"  {line}" for line in confirmed.as_text(found[0]).splitlines()[1:]]
+        lines += [f"  also confirmed: {confirmed.headline(other)}" for other in found[1:]]
     best = facts["best"]
     if best:
         lines += _gains(best)

@@ -1,0 +1,57 @@
+"""How often the A/A interval holds 1, and how wide it is: the seed against a second copy of itself, many times.
+
+`python studies/measurement/a_a_control.py TASK.py [--repeats 100] [--shape N]` needs a CUDA device. Prints one line
+a shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+from kernelsearch.confirmation import Confirmation, Contestant, Plan, Session
+from kernelsearch.measure import confirm as protocol
+from kernelsearch.measure import statistics as paired
+from kernelsearch.measure.baselines import SEED
+from kernelsearch.worker.bench import Bench
+
+
+def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:
+    bench, begun = confirmation.bench, time.perf_counter()
+    with bench.gpu, confirmation.pool.lease() as worker:
+        session = Session(confirmation, worker, shape, [Contestant(SEED, bench.seed, dict(bench.facts.config))])
+        session.open()
+        session.enter_kernel(session.contestants[0])
+        found, times, dropped, clocks = [], [], 0, {}
+        for i in range(repeats):
+            session.blocks, session.edges = [], []
+            session.sample((SEED,), SEED)
+            kept = protocol.kept(session.blocks, session.edges)
+            dropped, clocks = dropped + kept.dropped, kept.clocks
+            found.append(paired.interval([protocol.logs(kept.blocks, protocol.CONTROL, SEED)], seed=i))
+            times.append(protocol.time_of(kept.blocks, SEED).time_us)
+    holds = sum(f.contains(1.0) for f in found)
+    widths = sorted(f.half_width for f in found)
+    return (
+        f"{bench.facts.name} {shape.label}: {statistics.median(times):.1f} us (medians {min(times):.2f} to {max(times):.2f}); "
+        f"interval holds 1 in {holds} of {repeats}; half-width median {widths[len(widths) // 2]:.3%}, "
+        f"95th percentile {widths[int(0.95 * (len(widths) - 1))]:.3%}; blocks {statistics.median(f.blocks for f in found)}, "
+        f"dropped {dropped}; {clocks}; {time.perf_counter() - begun:.0f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task")
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--shape", type=int, action="append")
+    options = parser.parse_args()
+    with Bench.open(options.task) as bench, Confirmation(bench, Plan(seconds=5.0)) as confirmation:
+        for i, shape in enumerate(bench.facts.shapes):
+            if options.shape is None or i in options.shape:
+                print(one_shape(confirmation, shape, options.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()
