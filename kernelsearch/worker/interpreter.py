@@ -70,7 +70,7 @@ def _run_case(task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ..
             run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, ordered(step.grid, order))
 
     with TwinMode() if twin else nullcontext():
-        outputs, verdict = _launch(task, candidate, shape, values, execute, twin=twin)
+        outputs, verdict = _launch(task, candidate, shape, values, execute, "twin" if twin else "plain")
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.gap_changed(v) for v in values):
@@ -99,7 +99,7 @@ def _profile(job: Profile) -> Profiled:
             found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
 
         zeros = _zeros(task, shape, job.candidate.target)
-        _, verdict = _launch(task, job.candidate, shape, zeros, execute, twin=False)
+        _, verdict = _launch(task, job.candidate, shape, zeros, execute, "counted")
         if verdict is not None:
             return Profiled(verdict=verdict)
         counts[shape] = tuple(found)
@@ -107,7 +107,7 @@ def _profile(job: Profile) -> Profiled:
 
 
 def _launch(
-    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], *, twin: bool
+    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], variant: str
 ) -> tuple[list[torch.Tensor], Verdict | None]:
     """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
     from triton.runtime.errors import InterpreterError
@@ -122,7 +122,7 @@ def _launch(
         fact = trace.launch_fact(launch, c.config)
         bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
         launch.run_pre_hooks(c.config)
-        _run_plan(bound.kernel, bound.plan, launch.args, execute, twin=twin)
+        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant)
 
     case = _case(str(task.path), shape, c.target)
     try:
@@ -145,14 +145,14 @@ def _launch(
     return tensors.flattened(result, case.names, values, task.mutates), None
 
 
-def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], *, twin: bool) -> None:
+def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str) -> None:
     from kernelsearch.worker import tensors
     from kernelsearch.worker.programs import Buffers
 
     scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
     for name, value in plan.init.items():
         passed[name].fill_(value)
-    functions = _functions(kernel, twin)
+    functions = _functions(kernel, variant)
     for step in plan.steps:
         args: dict[str, Any] = {}
         for name, arg in step.args.items():
@@ -161,19 +161,23 @@ def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Ca
         execute(functions[step.function], step, args, buffers)
 
 
-_FUNCTIONS: dict[tuple[str, bool], dict[str, Any]] = {}
+_FUNCTIONS: dict[tuple[str, str], dict[str, Any]] = {}
 
 
-def _functions(kernel: Kernel, twin: bool) -> dict[str, Any]:
+def _functions(kernel: Kernel, variant: str) -> dict[str, Any]:
+    """The kernel's functions as they are (`plain`), as a float32 `twin`, or `counted`.
+
+    Counting leaves its own `range` in the functions' namespace, so what is judged never shares one with it.
+    """
     from kernelsearch.compile.build import load_functions
     from kernelsearch.worker.twin import twin_source
 
-    key = (kernel.digest, twin)
+    key = (kernel.digest, variant)
     if key not in _FUNCTIONS:
         if len(_FUNCTIONS) > 64:
             _FUNCTIONS.clear()
-        code = twin_source(kernel.code) if twin else kernel.code
-        _FUNCTIONS[key] = load_functions(code, f"{kernel.digest}{'t' if twin else ''}")
+        code = twin_source(kernel.code) if variant == "twin" else kernel.code
+        _FUNCTIONS[key] = load_functions(code, f"{kernel.digest}{variant}")
     return _FUNCTIONS[key]
 
 
