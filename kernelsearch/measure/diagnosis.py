@@ -23,10 +23,14 @@ BOTTLENECKS = ("memory bandwidth", "memory latency", "occupancy", "issue", "tens
 SPILL_BYTES = 32
 """Stack bytes a thread from which spills are worth a word."""
 NARROW_LOSS = {1: 0.4, 2: 0.3, 4: 0.12}
-"""Share of the time lost to loads of 1, 2 or 4 bytes a thread where 16 were possible: wide softmax rows at odd
-alignments take 1.2 to 1.5 times their aligned time on an H100."""
+"""Share of the time that loads of 1, 2 or 4 bytes a thread are taken to cost where 16 were possible: assumptions, of
+the order of what unaligned rows cost among hand-written kernels on an H100; measured times overrule them."""
+OPERAND_BYTES_PER_CLOCK = 64
+"""What an SM can take from L2 in a clock, on Volta to Hopper."""
+OPERAND_RATE = 0.6
+"""The share of it that matrix kernels are taken to reach: an assumption, under which 128 x 256 tiles are large enough."""
 MMA_SHARE = 0.62
-"""Rate of `mma.sync` over `wgmma` on Hopper, about (a round number from published matmul rates)."""
+"""Rate of `mma.sync` over that of `wgmma` on Hopper: a round number."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +257,20 @@ def tensor_cores(launch: Launched) -> Finding | None:
     return None
 
 
+def operands(launch: Launched) -> Finding | None:
+    """Tiles so small that their operands take longer to reach the SMs than to multiply."""
+    target = launch.target
+    arriving_us = launch.traffic / (OPERAND_RATE * OPERAND_BYTES_PER_CLOCK * target.num_sms * target.clock_ghz * 1e3)
+    rest = max(launch.tensor_us, launch.dram_us)
+    if not launch.flops or not launch.matrix_instructions or arriving_us < 1.5 * rest:
+        return None
+    largest = max(launch.code.dots, key=lambda d: d.m * d.n)
+    return finding(1 - rest / arriving_us, "memory bandwidth", "tile size",
+                   "larger tiles of the product (such as 128 x 256), so that each loaded byte is used more often",
+                   operand_gb=launch.traffic / 1e9, operand_us=arriving_us, tensor_us=launch.tensor_us,
+                   tile_elements=largest.m * largest.n)  # fmt: skip
+
+
 def arithmetic(launch: Launched) -> Finding | None:
     """Element-wise instructions that take longer than the memory traffic."""
     rest = max(launch.roofline_us, launch.l2_us)
@@ -267,7 +285,7 @@ def arithmetic(launch: Launched) -> Finding | None:
 
 
 DETECTORS: tuple[Detector, ...] = (
-    strided, narrow, second_read, latency, idle, tail, spills, banks, tensor_cores, arithmetic,
+    strided, narrow, second_read, latency, idle, tail, spills, banks, tensor_cores, operands, arithmetic,
 )
 
 

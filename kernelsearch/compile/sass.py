@@ -1,0 +1,64 @@
+"""Disassembles a cubin with the `nvdisasm` of Triton's wheel and counts what hints show of it.
+
+Takes 0.6 to 1 s a cubin, more than most compiles, so that only `hints` pays for it. Triton is not imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+LIMIT_S = 30.0
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
+_WIDTH = re.compile(r"\.(64|128|U8|S8|U16|S16)\b")
+_KINDS = {"LDG": "global_loads", "LDGSTS": "async_copies", "STG": "global_stores", "LDL": "local_loads",
+          "STL": "local_stores", "LDS": "shared_loads", "STS": "shared_stores", "LDSM": "shared_matrix_loads",
+          "HMMA": "mma", "HGMMA": "wgmma", "IMMA": "mma", "QGMMA": "wgmma", "UTMALDG": "tma_loads", "MUFU": "special",
+          "BAR": "barriers", "SHFL": "shuffles"}  # fmt: skip
+
+
+def disassembler() -> Path | None:
+    """The wheel's nvdisasm, None where this Triton has none."""
+    found = importlib.util.find_spec("triton")
+    if found is None or found.origin is None:
+        return None
+    path = Path(found.origin).parent / "backends/nvidia/bin/nvdisasm"
+    return path if path.exists() else None
+
+
+def counts(cubin: bytes) -> dict[str, int]:
+    """Instructions of a cubin by kind, `instructions` for all, `widest_load_bytes`; empty when it cannot be read."""
+    tool = disassembler()
+    if tool is None:
+        return {}
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        try:
+            done = subprocess.run([str(tool), "-c", file.name], capture_output=True, text=True, timeout=LIMIT_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return {}
+    return counted(done.stdout) if done.returncode == 0 else {}
+
+
+def counted(sass: str) -> dict[str, int]:
+    """The counts of a disassembly; padding (NOP, the closing branch) is left out."""
+    found: Counter[str] = Counter()
+    widest = 0
+    for instruction in _INSTRUCTION.findall(sass):
+        name = instruction.partition(".")[0]
+        if name == "NOP":
+            continue
+        found["instructions"] += 1
+        if name in _KINDS:
+            found[_KINDS[name]] += 1
+        if name in ("LDG", "LDGSTS"):
+            width = _WIDTH.search(instruction)
+            widest = max(widest, {"64": 8, "128": 16, "U8": 1, "S8": 1, "U16": 2, "S16": 2}[width.group(1)] if width else 4)
+    if widest:
+        found["widest_load_bytes"] = widest
+    return dict(found)

@@ -1,0 +1,140 @@
+"""`hints`: where the time of one kernel goes, from its binary, its launches, and a GPU where there is one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from kernelsearch import referee
+from kernelsearch.compile import sass
+from kernelsearch.compile.build import Binary
+from kernelsearch.launch import LaunchError
+from kernelsearch.measure.counts import Counts
+from kernelsearch.report import hints as report
+from kernelsearch.shapes import narrowed
+from kernelsearch.source import Kernel
+from kernelsearch.trial import Evaluation
+from kernelsearch.types import Config, Measurement, TaskFacts, Verdict, Word
+from kernelsearch.verify import gate
+from kernelsearch.worker import jobs
+from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.estimating import estimated
+from kernelsearch.worker.findings import calls
+from kernelsearch.worker.pool import WorkerDied, WorkerHung
+
+PROFILE_LIMIT_S = 120.0
+NO_GPU = "a measured time (no GPU here): times are the static model's, and the verdict is not asked for"
+NO_COUNTERS = "hardware counters: Nsight Compute is not used, what needs them is estimated"
+RATES = "ceilings measured on this device: rates are the datasheet's"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's options, as the command line names them."""
+
+    kernel: str | None = None
+    target: str = "auto"
+    shapes: tuple[str, ...] = ()
+    as_json: bool = False
+
+
+def main(path: str, options: Options) -> int:
+    """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
+    text = referee.read_kernel(options.kernel) if options.kernel else None
+    if text is not None and not (verdict := gate.check(text)).accepted:
+        return _refused(verdict, options)
+    with ExitStack() as stack:
+        bench = stack.enter_context(Bench.open(path, options.target))
+        found = examine(bench, narrowed(bench.facts, options.shapes), text)
+    if isinstance(found, Verdict):
+        return _refused(found, options)
+    print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found), end="\n" if options.as_json else "")
+    return 0
+
+
+def examine(bench: Bench, facts: TaskFacts, text: str | None = None) -> report.Report | Verdict:
+    """Everything that hints say of a kernel file's text, or of the task's own kernel; a Verdict when it is refused."""
+    kernel = Kernel.parse(text) if text is not None else bench.seed
+    config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
+    shapes = tuple(s.key for s in facts.shapes)
+    missing = [NO_COUNTERS]
+    counts = _counts(bench, kernel, config, shapes)
+    if counts is None:
+        missing.append("counts of sampled programs: the interpreter could not run them, masks are not known")
+    if bench.device is not None:
+        missing.append(RATES)
+        outcome = Evaluation(bench, shapes).evaluate(kernel, config)
+        if outcome.measurement is None:
+            return outcome.verdict
+        measurement = outcome.measurement
+        binaries = _binaries(bench, kernel, config, shapes)
+    else:
+        missing.append(NO_GPU)
+        binaries = _binaries(bench, kernel, config, shapes)
+        measurement = None
+    if isinstance(binaries, Verdict):
+        return binaries
+    if measurement is None and counts is not None:
+        measurement = estimated(bench, kernel, config, binaries, counts, shapes)
+    if sass.disassembler() is None:
+        missing.append("the disassembly: this Triton has no nvdisasm")
+    return _reported(bench, facts, kernel, config, binaries, measurement, counts, tuple(missing))
+
+
+def _reported(
+    bench: Bench, facts: TaskFacts, kernel: Kernel, config: Config, binaries: Mapping[str, Binary],
+    measurement: Measurement | None, counts: Mapping[str, tuple[Counts, ...]] | None, missing: tuple[str, ...],
+) -> report.Report:  # fmt: skip
+    shapes = tuple(s.key for s in facts.shapes)
+    known = calls(bench, kernel, config, binaries, shapes, measurement, counts)
+    labels = {s.key: s.label for s in facts.shapes}
+    codes = {b.identity: b for b in binaries.values()}
+    machine = {identity: sass.counts(b.cubin) for identity, b in codes.items()}
+    order = {s: [i for _, i in _identities(bench, kernel, config, s, binaries)] for s in shapes}
+    return report.Report(
+        task=facts.name, kernel=kernel.digest, config=dict(config),
+        device=bench.device.name if bench.device else bench.target.name,
+        calls=tuple((labels[c.shape], c, tuple(machine[i] for i in order[c.shape])) for c in known), missing=missing,
+    )  # fmt: skip
+
+
+def _identities(bench: Bench, kernel: Kernel, config: Config, shape: str, binaries: Mapping[str, Binary]) -> list:
+    return [
+        (spec.function, binaries[jobs.spec_key(spec, bound.of_seed)].identity)
+        for fact, bound in bench.bound(kernel, config, (shape,))
+        for spec in bound.specialisations(fact)
+    ]
+
+
+def _binaries(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> dict[str, Binary] | Verdict:
+    try:
+        bound = bench.bound(kernel, config, shapes)
+    except LaunchError as error:
+        return Verdict(Word.STATIC, "launch", str(error))
+    specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
+    binaries, verdict = bench.binaries(kernel, specs)
+    return verdict or binaries
+
+
+def _counts(
+    bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...]
+) -> Mapping[str, tuple[Counts, ...]] | None:
+    """What sampled programs do, counted in the interpreter, on a machine with a GPU too; None when it cannot."""
+    pool = bench.interpreters or bench.workplace.pool("interpret", 1)
+    job = jobs.Profile(bench.path, bench.candidate(kernel, config, code=True), shapes)
+    try:
+        answer = pool.ask(job, PROFILE_LIMIT_S)
+    except (WorkerDied, WorkerHung):
+        return None
+    return None if answer.verdict is not None else answer.counts
+
+
+def _refused(verdict: Verdict, options: Options) -> int:
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr)  # noqa: E731
+    if options.as_json:
+        print(json.dumps({"refused": referee.as_json(verdict)}))
+    say(f"no hints for a kernel that is refused: {referee.explained(verdict)}")
+    return 1

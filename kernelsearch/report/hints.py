@@ -1,0 +1,126 @@
+"""Hints as text for people, 80 columns wide, and as data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.measure.diagnosis import Finding, tidy
+from kernelsearch.measure.hints import MOST, Call, diagnose
+from kernelsearch.measure.launched import Launched
+from kernelsearch.report import words
+from kernelsearch.types import Config
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of one kernel: for each shape its label, its call, and the instruction counts of its launches."""
+
+    task: str
+    kernel: str
+    config: Config
+    device: str
+    calls: tuple[tuple[str, Call, tuple[Mapping[str, int], ...]], ...]
+    missing: tuple[str, ...] = ()
+
+
+def as_text(report: Report) -> str:
+    """The report for people."""
+    lines = _wrapped(f"{report.task} {report.kernel[:8]}, {words.config(report.config)}, for {report.device}", "", "  ")
+    for label, call, machine in report.calls:
+        lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
+        for launch, counts in zip(call.launches, machine, strict=True):
+            lines += _wrapped(_launch(launch, counts), "  ", "    ")
+        for number, found in enumerate(diagnose(call)[:MOST], 1):
+            lines += _finding(number, found)
+    if report.missing:
+        lines.append("")
+        for what in report.missing:
+            lines += _wrapped(f"not available: {what}", "", "  ")
+    return "\n".join(lines) + "\n"
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON's types."""
+    return {
+        "task": report.task, "kernel": report.kernel, "config": dict(report.config), "device": report.device,
+        "shapes": [
+            {
+                "shape": label, "time_us": call.time_us,
+                "evidence": None if call.time_us is None else "measured" if call.measured else "estimated",
+                "roofline_us": sum(one.roofline_us for one in call.launches),
+                "launches": [_launch_dict(one, counts) for one, counts in zip(call.launches, machine, strict=True)],
+                "hints": [
+                    {"bottleneck": f.hint.bottleneck, "lost": round(f.lost, 3), "evidence": dict(f.hint.evidence),
+                     "suggestion": f.hint.suggestion}
+                    for f in diagnose(call)[:MOST]
+                ],
+            }
+            for label, call, machine in report.calls
+        ],
+        "missing": list(report.missing),
+    }  # fmt: skip
+
+
+def _time(call: Call) -> str:
+    roofline = sum(one.roofline_us for one in call.launches)
+    if call.time_us is None:
+        return f"roofline {words.time(roofline)}"
+    kind = "measured" if call.measured else "estimated"
+    percent = 100 * roofline / call.time_us
+    return f"{words.time(call.time_us)} {kind}, roofline {words.time(roofline)} ({percent:.0f} %)"
+
+
+def _launch(launch: Launched, counts: Mapping[str, int]) -> str:
+    m = launch.machine
+    parts = [
+        f"{launch.programs:,} programs", f"{m.num_warps} warps", f"{m.registers} registers",
+        f"{m.shared:,} B shared", f"{launch.occupancy} programs an SM",
+    ]  # fmt: skip
+    if m.stack_bytes:
+        parts.append(f"{m.stack_bytes} B stack")
+    if counts:
+        parts.append(f"{counts['instructions']:,} instructions")
+        named = ("wgmma", "mma", "local_loads", "local_stores")
+        parts += [f"{counts[n]} {n.replace('_', ' ')}" for n in named if counts.get(n)]
+    widths = ", ".join(f"{n} of {width} B" for width, n in sorted(m.mix.loads.items()))
+    if widths:
+        parts.append(f"loads a thread: {widths}")
+    return f"{launch.function}: {'; '.join(parts)}"
+
+
+def _launch_dict(launch: Launched, counts: Mapping[str, int]) -> dict[str, Any]:
+    m = launch.machine
+    return {
+        "function": launch.function, "programs": launch.programs, "num_warps": m.num_warps, "registers": m.registers,
+        "stack_bytes": m.stack_bytes, "shared_bytes": m.shared, "programs_per_sm": launch.occupancy,
+        "loads_by_bytes": dict(m.mix.loads), "stores_by_bytes": dict(m.mix.stores),
+        "layout_conversion_bytes": launch.code.conversions, "sass": dict(counts),
+        "parts_us": {name: tidy(value) for name, value in _parts(launch).items()},
+    }  # fmt: skip
+
+
+def _parts(launch: Launched) -> dict[str, float]:
+    return {"dram": launch.dram_us, "l2": launch.l2_us, "tensor": launch.tensor_us, "issue": launch.issue_us,
+            "special": launch.special_us, "shared": launch.shared_us(True), "launch": launch.target.launch_us}  # fmt: skip
+
+
+def _finding(number: int, found: Finding) -> list[str]:
+    hint = found.hint
+    costs = f", about {100 * found.lost:.0f} % of the time" if found.lost else ""
+    numbers = ", ".join(f"{name} {_number(value)}" for name, value in hint.evidence.items())
+    lines = _wrapped(f"{number}. {hint.bottleneck}{costs}", "  ", "     ")
+    return [*lines, *_wrapped(numbers, "     ", "     "), *_wrapped(hint.suggestion, "     -> ", "        ")]
+
+
+def _number(value: float) -> str:
+    value = tidy(value)
+    return f"{value:,}" if abs(value) < 1e9 else f"{value:.3g}"
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
