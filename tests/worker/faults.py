@@ -317,13 +317,18 @@ def ungated():
         gate.check = real
 
 
+def _limited(role: str) -> int | None:
+    """A small limit for the workers that run candidates on the CPU; a CUDA context alone is larger."""
+    return MEMORY_LIMIT if role in ("compile", "interpret") else None
+
+
 @contextmanager
 def opened(folder: Path):
     """A Bench on the small task, with short limits."""
     path = folder / "softmax.py"
     path.write_text(TASK)
     real = benches.COMPILE_LIMIT_S, sandbox.resident_limit
-    benches.COMPILE_LIMIT_S, sandbox.resident_limit = COMPILE_LIMIT_S, lambda role: MEMORY_LIMIT
+    benches.COMPILE_LIMIT_S, sandbox.resident_limit = COMPILE_LIMIT_S, _limited
     try:
         with Bench.open(path) as bench:
             judged(bench, honest(bench))  # every pool has a worker
