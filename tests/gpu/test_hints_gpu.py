@@ -1,0 +1,27 @@
+"""On a GPU: kernels with one fault each are diagnosed rightly with measured times, healthy ones raise no alarm."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
+
+import binary_alone  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("path", binary_alone.KERNELS, ids=lambda p: p.stem)
+def test_the_one_fault_is_the_first_hint(path, run):
+    said = binary_alone.said(path)
+    found = run("hints", path, "--json")
+    assert found.code == 0, found.err
+    (shape,) = found.json["shapes"]
+    assert shape["evidence"] == "measured"
+    first = shape["hints"][0]
+    if said["fault"] == "none":
+        assert first["lost"] == 0 and first["bottleneck"] == said["bottleneck"], shape
+    else:
+        word = first["suggestion"].partition(":")[0]
+        assert (first["bottleneck"], word) == (said["bottleneck"], said["change"]), shape

@@ -1,0 +1,135 @@
+"""Kernels with exactly one fault are diagnosed rightly from the binary alone; healthy ones raise no alarm."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from triton import knobs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
+
+import binary_alone  # noqa: E402
+
+from kernelsearch.measure import hints as hinting  # noqa: E402
+from kernelsearch.measure.changes import CHANGES, NOT_EDITS, suggested_edits, suggestion, word_of  # noqa: E402
+from kernelsearch.measure.diagnosis import BOTTLENECKS, DETECTORS, finding, tidy  # noqa: E402
+from kernelsearch.measure.estimate import Machine  # noqa: E402
+from kernelsearch.measure.launched import Launched  # noqa: E402
+from kernelsearch.mix import Access, Code, Loop, Mix, Work  # noqa: E402
+from kernelsearch.propose.edits.registry import EDITS  # noqa: E402
+from kernelsearch.targets import named  # noqa: E402
+from kernelsearch.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
+
+H100 = named("h100")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet_compiler(tmp_path_factory):
+    with knobs.cache.scope(), knobs.compilation.scope():
+        knobs.cache.dir = str(tmp_path_factory.mktemp("cache"))
+        knobs.compilation.disable_line_info = True
+        yield
+
+
+@pytest.mark.parametrize("path", binary_alone.KERNELS, ids=lambda p: p.stem)
+def test_the_one_fault_is_the_first_hint(path):
+    said = binary_alone.said(path)
+    calls = binary_alone.calls(path)
+    first, *others = hinting.hints(calls)
+    assert (first.bottleneck, word_of(first)) == (said["bottleneck"], said["change"]), hinting.described(first)
+    assert len(first.evidence) <= 4 and len(others) < hinting.MOST
+    if said["fault"] == "none":
+        assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
+
+
+def test_every_kind_of_fault_has_a_kernel():
+    said = [binary_alone.said(p) for p in binary_alone.KERNELS]
+    assert {s["bottleneck"] for s in said if s["fault"] != "none"} == set(BOTTLENECKS)
+    assert sum(s["fault"] == "none" for s in said) >= 5
+
+
+def test_suggestions_are_in_the_words_of_the_edits():
+    edits = {e.name for e in EDITS}
+    assert set(CHANGES) - NOT_EDITS <= edits
+    assert NOT_EDITS - {"tile size", "none"} <= set(LAUNCH_OPTIONS)
+    with pytest.raises(KeyError):
+        suggestion("faster", "be faster")
+    hints = [Hint("issue", {}, suggestion(w, "x")) for w in ("exp2", "num_warps", "none", "exp2", "tile_loop")]
+    assert suggested_edits(hints) == ("exp2", "tile_loop")
+
+
+def test_a_finding_has_at_most_four_numbers_and_a_known_bottleneck():
+    with pytest.raises(ValueError, match="5 numbers"):
+        finding(0.5, "issue", "exp2", a=1, b=2, c=3, d=4, e=5)
+    with pytest.raises(ValueError, match="bad luck"):
+        finding(0.5, "bad luck", "exp2")
+    assert tidy(1234567.0) == 1234567 and tidy(0.123456) == 0.123
+
+
+# ---------------------------------------------------------------- arithmetic of one launch
+
+LOOP = Loop(0, ("arg", "n"), 128)
+
+
+def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
+    load = Access("load", "x", 4, (tile,), (stride,), (LOOP,), 1)
+    store = Access("store", "y", 4, (), (), (), 2)
+    args = {"x": TensorFact("fp32", (programs, n), (n, 1)), "y": TensorFact("fp32", (programs,), (1,)), "n": n}
+    binary = Machine(**{"num_warps": 4, "registers": 32, "stack_bytes": 0, "shared": 0, "mix": Mix(loads={16: 1}), **machine})
+    return Launched("k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100)
+
+
+def test_bytes_and_loops_follow_from_the_arguments():
+    launch = row_sum()
+    assert launch.trips((LOOP,)) == 32
+    assert launch.traffic == 65536 * 4096 * 4 + 65536 * 4
+    assert launch.footprint == launch.traffic
+    assert launch.roofline_us == pytest.approx(launch.footprint / 3350e3)
+    assert launch.number(("//", ("+", ("arg", "n"), ("pid", 0)), 7)) == (4096 + 32768) // 7
+    assert launch.number(("//", 3, ("-", ("arg", "n"), 4096))) is None
+    assert launch.trips((Loop(0, ("arg", "missing"), 128),)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "over"),
+    [((128,), (1,), 1), ((128,), (2,), 2), ((128,), (1000,), 8), ((64, 64), (4096, 1), 1), ((64, 4), (4096, 1), 2),
+     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1), ((8, 128), (0, 1), 1)],
+)  # fmt: skip
+def test_sectors_fetched_over_used(shape, strides, over):
+    access = Access("load", "x", 4, shape, strides, (), 1)
+    assert row_sum().sectors(access) == pytest.approx(over)
+
+
+@given(st.integers(1, 2**20), st.integers(1, 2**14), st.sampled_from([1, 2, 8, 4096]), st.sampled_from([1, 4, 16]))
+def test_no_launch_breaks_the_detectors(programs, n, stride, num_warps):
+    launch = row_sum(programs, n, stride=stride, num_warps=num_warps)
+    for detect in DETECTORS:
+        found = detect(launch)
+        assert found is None or (0 <= found.lost <= 1 and found.hint.bottleneck in BOTTLENECKS)
+    hints = hinting.hints([hinting.Call("s", (launch,))])
+    assert 1 <= len(hints) <= hinting.MOST
+
+
+def test_a_measured_time_overrules_what_is_only_likely():
+    """Loads of two bytes are a fault, unless the kernel is at the roofline all the same."""
+    launch = row_sum(tile=4096, mix=Mix(loads={2: 8}))
+    slow, fast = (hinting.diagnose(hinting.Call("s", (launch,), us, True)) for us in (3 * launch.roofline_us, launch.roofline_us + 2))
+    assert slow[0].hint.bottleneck == "issue" and slow[0].lost > 0
+    assert fast[0].hint.bottleneck == "memory bandwidth" and fast[0].lost == 0
+
+
+def test_hints_of_several_shapes_are_said_once():
+    spilling = row_sum(tile=4096, stack_bytes=400)
+    calls = [hinting.Call("a", (spilling,)), hinting.Call("b", (spilling,)), hinting.Call("c", (row_sum(tile=4096),))]
+    hints = hinting.hints(calls)
+    assert [h.bottleneck for h in hints] == ["spills"]
+    assert hints[0].evidence["stack_bytes_per_thread"] == 400
+
+
+def test_a_call_of_two_launches_weighs_them():
+    big, small = row_sum(tile=4096), row_sum(programs=64, tile=4096, stack_bytes=400)
+    assert hinting.diagnose(hinting.Call("s", (big, small)))[0].lost == 0
+    assert hinting.diagnose(hinting.Call("s", (replace(big, machine=small.machine), small)))[0].hint.bottleneck == "spills"
