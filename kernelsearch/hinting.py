@@ -62,8 +62,9 @@ def examine(bench: Bench, facts: TaskFacts, text: str | None = None) -> report.R
     shapes = tuple(s.key for s in facts.shapes)
     missing = [NO_COUNTERS]
     counts = _counts(bench, kernel, config, shapes)
-    if counts is None:
-        missing.append("counts of sampled programs: the interpreter could not run them, masks are not known")
+    if isinstance(counts, str):
+        missing.append(f"counts of sampled programs (masks are not known): {counts}")
+        counts = None
     if bench.device is not None:
         missing.append(RATES)
         outcome = Evaluation(bench, shapes).evaluate(kernel, config)
@@ -121,15 +122,15 @@ def _binaries(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, .
 
 def _counts(
     bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...]
-) -> Mapping[str, tuple[Counts, ...]] | None:
-    """What sampled programs do, counted in the interpreter, on a machine with a GPU too; None when it cannot."""
+) -> Mapping[str, tuple[Counts, ...]] | str:
+    """What sampled programs do, counted in the interpreter, on a machine with a GPU too; a sentence when it cannot."""
     pool = bench.interpreters or bench.workplace.pool("interpret", 1)
     job = jobs.Profile(bench.path, bench.candidate(kernel, config, code=True), shapes)
     try:
         answer = pool.ask(job, PROFILE_LIMIT_S)
-    except (WorkerDied, WorkerHung):
-        return None
-    return None if answer.verdict is not None else answer.counts
+    except (WorkerDied, WorkerHung) as error:
+        return f"the interpreter could not run them: {error}"
+    return answer.counts if answer.verdict is None else f"the interpreter could not run them: {answer.verdict.reason}"
 
 
 def _refused(verdict: Verdict, options: Options) -> int:
