@@ -264,7 +264,7 @@ class Session:
         number = 0
         self.owner.say(f"{self.facts.label}: timing {len(self.pilot)} contestants")
         while number < protocol.MAX_BLOCKS and (number < protocol.MIN_BLOCKS or time.monotonic() < deadline):
-            if time.monotonic() > deadline + 3 * self.plan.seconds:
+            if number and time.monotonic() > deadline + 3 * self.plan.seconds:
                 break
             orders = tuple(protocol.order(names, slow, number + i, self.rng) for i in range(protocol.CHUNK))
             answer = self._ask(Blocks(orders, same), BLOCKS_LIMIT_S, "")

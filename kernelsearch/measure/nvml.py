@@ -7,7 +7,7 @@ refuses, readings are None and the reason is said. Names and numbers are those o
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _GRAPHICS_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _TEMPERATURE_GPU = 0
@@ -63,16 +63,22 @@ class Monitor:
             return cls(None, nothing, f"NVML refuses (error {code}): clocks are not known")
         return cls(library, device, "")
 
-    def read(self) -> Reading | None:
-        """The GPU now; None when NVML is missing. What it does not tell is -1."""
+    def read(self, before: Reading | None = None) -> Reading | None:
+        """The GPU now; None when NVML is missing. What it does not tell is -1.
+
+        Given an earlier reading only the SM clock and the throttle reasons are asked for anew: each question costs
+        some tenths of a millisecond or more, in which the GPU idles.
+        """
         if self._library is None:
             return None
-        reasons = self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)
+        clock = self._number("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK)
+        reasons = max(0, self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong))
+        if before is not None:
+            return replace(before, sm_mhz=clock, reasons=reasons)
         power = self._number("nvmlDeviceGetPowerUsage")
         return Reading(
-            self._number("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK), self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
-            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU), power / 1000.0 if power >= 0 else -1.0,
-            max(0, reasons),
+            clock, self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU), power / 1000.0 if power >= 0 else -1.0, reasons,
         )  # fmt: skip
 
     def busy_percent(self) -> int | None:

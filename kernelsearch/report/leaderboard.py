@@ -27,7 +27,17 @@ COLUMNS = (
     "run",
     "number",
     "confirmed_us",
+    "vs_fastest",
+    "vs_fastest_low",
+    "vs_fastest_high",
+    "fastest",
+    "vs_seed_low",
+    "vs_seed_high",
+    "roofline",
+    "clocks",
+    "versions",
 )
+"""From `vs_fastest` on only confirmed rows have values: against the fastest baselines, and intervals."""
 
 
 def rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:
@@ -35,7 +45,8 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
 
     score is time over the seed's time and speedup its inverse; time_us the geometric mean over the timed
     shapes, as the search saw it; confirmed_us the same under the confirmed protocol, None where it was not
-    run; limit counts per task, device and evidence.
+    run; limit counts per task, device and evidence. Confirmed kernels come first, ranked by what they gain over
+    the fastest baseline; their score is the confirmed one.
     """
     found = store.query(
         """SELECT * FROM leaderboard
@@ -48,7 +59,44 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
     for row in found:
         row["config"] = json.loads(row["config"])
         row["confirmed_us"] = _confirmed(store, row) if row["confirmed_shapes"] else None
-    return [{name: row[name] for name in COLUMNS} for row in found]
+    whole = [*_confirmed_rows(store, task, device, limit), *found]
+    return [{name: row.get(name) for name in COLUMNS} for row in whole]
+
+
+def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
+    """A row for every kernel whose newest confirmation holds; one kernel's best config counts."""
+    told = {
+        r["digest"]: r
+        for r in store.query(
+            """SELECT candidate.digest, task.name AS task, kernel.edit, kernel.parent FROM candidate
+               JOIN task ON task.digest = candidate.task JOIN kernel ON kernel.digest = candidate.kernel
+               WHERE candidate.digest IN (SELECT candidate FROM confirmation)"""
+        )
+    }
+    ranks: dict[tuple[str, str], int] = {}
+    seen, rows = set(), []
+    for found in store.confirmations(task, device):
+        about = told[found["candidate"]]
+        place, key = (about["task"], found["device"]), (about["task"], found["device"], found["kernel"])
+        if found["status"] != "confirmed" or not found["vs_seed"] or key in seen:
+            continue
+        seen.add(key)
+        ranks[place] = ranks.get(place, 0) + 1
+        if limit is None or ranks[place] <= limit:
+            rows.append(_confirmed_row(found, about, ranks[place]))
+    return rows
+
+
+def _confirmed_row(found: Row, about: Row, rank: int) -> Row:
+    seed, fastest = found["vs_seed"], found["vs_fastest"] or {}
+    return {
+        **about, "device": found["device"], "evidence": "confirmed", "rank": rank, "kernel": found["kernel"],
+        "speedup": seed["ratio"], "score": 1 / seed["ratio"], "time_us": found["time_us"], "config": found["config"],
+        "confirmed_us": found["time_us"], "vs_fastest": fastest.get("ratio"), "vs_fastest_low": fastest.get("low"),
+        "vs_fastest_high": fastest.get("high"), "vs_seed_low": seed["low"], "vs_seed_high": seed["high"],
+        "fastest": ", ".join(dict.fromkeys(s["fastest"] for s in found["shapes"])), "roofline": found["roofline"],
+        "clocks": {s["label"]: s["clocks"] for s in found["shapes"]}, "versions": found["versions"],
+    }  # fmt: skip
 
 
 def _confirmed(store: Store, row: Row) -> float | None:
@@ -70,7 +118,8 @@ def as_csv(found: list[Row]) -> str:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for row in found:
-        writer.writerow({**row, "config": json.dumps(row["config"])})
+        texts = {n: json.dumps(row[n]) for n in ("config", "clocks", "versions") if row[n] is not None}
+        writer.writerow({**row, **texts})
     return out.getvalue()
 
 
@@ -89,7 +138,7 @@ def as_text(found: list[Row], width: int = 80) -> str:
         if i:
             console.print()
         console.print(f"{task} on {device}, {evidence}")
-        console.print(_table(members, evidence))
+        console.print(_confirmed_table(members) if evidence == "confirmed" else _table(members, evidence))
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
@@ -111,4 +160,26 @@ def _table(members: list[Row], evidence: str):
         if confirmed:
             cells.append(words.time(row["confirmed_us"]) if row["confirmed_us"] else "-")
         table.add_row(*cells, row["edit"] or "seed", words.config(row["config"]))
+    return table
+
+
+def _confirmed_table(members: list[Row]):
+    """The headline: against the fastest baseline, with the interval, and the share of this device's roofline."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("#", "kernel", "x fastest baseline", "x seed", "time", "roofline"):
+        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
+    table.add_column("baseline", overflow="fold")
+    table.add_column("SM MHz", overflow="fold")
+    for row in members:
+        against = "-"
+        if row["vs_fastest"]:
+            against = f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
+        clocks = sorted({round(c["sm_mhz"]) for c in row["clocks"].values() if c})
+        table.add_row(
+            str(row["rank"]), row["kernel"][:8], against, f"{row['speedup']:.2f}", words.time(row["time_us"]),
+            f"{row['roofline']:.1%}" if row["roofline"] else "-", row["fastest"] or "-",
+            " to ".join(dict.fromkeys(map(str, (clocks[0], clocks[-1])))) if clocks else "-",
+        )  # fmt: skip
     return table

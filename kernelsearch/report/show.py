@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernelsearch.record import lineage
+from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
-from kernelsearch.report import words
+from kernelsearch.report import confirmed, words
 from kernelsearch.types import Trial
 
 
@@ -22,7 +23,15 @@ def kernel_file(store: Store, which: str = "best", task: str | None = None, run:
     if chosen:
         kernel = kernel.changed(config=dict(chosen.config))
     head = [f"# kernel {digest}, of run {run} ({store.run(run).name})", f"# {_evidence(chosen, trials)}"]
+    if chosen:
+        head += _confirmed(store, candidate_digest(store.run(run).task, digest, chosen.config))
     return "\n".join(head) + "\n" + kernel.render()
+
+
+def _confirmed(store: Store, candidate: str) -> list[str]:
+    """A line with the newest confirmed numbers of each device, if there are any."""
+    found = [f for f in store.confirmations() if f["candidate"] == candidate and f["vs_fastest"]]
+    return [f"# {f['status']} on {f['device']}: {confirmed.headline(f)}" for f in found]
 
 
 def _counts(trial: Trial) -> bool:

@@ -242,7 +242,7 @@ def _blocks(job: Blocks) -> Sampled:
     import torch
 
     stage, secret = _STAGE[0], random.SystemRandom()
-    times, edges, changed = [], [_edge(stage)], set()
+    times, edges, changed = [], [stage.monitor.read()], set()
     with torch.no_grad():
         for order in job.orders:
             _reset_persisting_l2()
@@ -261,8 +261,9 @@ def _blocks(job: Blocks) -> Sampled:
                 if moved is not None and bool(moved):
                     changed.add(job.same.get(name, name))
                 _keep(stage, contestant, which, outputs)
-            edges.append(_edge(stage))
-    return Sampled(tuple(times), tuple(edges), stage.monitor.reason, tuple(sorted(changed)))
+            edges.append(stage.monitor.read(edges[-1]))
+    edges[-1] = stage.monitor.read()
+    return Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
 
 
 def _keep(stage: _Stage, contestant: _Contestant, which: int, outputs: list[Any]) -> None:
@@ -278,9 +279,10 @@ def _keep(stage: _Stage, contestant: _Contestant, which: int, outputs: list[Any]
         contestant.kept.append((which, outputs))
 
 
-def _edge(stage: _Stage) -> tuple[int, int, int, float, int] | None:
-    r = stage.monitor.read()
-    return None if r is None else (r.sm_mhz, r.memory_mhz, r.temperature, r.power_w, r.reasons)
+def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
+    if reading is None:
+        return None
+    return reading.sm_mhz, reading.memory_mhz, reading.temperature, reading.power_w, reading.reasons
 
 
 def _reset_persisting_l2() -> None:

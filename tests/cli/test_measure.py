@@ -1,0 +1,30 @@
+"""`measure` where there is no GPU: it says what it cannot do, gives the estimate, and still refuses a wrong kernel."""
+
+import pytest
+
+from kernelsearch.measure.device import live_device
+
+pytestmark = pytest.mark.skipif(live_device() is not None, reason="about machines without a GPU")
+
+
+def test_without_a_gpu_measure_says_so_and_estimates(run):
+    assert run("new", "column_sum").code == 0
+    done = run("measure", "column_sum.py")
+    assert done.code == 0 and "estimated seed" in done.out
+    assert "no GPU here: nothing is measured" in done.err and "h100" in done.err
+    machine = run("measure", "column_sum.py", "--json", "--quiet")
+    assert machine.json["evidence"] == "estimated" and machine.json["shapes"][0]["estimated_us"]["seed"] > 0
+    assert "nothing is measured" in machine.json["reason"] and not machine.err
+
+
+def test_a_kernel_that_the_gate_refuses_is_not_measured(run, tmp_path):
+    run("new", "softmax")
+    (tmp_path / "bad.py").write_text("import os\n")
+    done = run("measure", "softmax.py", "bad.py")
+    assert done.code == 1 and "not measured" in done.out and "reject-static" in done.out
+
+
+def test_missing_files_are_misuse(run):
+    run("new", "softmax")
+    assert run("measure", "nothing.py").code == 2
+    assert run("measure", "softmax.py", "nothing.py").code == 2

@@ -1,0 +1,110 @@
+"""On a GPU: the confirmed protocol end to end, its baselines, and what it refuses."""
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from kernelsearch.cli import main
+from kernelsearch.record.store import Store
+from kernelsearch.tasks import shipped
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+TUNED = '''"""Twice x, with an autotuner, a baseline of its own, and one that fails."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+def reference(x):
+    return x + x
+
+
+def broken(x):
+    raise RuntimeError("no such library")
+
+
+def get_inputs(n=1 << 24):
+    return [torch.randn(n)]
+
+
+BASELINES = {"mul": lambda x: x * 2.0, "broken": broken}
+SHAPES = [dict(n=1 << 24)]
+TEST_SHAPES = [dict(n=1000), dict(n=4096)]
+
+
+def bytes_moved(n):
+    return 8 * n
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=w) for b in (512, 1024) for w in (4, 8)], key=["n"])
+@triton.jit
+def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(y_ptr + at, x + x, mask=at < n)
+
+
+def double(x):
+    y = torch.empty_like(x)
+    double_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+'''
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        result = CliRunner().invoke(main, [str(a) for a in args])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+def test_measure_compares_with_every_baseline_and_reports_the_broken_one(run, tmp_path):
+    (tmp_path / "double.py").write_text(TUNED)
+    done = run("measure", "double.py", "--seconds", 3, "--json", "--quiet")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["status"] == "confirmed", found
+    (shape,) = found["shapes"]
+    rows = {b["name"]: b for b in shape["baselines"]}
+    assert set(rows) == {"eager", "compile", "max-autotune", "seed autotune", "mul", "broken"}
+    assert "no such library" in rows["broken"]["failure"] and "time_us" not in rows["broken"]
+    assert all(b["low"] <= b["ratio"] <= b["high"] for n, b in rows.items() if n != "broken")
+    assert shape["control"]["low"] <= 1.0 + 0.002 and shape["control"]["high"] >= 1.0 - 0.002
+    assert 0.5 < shape["roofline"] < 1.25 and shape["outputs_judged"] >= 4
+    assert abs(shape["wall_us"] - shape["time_us"]) < 0.15 * shape["time_us"] + 3
+    with Store.open("kernelsearch.db", write=False) as store:
+        assert store.ceilings(found["device"]) == found["ceilings"]
+        assert store.confirmations()[0]["status"] == "confirmed"
+
+
+def test_a_wrong_kernel_is_refused_before_it_is_timed(run, tmp_path):
+    text = shipped.text("softmax")
+    kernel = text[text.index("@triton.jit") : text.index("\ndef softmax(")]
+    head = "import triton\nimport triton.language as tl\n\n\n"
+    (tmp_path / "softmax.py").write_text(text)
+    (tmp_path / "wrong.py").write_text(head + kernel.replace("numerator / denominator", "numerator / denominator * 1.01"))
+    done = run("measure", "softmax.py", "wrong.py", "--shape", 1, "--json", "--quiet")
+    assert done.exit_code == 1 and json.loads(done.stdout)["verdict"] == "reject-wrong"
+    assert not (tmp_path / "kernelsearch.db").exists()
+
+
+def test_optimize_ends_by_confirming_its_finalists(run, tmp_path):
+    (tmp_path / "softmax.py").write_text(shipped.text("softmax"))
+    done = run("optimize", "softmax.py", "--shape", 1, "--trials", 25, "--json", "--quiet")
+    summary = json.loads(done.stdout)
+    assert done.exit_code == 0
+    for found in summary["confirmed"]:
+        assert found["status"] in ("confirmed", "unstable") and found["vs_seed"] and found["vs_fastest"]
+        assert found["level"] == pytest.approx(1 - 0.01 / len(summary["confirmed"]))

@@ -1,0 +1,222 @@
+"""The driver of the confirmed protocol, with a simulated GPU behind the worker's channel: what it keeps, drops and says."""
+
+import contextlib
+import random
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from kernelsearch import simulated, targets
+from kernelsearch.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.errors import WorkerError
+from kernelsearch.measure import confirm as protocol
+from kernelsearch.record.rows import Structure
+from kernelsearch.record.store import Store
+from kernelsearch.report import confirmed, leaderboard, show
+from kernelsearch.source import Kernel
+from kernelsearch.types import ShapeFact, Trace, Verdict, Word
+from kernelsearch.worker import jobs
+from kernelsearch.worker.confirm_jobs import (
+    Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Sampled,
+)  # fmt: skip
+from kernelsearch.worker.pool import WorkerDied, WorkerHung
+
+SHAPE = ShapeFact("timed:0", "n=4096", {"n": 4096}, bytes_moved=200_000_000, flops=1000)
+ACCEPT = Verdict(Word.ACCEPT, "judge", depth="full")
+COOL, HOT = (1980, 2619, 50, 400.0, 0), (1980, 2619, 90, 400.0, 0x40)
+
+
+class FakeGpu:
+    """Answers jobs with times around `times`; fails, dies and lies as it is told to."""
+
+    def __init__(self, times, failing=(), dying=(), hot=0.0, wall=None, changed=(), judged=ACCEPT):
+        self.times, self.failing, self.dying, self.hot = times, dict(failing), set(dying), hot
+        self.wall, self.changed, self.judged = wall or {}, tuple(changed), judged
+        self.rng, self.started, self.asked = random.Random(4), 0, []
+        self.alive = True
+
+    def ask(self, job, limit_s):
+        self.asked.append(job)
+        return getattr(self, type(job).__name__.lower())(job)
+
+    def kill(self):
+        self.alive = False
+
+    def openshape(self, job: OpenShape):
+        return Opened(tuple(n for n in (*self.times, *self.failing) if n not in ("seed", "new")))
+
+    def enter(self, job: Enter):
+        if job.name in self.dying:
+            raise WorkerDied("its process ended") if job.name != "hangs" else WorkerHung("no answer")
+        if job.name in self.failing:
+            return Entered(failure=self.failing[job.name])
+        return Entered(self.times[job.name], 20.0)
+
+    def blocks(self, job: Blocks):
+        times = tuple(tuple(self._time(job.same.get(n, n)) for n in order) for order in job.orders)
+        edges = tuple(HOT if self.rng.random() < self.hot else COOL for _ in range(len(times) + 1))
+        return Sampled(times, edges, changed=self.changed)
+
+    def _time(self, name):
+        return self.times[name] * self.rng.lognormvariate(0, 0.004)
+
+    def outputs(self, job: Outputs):
+        return Handed(((5, jobs.Ran()),), 12)
+
+    def clocks(self, job: Clocks):
+        return Clocked(self.wall.get(job.name, self.times[job.name]), self.times[job.name])
+
+    def measureceilings(self, job: MeasureCeilings):
+        return Ceilings({"copy_gbps": 3000.0, "empty_kernel_us": 2.0})
+
+
+class FakePool:
+    def __init__(self, gpu):
+        self.gpu, self.source, self.starts = gpu, SimpleNamespace(role="judge"), 0
+        self.free = SimpleNamespace(get=lambda: gpu, put=lambda worker: None)
+
+    @contextlib.contextmanager
+    def lease(self):
+        self.starts += 1
+        yield self.gpu
+
+    def ask(self, job, timeout):
+        assert isinstance(job, jobs.JudgeSeeded) and job.case.seed == 5
+        return self.gpu.judged
+
+
+def opened(gpu, form="native"):
+    """As much of a Bench as the driver touches."""
+    pool = FakePool(gpu)
+    task = simulated.task()
+    facts = replace(task, form=form, shapes=(SHAPE,), traces={SHAPE.key: Trace(SHAPE.key, ())})
+    return SimpleNamespace(
+        workplace=SimpleNamespace(pool=lambda role, size, fork: pool), gpu=threading.Lock(), judge=pool, path="t.py",
+        facts=facts, target=targets.named("h100"), device=SimpleNamespace(name="FAKE"),
+        candidate=lambda kernel, config, code: (kernel, config), bound=lambda kernel, config, shapes: [],
+        binaries=lambda kernel, specs: ({}, None),
+    )  # fmt: skip
+
+
+SEED = Contestant("seed", Kernel.parse(simulated.SEED_KERNEL), {"BLOCK": 1024})
+NEW = Contestant("new", Kernel.parse(simulated.SEED_KERNEL.replace("BLOCK +", "BLOCK + 0 +")), {"BLOCK": 512})
+TIMES = {"seed": 130.0, "new": 100.0, "eager": 300.0, "compile": 120.0, "max-autotune": 110.0}
+
+
+def confirm(gpu, seconds=5.0, **bench):
+    with Confirmation(opened(gpu, **bench), Plan(seconds, seed=3)) as confirmation:
+        ceilings = confirmation.known_ceilings(None)
+        runs = confirmation.run((SHAPE,), [SEED, NEW])
+    return runs[0], confirmed.finding(NEW, runs, "FAKE", ceilings)
+
+
+def test_the_headline_is_against_the_fastest_baseline_with_the_true_ratio_inside():
+    gpu = FakeGpu(TIMES)
+    run, found = confirm(gpu)
+    assert found["status"] == "confirmed" and found["faster"] and run.fastest == "max-autotune"
+    assert found["vs_fastest"]["low"] < 1.1 < found["vs_fastest"]["high"]
+    assert found["vs_seed"]["low"] < 1.3 < found["vs_seed"]["high"]
+    assert found["shapes"][0]["control"]["low"] < 1.0 < found["shapes"][0]["control"]["high"]
+    assert found["roofline"] == pytest.approx(200_000_000 / 3000e3 / 100.0, rel=0.01)
+    assert found["shapes"][0]["outputs_judged"] == 12 and not gpu.alive
+    text = confirmed.as_text(found)
+    assert "the fastest baseline (max-autotune)" in text and "A/A" in text and "roofline" in text
+
+
+def test_sampling_stops_when_narrow_and_slow_baselines_are_timed_less_often():
+    run, _ = confirm(FakeGpu(TIMES))
+    assert protocol.MIN_BLOCKS <= len(run.kept.blocks) < 200
+    assert run.time("eager").samples * 3 < run.time("compile").samples
+    noisy = FakeGpu(TIMES)
+    noisy._time = lambda name: TIMES[name] * noisy.rng.lognormvariate(0, 0.1)
+    run, _ = confirm(noisy, seconds=0.0)
+    assert len(run.kept.blocks) < 2 * protocol.MIN_BLOCKS
+
+
+def test_a_gain_under_one_percent_is_not_called_faster():
+    _, found = confirm(FakeGpu({**TIMES, "max-autotune": 100.5}))
+    assert found["status"] == "confirmed" and not found["faster"]
+    assert "not shown to be faster" in confirmed.headline(found)
+
+
+def test_a_failing_baseline_is_reported_and_the_rest_is_measured():
+    _, found = confirm(FakeGpu(TIMES, failing={"liger": "TypeError: no such argument"}))
+    rows = {b["name"]: b for b in found["shapes"][0]["baselines"]}
+    assert rows["liger"] == {"name": "liger", "failure": "TypeError: no such argument"}
+    assert "failed: TypeError" in confirmed.as_text(found) and found["faster"]
+
+
+def test_a_baseline_that_kills_the_process_is_left_out_of_a_second_attempt():
+    run, found = confirm(FakeGpu(TIMES, dying=("compile",)))
+    assert "its process ended" in run.failures["compile"] and run.time("compile") is None
+    assert found["status"] == "confirmed"
+
+
+def test_a_candidate_that_kills_the_process_gets_its_verdict():
+    run, found = confirm(FakeGpu(TIMES, dying=("new",)))
+    assert found["status"] == "crash" and not found["faster"] and found["shapes"] == []
+    assert "crash" in confirmed.headline(found) and run.fastest == "max-autotune"
+
+
+def test_a_process_that_dies_over_nobody_is_an_error_and_no_endless_loop():
+    gpu = FakeGpu(TIMES)
+
+    def dies(job):
+        raise WorkerDied("gone")
+
+    gpu.blocks = dies
+    with pytest.raises(WorkerError, match="gone"):
+        confirm(gpu)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"judged": Verdict(Word.WRONG, "judge", "off by 3", "full")}, "reject-wrong"),
+        ({"changed": ("new",)}, "reject-memory"),
+        ({"wall": {"new": 200.0}}, "reject-timing"),
+        ({"times": {**TIMES, "new": 30.0}}, "reject-timing"),  # 200 MB cannot move in 30 us
+        ({"hot": 0.4}, "unstable"),
+    ],
+)
+def test_what_spoils_a_confirmation(change, status):
+    _, found = confirm(FakeGpu(**{"times": TIMES, **change}))
+    assert found["status"] == status and not found["faster"]
+    assert (status if status.startswith("reject") else "unstable") in confirmed.headline(found)
+
+
+def test_weights_that_follow_the_seed_are_judged_on_one_set_only():
+    gpu = FakeGpu(TIMES)
+    confirm(gpu, form="kernelbench")
+    assert next(j for j in gpu.asked if isinstance(j, OpenShape)).one_set
+
+
+def test_findings_are_stored_and_only_confirmed_ones_lead_the_leaderboard():
+    task, store = replace(simulated.task(), shapes=(SHAPE,)), Store.in_memory()
+    for gpu in (FakeGpu(TIMES), FakeGpu({**TIMES, "new": 50.0, "seed": 50.0}, hot=0.4)):
+        _, found = confirm(gpu)
+        other = Contestant("new", SEED.kernel if found["status"] == "unstable" else NEW.kernel, NEW.config)
+        kept = {**found, "kernel": other.kernel.digest}
+        store.add_confirmation(task, Structure(other.kernel, 0), other.config, kept, {"triton": "3.6"})
+    rows = leaderboard.rows(store)
+    assert [(r["evidence"], r["kernel"], r["fastest"]) for r in rows] == [("confirmed", NEW.kernel.digest, "max-autotune")]
+    assert rows[0]["vs_fastest_low"] < 1.1 < rows[0]["vs_fastest_high"] and rows[0]["versions"] == {"triton": "3.6"}
+    text = leaderboard.as_text(rows)
+    assert "simulated on FAKE, confirmed" in text and "x fastest baseline" in text
+    assert max(map(len, text.splitlines())) <= 80
+    evidence = store.query("SELECT evidence, count(*) AS n FROM measurement GROUP BY evidence ORDER BY evidence")
+    assert [(r["evidence"], r["n"]) for r in evidence] == [("confirmed", 1), ("measured", 1)]
+    assert {r["name"] for r in store.query("SELECT name FROM baseline")} == {"seed", "eager", "compile", "max-autotune"}
+    assert leaderboard.as_csv(rows) and leaderboard.as_json(rows)
+    with pytest.raises(Exception, match="belongs to no run|no accepted"):
+        show.kernel_file(store)
+
+
+def test_ceilings_are_measured_once_and_kept():
+    store, gpu = Store.in_memory(), FakeGpu(TIMES)
+    for _ in range(2):
+        with Confirmation(opened(gpu), Plan()) as confirmation:
+            assert confirmation.known_ceilings(store) == {"copy_gbps": 3000.0, "empty_kernel_us": 2.0}
+    assert sum(isinstance(j, MeasureCeilings) for j in gpu.asked) == 1
