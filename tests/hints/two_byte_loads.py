@@ -23,8 +23,8 @@ TEST_SHAPES = [dict(rows=5, cols=127)]
 def double_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < n_cols)
-    tl.store(y_ptr + row * y_stride + cols, x * 2, mask=cols < n_cols)
+    x = tl.load(x_ptr + row * x_stride + cols, mask=cols < n_cols).to(tl.float32)
+    tl.store(y_ptr + row * y_stride + cols, (x * 2).to(y_ptr.dtype.element_ty), mask=cols < n_cols)
 
 
 def double(x):
