@@ -132,14 +132,14 @@ def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Bi
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_unsupported(metadata),
-        code=code_of(str(compiled.asm["ttir"]), str(compiled.asm["ttgir"])),
+        code=code_of(str(compiled.asm["ttir"]), str(compiled.asm["ttgir"]), tuple(n for n, _ in params)),
     )
 
 
-def code_of(ttir_text: str, ttgir_text: str) -> Code:
-    """What hints know of a kernel. Text in a form that is not known tells less; it is no reason to refuse a binary."""
+def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = ()) -> Code:
+    """What hints know of a kernel with these parameters. Text in a form that is not known tells less; it is no reason to refuse a binary."""
     try:
-        return ttgir.read(ttir.read(ttir_text), ttgir_text)
+        return ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         return Code()
 

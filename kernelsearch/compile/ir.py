@@ -19,7 +19,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)*)(!tt\.ptr<)?(\w+)")
 _FOR = re.compile(r"(%[\w$.-]+) = (\S+) to (\S+) step (\S+?)(?: iter_args\((.*?)\))?(?: ->|\s*:|\s*\{)")
 _PAIR = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
 _NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")
-_LOCATION = re.compile(r" loc\([^()]*\)")
+_LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")
 MAX_NODES = 60
 WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 BYTES_OF_8_BITS = 1
@@ -57,8 +57,12 @@ class Op:
 
 @dataclass
 class Walk:
-    """The state of one pass over a text; iterate over `ops` to get every operation in order."""
+    """The state of one pass over a text; iterate over `ops` to get every operation in order.
 
+    names are the kernel's parameters in order; not every version of Triton writes them into its texts.
+    """
+
+    names: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
     _keys: dict[tuple, int] = field(default_factory=dict)
 
@@ -98,8 +102,9 @@ class Walk:
     # ------------------------------------------------------------ regions
 
     def _arguments(self, rest: str) -> None:
-        for name, kind, pointee in _ARGUMENT.findall(rest.partition("attributes")[0]):
-            plain = name[1:]
+        found = _ARGUMENT.findall(rest.partition("attributes")[0])
+        known = self.names if len(self.names) == len(found) else [name[1:] for name, _, _ in found]
+        for (name, _, pointee), plain in zip(found, known, strict=True):
             key = self._key("arg", plain)
             base = plain if pointee else ""
             self.values[name] = Value((), 0 if base else ("arg", plain), (), base, key)

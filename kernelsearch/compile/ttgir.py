@@ -31,11 +31,11 @@ class Registers:
     span: tuple[int, ...]
 
 
-def read(code: Code, ttgir: str) -> Code:
+def read(code: Code, ttgir: str, names: tuple[str, ...] = ()) -> Code:
     """The code with the exchanges and layout conversions of this TTGIR text."""
     layouts = dict(_ALIAS.findall(ttgir))
     exchanges, conversions = [], 0
-    for op in Walk().ops(ttgir):
+    for op in Walk(names).ops(ttgir):
         plain = op.name.rpartition(".")[2]
         kinds = op.rest.partition(" : ")[2]
         if plain == "convert_layout":

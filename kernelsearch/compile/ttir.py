@@ -15,9 +15,9 @@ _KINDS = {"load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas"
 _SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
 
 
-def read(ttir: str) -> Code:
-    """The accesses, matrix products and element-wise work of a TTIR text with one kernel."""
-    walk = Walk()
+def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
+    """The accesses, matrix products and element-wise work of a TTIR text with one kernel of these parameters."""
+    walk = Walk(names)
     accesses: list[Access] = []
     dots: list[Dot] = []
     work: Counter[tuple[str, tuple[Loop, ...]]] = Counter()

@@ -1,5 +1,7 @@
 """What is read from TTIR, TTGIR and SASS: addresses as functions of arguments, bank conflicts, instruction counts."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +48,13 @@ def test_addresses_are_functions_of_the_arguments():
     assert (load.kind, load.base, load.width, load.shape, load.strides) == ("load", "x_ptr", 2, (64,), (1,))
     assert load.loops == (LOOP,)
     assert (store.kind, store.base, store.width, store.strides, store.loops) == ("store", "y_ptr", 4, (("arg", "xs"),), ())
+
+
+def test_parameters_are_known_by_their_place_where_the_text_does_not_name_them():
+    text = TTIR
+    for number, name in enumerate(("x_ptr", "y_ptr", "xs", "n")):
+        text = re.sub(rf"%{name}\b", f"%arg{number}", text)
+    assert ttir.read(text, ("x_ptr", "y_ptr", "xs", "n")) == ttir.read(TTIR) != ttir.read(text)
 
 
 def test_work_is_counted_per_loop():
