@@ -1,0 +1,108 @@
+"""What the confirming worker does besides timing needs no GPU: contents rotate in place, outputs are kept, inputs watched."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelsearch.worker import confirming
+from kernelsearch.worker.confirm_jobs import Enter, Entered, OpenShape
+from kernelsearch.worker.jobs import Candidate, Failure
+
+
+def stage(mutates=(), one_set=False):
+    contents = [[torch.full((4, 3), float(i)), torch.arange(5) + i, i] for i in range(3)]
+    return confirming._Stage(
+        task=SimpleNamespace(mutates=mutates), job=OpenShape("t.py", "timed:0", (7, 8, 9), one_set),
+        case=SimpleNamespace(names=("x", "index", "k")), live=[torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64), 0],
+        contents=contents, flush=None, monitor=None,
+    )  # fmt: skip
+
+
+def contestant():
+    return confirming._Contestant(call=None, judged=True)
+
+
+def test_contents_rotate_at_the_same_pointers():
+    here = stage()
+    pointers, seen = [v.data_ptr() for v in here.live[:2]], []
+    for _ in range(6):
+        which, args = here.load()
+        assert [a.data_ptr() for a in args[:2]] == pointers and args[2] == which
+        assert torch.equal(args[0], here.contents[which][0]) and torch.equal(args[1], here.contents[which][1])
+        seen.append(which)
+    assert seen == [1, 2, 0, 1, 2, 0]
+
+
+def test_a_changed_input_is_seen_unless_the_task_says_that_it_may_be():
+    for mutates, expected in (((), True), (("x",), False)):
+        here = stage(mutates)
+        which, args = here.load()
+        args[0][2, 1] = -1.0
+        _, outputs, moved = confirming._looked_at(here, which, args, args[0] * 2)
+        assert bool(moved) is expected and len(outputs) == 1 + len(mutates)
+
+
+def test_kept_outputs_are_copies():
+    here = stage()
+    which, args = here.load()
+    result = args[0] * 2
+    _, (kept,), moved = confirming._looked_at(here, which, args, result)
+    result.zero_()
+    assert kept.abs().sum() > 0 and not bool(moved)
+
+
+def test_equal_outputs_are_kept_once_and_counted_each_time():
+    here, one = stage(), contestant()
+    nan = torch.tensor([1.0, float("nan")])
+    for which, output in ((0, nan), (0, nan.clone()), (1, nan), (0, torch.tensor([1.0, 2.0]))):
+        confirming._keep(here, one, which, [output])
+    assert one.sampled == 4 and [w for w, _ in one.kept] == [0, 1, 0]
+    for i in range(20):
+        confirming._keep(here, one, 0, [torch.tensor([float(i), 9.0])])
+    assert len(one.kept) == confirming.MOST_KEPT and one.sampled == 24
+
+
+def test_with_weights_that_follow_the_seed_only_the_first_contents_are_kept():
+    here, one = stage(one_set=True), contestant()
+    for which in (0, 1, 2):
+        confirming._keep(here, one, which, [torch.ones(2)])
+    assert [w for w, _ in one.kept] == [0]
+
+
+def test_bits_are_compared_not_values():
+    zero = torch.tensor([0.0])
+    assert bool(confirming._differ(zero, -zero)) and not bool(confirming._differ(zero, zero.clone()))
+    assert bool(confirming._differ(zero.bfloat16(), torch.ones(1).bfloat16()))
+    assert not bool(confirming._differ(torch.tensor([True]), torch.tensor([True])))
+
+
+def test_failures_are_said_where_they_belong():
+    baseline = confirming.failed(Enter("liger"), "TypeError: no", "")
+    assert baseline == Entered(failure="TypeError: no")
+    candidate = Candidate(None, {}, None, {}, (), None)
+    assert confirming.failed(Enter("new", candidate), "RuntimeError: boom", "").verdict.word.value == "crash"
+    short = confirming.failed(OpenShape("t.py", "timed:0", (1,)), "OutOfMemoryError: CUDA out of memory", "")
+    assert isinstance(short, Failure) and "too little GPU memory" in short.message
+    assert isinstance(confirming.handle(object()), Failure)
+
+
+@pytest.mark.parametrize(("precision", "word"), [("ieee", "highest"), ("tf32", "high"), ("half-accumulate", "highest")])
+def test_baselines_keep_to_the_precision_contract(precision, word):
+    from kernelsearch.measure import baselines
+
+    assert baselines.tf32_policy(precision) == word
+
+
+def test_the_baselines_of_a_task():
+    from kernelsearch.measure import baselines
+
+    class Autotuner:
+        fn = None
+
+    tuned = SimpleNamespace(fn=Autotuner())
+    task = SimpleNamespace(name="mine", baselines={"theirs": abs, "eager": max}, kernels=lambda: {"k": tuned})
+    assert baselines.names(task) == ("eager", "compile", "max-autotune", "seed autotune", "theirs")
+    case = SimpleNamespace(reference=min, launch=sum)
+    assert baselines.make("theirs", task, case) is abs and baselines.make("eager", task, case) is max
+    assert baselines.make("seed autotune", task, case) is sum
