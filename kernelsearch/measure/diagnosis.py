@@ -266,7 +266,7 @@ def operands(launch: Launched) -> Finding | None:
         return None
     largest = max(launch.code.dots, key=lambda d: d.m * d.n)
     return finding(1 - rest / arriving_us, "memory bandwidth", "tile size",
-                   "larger tiles of the product (such as 128 x 256), so that each loaded byte is used more often",
+                   "larger tiles of the product, so that each loaded byte is used more often",
                    operand_gb=launch.traffic / 1e9, operand_us=arriving_us, tensor_us=launch.tensor_us,
                    tile_elements=largest.m * largest.n)  # fmt: skip
 

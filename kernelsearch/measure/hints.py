@@ -101,7 +101,9 @@ def binding(call: Call, launch: Launched) -> Finding:
         evidence["moved_gb"] = sum(one.footprint for one in call.launches) / 1e9
         sentence = "it moves no byte twice; only fewer bytes make it faster"
         if not near and launch.traffic > 1.5 * launch.footprint:
-            return finding(0.0, name, "grouped_order", **evidence)
+            if launch.code.dots:
+                return finding(0.0, name, "grouped_order", **evidence)
+            return finding(0.0, name, "rows_2d", "several rows a program, so that what all rows share is loaded once", **evidence)
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
         if not near:

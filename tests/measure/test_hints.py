@@ -45,6 +45,22 @@ def test_the_one_fault_is_the_first_hint(path):
         assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
 
 
+@pytest.mark.parametrize(
+    ("name", "bottleneck", "word", "faulty"),
+    [
+        ("column_sum", "occupancy", "split_reduction", True), ("cross_entropy", "memory bandwidth", "online", True),
+        ("softmax_wide", "memory bandwidth", "online", True), ("matmul", "memory bandwidth", "tile size", True),
+        ("rmsnorm", "memory bandwidth", "none", False), ("swiglu", "memory bandwidth", "none", False),
+        ("layernorm", "memory bandwidth", "rows_2d", False),
+    ],
+)  # fmt: skip
+def test_the_shipped_seeds(name, bottleneck, word, faulty):
+    call = binary_alone.calls(Path(__file__).resolve().parents[2] / "studies" / name / f"{name}.py")[0]
+    first = hinting.diagnose(call)[0]
+    assert (first.hint.bottleneck, word_of(first.hint)) == (bottleneck, word)
+    assert (first.lost > 0) == faulty
+
+
 def test_every_kind_of_fault_has_a_kernel():
     said = [binary_alone.said(p) for p in binary_alone.KERNELS]
     assert {s["bottleneck"] for s in said if s["fault"] != "none"} == set(BOTTLENECKS)
