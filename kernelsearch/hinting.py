@@ -51,7 +51,7 @@ def main(path: str, options: Options) -> int:
         found = examine(bench, narrowed(bench.facts, options.shapes), text)
     if isinstance(found, Verdict):
         return _refused(found, options)
-    print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found), end="\n" if options.as_json else "")
+    print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found).rstrip("\n"))
     return 0
 
 

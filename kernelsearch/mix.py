@@ -46,7 +46,7 @@ def _mean_width(table: dict[int, int]) -> float:
 # ---------------------------------------------------------------- what hints need of a binary
 
 Scalar = int | tuple | None
-"""An integer, ("arg", name), ("pid", axis), ("grid", axis), or (operation, a, b) over such; None where it is not known."""
+"""An integer, ("arg", name), ("pid", axis), ("grid", axis), or (operation, a, b) over such; None where it is unknown."""
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,8 @@ class Walk:
             shape = shape_of(rest.rpartition("-> ")[2] if "-> " in rest else rest.rpartition(" : ")[2])
             # A load may give another value each time; everything else is the same for the same operands.
             unique = (result,) if "load" in name or "atomic" in name else ()
-            key = self._key(name, shape, rest.partition(" : ")[0] if not operands else "", *unique, *(v.key for v in operands))
+            literal = "" if operands else rest.partition(" : ")[0]
+            key = self._key(name, shape, literal, *unique, *(v.key for v in operands))
             self.values[result] = replace(self._result(name, operands, rest, shape), key=key)
         return Op(name, operands, rest, loops, result)
 

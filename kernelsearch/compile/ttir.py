@@ -9,7 +9,8 @@ from kernelsearch.compile.ir import Op, Value, Walk, element_of, shape_of, width
 from kernelsearch.mix import Access, Code, Dot, Loop, Work
 
 _SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
-_FLOAT = frozenset({"addf", "subf", "mulf", "maxnumf", "maximumf", "minnumf", "minimumf", "negf", "absf", "fma", "cmpf"})
+_FLOAT = frozenset({"addf", "subf", "mulf", "maxnumf", "maximumf", "minnumf", "minimumf", "negf", "absf", "fma",
+                    "cmpf"})  # fmt: skip
 _KINDS = {"load": "load", "store": "store", "atomic_rmw": "atomic", "atomic_cas": "atomic", "descriptor_load": "load",
           "descriptor_store": "store"}  # fmt: skip
 _SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
@@ -38,9 +39,8 @@ def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
                 work["float", op.loops] += _numel(op.operands[0].shape)
     stored = {a.base for a in accesses if a.kind == "store"}
     again = tuple(sorted(stored & {a.base for a in accesses if a.kind == "load"}))
-    return Code(
-        tuple(accesses), tuple(dots), tuple(Work(kind, n, loops) for (kind, loops), n in work.items()), stored_again=again
-    )
+    done = tuple(Work(kind, n, loops) for (kind, loops), n in work.items())
+    return Code(tuple(accesses), tuple(dots), done, stored_again=again)
 
 
 def _kind(dialect: str, plain: str) -> str | None:

@@ -28,7 +28,7 @@ the order of what unaligned rows cost among hand-written kernels on an H100; mea
 OPERAND_BYTES_PER_CLOCK = 64
 """What an SM can take from L2 in a clock, on Volta to Hopper."""
 OPERAND_RATE = 0.6
-"""The share of it that matrix kernels are taken to reach: an assumption, under which 128 x 256 tiles are large enough."""
+"""The share of it that matrix kernels are taken to reach: an assumption, by which 128 x 256 tiles are large enough."""
 MMA_SHARE = 0.62
 """Rate of `mma.sync` over that of `wgmma` on Hopper: a round number."""
 
@@ -96,7 +96,8 @@ def narrow(launch: Launched) -> Finding | None:
     if thin(launch):
         lost = max(lost, min(0.8, 1 - launch.flying / launch.needed_in_flight))
         fewer = max(1, 2 ** int(math.log2(max(1, launch.tile_bytes(main) / (32 * 16)))))
-        sentence = f"fewer threads for this tile ({fewer} warps give each thread {launch.tile_bytes(main) // (32 * fewer)} bytes)"
+        bytes_then = launch.tile_bytes(main) // (32 * fewer)
+        sentence = f"fewer threads for this tile (num_warps={fewer} gives each thread {bytes_then} bytes)"
         return finding(
             lost, "issue", "num_warps", sentence, load_bytes_per_thread=actual, tile_bytes=launch.tile_bytes(main),
             num_warps=launch.machine.num_warps,
@@ -144,19 +145,20 @@ def latency(launch: Launched) -> Finding | None:
         return None
     warps = launch.resident * launch.machine.num_warps
     held = launch.occupancy * launch.machine.num_warps
-    evidence = dict(bytes_in_flight_per_sm=launch.flying, bytes_needed_per_sm=launch.needed_in_flight)
+    evidence = dict(
+        warps_per_sm=warps, bytes_in_flight_per_sm=launch.flying, bytes_needed_per_sm=launch.needed_in_flight
+    )  # fmt: skip
     if held <= launch.target.warps_per_sm / 2:
         limit, word, sentence = _limiter(launch)
-        return finding(
-            1 - ratio, "occupancy", word, sentence, warps_per_sm=warps, warps_possible=launch.target.warps_per_sm, **evidence
-        )
+        possible = launch.target.warps_per_sm
+        return finding(1 - ratio, "occupancy", word, sentence, warps_possible=possible, **evidence)
     word, sentence = "loop_stages", ""
     if not any(a.loops for a in launch.main):
         flat = all(len(a.shape) < 2 for a in launch.args.values() if isinstance(a, TensorFact))
         word = "tile size" if flat else "rows_2d"
         sentence = "larger tiles" if flat else "several rows a program"
         sentence += ", so that each program has more bytes under way"
-    return finding(1 - ratio, "memory latency", word, sentence, warps_per_sm=warps, **evidence)
+    return finding(1 - ratio, "memory latency", word, sentence, **evidence)
 
 
 # ---------------------------------------------------------------- the machine's width
@@ -208,8 +210,8 @@ def spills(launch: Launched) -> Finding | None:
         word, sentence = "num_warps", f"{2 * warps} warps or more, so that each thread holds less of the tile"
     else:
         word, sentence = "tile_loop", ""
-    return finding(lost, "spills", word, sentence, stack_bytes_per_thread=stack, registers_per_thread=launch.machine.registers,
-                   num_warps=warps)  # fmt: skip
+    return finding(lost, "spills", word, sentence, stack_bytes_per_thread=stack,
+                   registers_per_thread=launch.machine.registers, num_warps=warps)  # fmt: skip
 
 
 def banks(launch: Launched) -> Finding | None:
@@ -219,10 +221,11 @@ def banks(launch: Launched) -> Finding | None:
         return None
     rest = max(without, launch.roofline_us, launch.l2_us)
     worst = max(launch.code.exchanges, key=lambda e: e.ways * e.size_bytes)
-    sentence = "1, so that the tile passes through shared memory with the compiler's swizzle" if launch.pipelined else ""
-    word = "num_stages" if launch.pipelined else "tile size"
+    word, sentence = "tile size", "another tile shape"
+    if launch.pipelined:
+        word, sentence = "num_stages", "1, so that the tile passes through shared memory with the compiler's swizzle"
     return finding(
-        max(0.0, 1 - rest / max(rest, with_them)), "shared-memory banks", word, sentence or "another tile shape",
+        max(0.0, 1 - rest / max(rest, with_them)), "shared-memory banks", word, sentence,
         ways=worst.ways, tile_bytes=worst.size_bytes, shared_us=with_them, shared_us_without_conflicts=without,
     )  # fmt: skip
 
@@ -240,9 +243,9 @@ def tensor_cores(launch: Launched) -> Finding | None:
         rest = max(launch.tensor_us, launch.dram_us)
         widened, narrow_kinds = any(d.widened for d in dots), any(d.dtype != "f32" for d in dots)
         word = "dot_precision" if not (widened or narrow_kinds) else "tile size"
-        sentence = "" if word == "dot_precision" else "tiles of at least 16 on every axis, which matrix instructions take"
+        sentence = "" if word == "dot_precision" else "at least 16 on every axis, which matrix instructions take"
         if widened:
-            word, sentence = "none", "no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened to float32"
+            word, sentence = "none", "no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
         return finding(1 - rest / max(rest, slow), "tensor core", word, sentence, matrix_instructions=0,
                        tflop=launch.flops / 1e12, fp32_peak_tflops=target.fp32_tflops,
                        tensor_peak_tflops=launch.rate_tflops(dots))  # fmt: skip
@@ -251,7 +254,7 @@ def tensor_cores(launch: Launched) -> Finding | None:
         lost = max(0.0, 1 - rest / max(rest, launch.tensor_us / MMA_SHARE))
         few = launch.machine.num_warps < 4
         word = "num_warps" if few else "tile size"
-        sentence = "at least 4 warps, which wgmma needs" if few else "at least 64 rows of the product a tile, which wgmma needs"
+        sentence = f"at least {'4 warps' if few else '64 rows of the product a tile'}, which wgmma needs"
         return finding(lost, "tensor core", word, sentence, wgmma=0, mma=mix["mma"], num_warps=launch.machine.num_warps,
                        tile_rows=max(d.m for d in dots))  # fmt: skip
     return None
@@ -333,4 +336,4 @@ def _limiter(launch: Launched) -> tuple[str, str, str]:
         return "shared memory", "num_stages", "fewer stages, so that more programs fit the shared memory of an SM"
     if by_registers < target.programs_per_sm:
         return "registers", "tile_loop", "narrower tiles, so that more programs fit the registers of an SM"
-    return "programs", "num_warps", "more warps a program (an SM holds few programs, whatever their size) and a larger tile"
+    return "programs", "num_warps", "more warps a program and a larger tile (an SM holds few programs, of any size)"

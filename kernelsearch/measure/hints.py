@@ -78,10 +78,9 @@ def launch_bound(call: Call) -> Finding | None:
         return None
     if call.measured and call.time_us is not None and call.time_us > 4 * overhead + work:
         return None  # it takes longer than starting it can explain
-    several = len(call.launches) > 1
-    sentence = "no edit does it: " + ("do it in one launch" if several else "give it more work, or fuse it with its neighbours")
+    instead = "do it in one launch" if len(call.launches) > 1 else "give it more work, or fuse it with its neighbours"
     return finding(
-        overhead / (overhead + work), "launch", "none", sentence, launch_us=overhead, work_us=work,
+        overhead / (overhead + work), "launch", "none", f"no edit does it: {instead}", launch_us=overhead, work_us=work,
         launches=len(call.launches),
     )  # fmt: skip
 
@@ -103,11 +102,13 @@ def binding(call: Call, launch: Launched) -> Finding:
         if not near and launch.traffic > 1.5 * launch.footprint:
             if launch.code.dots:
                 return finding(0.0, name, "grouped_order", **evidence)
-            return finding(0.0, name, "rows_2d", "several rows a program, so that what all rows share is loaded once", **evidence)
+            sentence = "several rows a program, so that what all rows share is loaded once"
+            return finding(0.0, name, "rows_2d", sentence, **evidence)
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
         if not near:
-            return finding(0.0, name, "tile size", "larger tiles and other num_warps and num_stages feed the matrix units better", **evidence)
+            sentence = "larger tiles and other num_warps and num_stages feed the matrix units better"
+            return finding(0.0, name, "tile size", sentence, **evidence)
         sentence = "it runs at the rate of the matrix units"
     else:
         evidence["issue_us"] = times["issue"]

@@ -105,8 +105,10 @@ def _launch_dict(launch: Launched, counts: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _parts(launch: Launched) -> dict[str, float]:
-    return {"dram": launch.dram_us, "l2": launch.l2_us, "tensor": launch.tensor_us, "issue": launch.issue_us,
-            "special": launch.special_us, "shared": launch.shared_us(True), "launch": launch.target.launch_us}  # fmt: skip
+    return {
+        "dram": launch.dram_us, "l2": launch.l2_us, "tensor": launch.tensor_us, "issue": launch.issue_us,
+        "special": launch.special_us, "shared": launch.shared_us(True), "launch": launch.target.launch_us,
+    }  # fmt: skip
 
 
 def _finding(number: int, found: Finding) -> list[str]:

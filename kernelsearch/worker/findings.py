@@ -42,14 +42,16 @@ def calls(
 
 
 def launches_of(
-    bound: list[tuple[LaunchFact, Bound]], binaries: Mapping[str, Binary], target: Target, counts: tuple[Counts, ...] = ()
+    bound: list[tuple[LaunchFact, Bound]], binaries: Mapping[str, Binary], target: Target,
+    counts: tuple[Counts, ...] = (),
 ) -> tuple[Launched, ...]:
     """Each device launch of one launcher call, in order."""
     found: list[Launched] = []
     for fact, one in bound:
         for step, spec in zip(one.plan.steps, one.specialisations(fact), strict=True):
             b = binaries[jobs.spec_key(spec, one.of_seed)]
-            machine = Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, int(step.options.get("num_stages") or 3))
+            stages = int(step.options.get("num_stages") or 3)
+            machine = Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages)
             counted = counts[len(found)] if len(found) < len(counts) else None
             args = _arguments(fact, one, step)
             found.append(Launched(step.function, machine, b.code, step.grid, args, target, dict(step.options), counted))

@@ -41,9 +41,10 @@ def main(names: list[str]) -> int:
         wrong += not right
         roofline = sum(one.roofline_us for one in call.launches)
         told = "; ".join(f"{f.hint.bottleneck} -> {word_of(f.hint)} ({f.lost:.2f})" for f in findings[:3])
+        wanted = "" if right else f" (wanted {said['bottleneck']} -> {said['change']})"
+        timed = f"{call.time_us or 0:9.1f} us, roofline {roofline:7.1f} us"
         took = time.perf_counter() - start
-        print(f"{' ' if right else '!'} {path.stem:<22} {call.time_us or 0:9.1f} us, roofline {roofline:7.1f} us  {told}"
-              f"{'' if right else ' (wanted ' + said['bottleneck'] + ' -> ' + said['change'] + ')'}  [{took:.0f} s]", flush=True)  # fmt: skip
+        print(f"{' ' if right else '!'} {path.stem:<22} {timed}  {told}{wanted}  [{took:.0f} s]", flush=True)
     return 1 if wrong else 0
 
 
