@@ -86,7 +86,7 @@ class Bench:
             if device is None:
                 others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
             else:
-                others = {"runners": workplace.pool("run", 1, fork=False)}
+                others = {"runners": workplace.pool("run", 1)}
             for pool in workplace.pools:
                 pool.warm()
             facts = trusted(judge, jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S)

@@ -1,8 +1,8 @@
 """The main of every worker process: preload the role, then serve jobs, or fork servers on request.
 
 `python -m kernelsearch.worker.child ROLE FD serve|nursery CACHE [READABLE...]`. A nursery imports what its role needs
-(seconds), then forks a ready worker for each socket that it is sent (hundredths of a second). Workers
-that touch a GPU are not forked: they are started with `serve`.
+(seconds), then forks a ready worker for each socket that it is sent (hundredths of a second). It never touches
+a GPU itself: a process that has must not fork. Workers that compute before they serve are started with `serve`.
 """
 
 from __future__ import annotations

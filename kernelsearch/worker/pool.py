@@ -95,15 +95,17 @@ class Worker:
 
 
 class Source:
-    """Where workers of one role come from: a nursery that forks them, or a fresh process each (GPU roles)."""
+    """Where workers of one role come from: a nursery that forks them, or a fresh process each.
+
+    The run worker is forked too: its nursery has imported torch and never touched the GPU, so that a crash costs
+    a new CUDA context and not the seconds of an import. Only what initialised CUDA must not fork.
+    """
 
     def __init__(self, role: str, cache: str, readable: tuple[str, ...] = (), *, fork: bool) -> None:
         self.role, self.cache, self.readable, self.fork = role, cache, readable, fork
         self.lock = threading.Lock()
         self.nursery: subprocess.Popen | None = None
         self.control: socket.socket | None = None
-        self.keep_spare = not fork and role == "run"
-        self.spare: tuple[Channel, subprocess.Popen] | None = None
 
     def start(self) -> Worker:
         """A ready worker. Raises WorkerError when it cannot be started."""
@@ -135,31 +137,17 @@ class Source:
         return Channel(ours)
 
     def _spawned(self) -> Worker:
-        """A fresh process, the spare one if there is: torch takes seconds to import, and a crash should not cost them."""
-        with self.lock:
-            ready, self.spare = self.spare, None
-            if ready is not None and ready[1].poll() is not None:
-                ready[0].close()
-                ready = None
-            ready = ready or self._spawn_one()
-            self.spare = self._spawn_one() if self.keep_spare else None
-        return Worker(ready[0], self, ready[1])
-
-    def _spawn_one(self) -> tuple[Channel, subprocess.Popen]:
         ours, theirs = socket.socketpair()
         with theirs:
-            return Channel(ours), self._spawn(theirs, "serve")
+            process = self._spawn(theirs, "serve")
+        return Worker(Channel(ours), self, process)
 
     def close(self) -> None:
         if self.control is not None:
             self.control.close()
-        ended = [self.nursery] if self.nursery is not None else []
-        if self.spare is not None:
-            self.spare[0].close()
-            ended.append(self.spare[1])
-        for process in ended:
-            process.kill()
-            process.wait()
+        if self.nursery is not None:
+            self.nursery.kill()
+            self.nursery.wait()
 
     def _ready_nursery(self) -> socket.socket:
         if self.control is None or self.nursery is None or self.nursery.poll() is not None:

@@ -1,5 +1,5 @@
 # task: softmax
-# trick: an endless loop
+# trick: an endless loop (its result is used: Triton drops one whose result is not)
 # verdict: timeout
 import triton
 import triton.language as tl
@@ -8,9 +8,8 @@ import triton.language as tl
 @triton.jit
 def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
-    spin = n_cols
-    while spin > 0:
-        spin = tl.maximum(spin, 1)
+    while n_cols > 0:
+        n_cols = tl.maximum(n_cols, 1)
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
     x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)

@@ -250,12 +250,16 @@ OPERATIONS = {
     ),
 }
 
+DEVICE = "cpu"
+"""Where the inputs are made; `python tests/verify/variants.py --cuda` judges the variants on a GPU."""
+
+
 def cases(name, dtype, depth="full"):
     """(expectation, inputs) for each shape and regime of an operation."""
     operation = OPERATIONS[name]
     plans = regimes.plan(depth, len(operation.shapes))
     for number, (shapes, chosen) in enumerate(zip(operation.shapes, plans)):
-        blank = [torch.randn(s).to(dtype) for s in shapes]
+        blank = [torch.randn(s).to(dtype).to(DEVICE) for s in shapes]
         for regime in chosen:
             rows = operation.reference(*blank).shape[0]
             inputs = regimes.make(blank, regime, seed=number, rows=rows)
@@ -271,9 +275,12 @@ def worst(made, way, inputs_of=None):
 
 
 def main():
+    global DEVICE
     torch.manual_seed(0)
+    wanted = [a for a in sys.argv[1:] if a != "--cuda"]
+    DEVICE = "cuda" if "--cuda" in sys.argv else "cpu"
     for name, operation in OPERATIONS.items():
-        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        if wanted and name not in wanted:
             continue
         for dtype in (F32, BF16, F16):
             made = list(cases(name, dtype))
