@@ -126,7 +126,9 @@ def headline(found: Finding) -> str:
     rivals = ", ".join(dict.fromkeys(s["fastest"] for s in found["shapes"]))
     said = f"{speedup(found['vs_fastest'])} the fastest baseline ({rivals})"
     if not found["faster"]:
-        said += ", which is not shown to be faster"
+        said += ": not shown to be faster"
+    if found["name"] != SEED and found["vs_seed"] and rivals != SEED:
+        said += f"; {speedup(found['vs_seed'])} the seed"
     if found["launch_bound"]:
         said += "; launch-bound"
     return f"{found['name']}: {said}"
