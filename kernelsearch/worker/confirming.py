@@ -33,7 +33,6 @@ KEPT_SHARE = 0.1
 MOST_KEPT = 8
 """Outputs that are kept of one candidate; more differing ones than this would only cost memory."""
 CYCLES_PER_US = 2_000
-CLOCK_CALLS = 20
 
 
 def preload() -> None:
@@ -312,50 +311,10 @@ def _outputs(job: Outputs) -> Handed:
 def _clocks(job: Clocks) -> Clocked:
     import torch
 
+    from kernelsearch.worker import clocks
+
     stage = _STAGE[0]
     contestant = stage.contestants[job.name]
     _, args = stage.load()
     with torch.no_grad():
-        with_call = [_wall_us(stage, contestant, args, 1) for _ in range(5)]
-        without = [_wall_us(stage, contestant, args, 0) for _ in range(5)]
-        wall = (statistics.median(with_call) - statistics.median(without)) / CLOCK_CALLS
-        return Clocked(wall, _kernel_us(stage, contestant, args))
-
-
-def _wall_us(stage: _Stage, contestant: _Contestant, args: list[Any], calls: int) -> float:
-    """Wall time of a queue of flushes with `calls` calls behind each, queued while the device waits."""
-    import torch
-
-    torch.cuda.synchronize()
-    begun = time.perf_counter()
-    torch.cuda._sleep(int(CLOCK_CALLS * (1.5 * contestant.host_us + 60.0) * CYCLES_PER_US))
-    for _ in range(CLOCK_CALLS):
-        stage.flush()
-        for _ in range(calls):
-            contestant.call(*args)
-    torch.cuda.synchronize()
-    return (time.perf_counter() - begun) * 1e6
-
-
-def _kernel_us(stage: _Stage, contestant: _Contestant, args: list[Any]) -> float | None:
-    """The kernels' own times per call by CUPTI, the flush's subtracted; None where CUPTI gives none."""
-    without, with_call = (_profiled_us(stage, contestant, args, calls) for calls in (0, 1))
-    if not without or not with_call or with_call <= without:
-        return None
-    return (with_call - without) / CLOCK_CALLS
-
-
-def _profiled_us(stage: _Stage, contestant: _Contestant, args: list[Any], calls: int) -> float:
-    import torch
-    from torch.profiler import ProfilerActivity, profile
-
-    try:
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            for _ in range(CLOCK_CALLS):
-                stage.flush()
-                for _ in range(calls):
-                    contestant.call(*args)
-            torch.cuda.synchronize()
-        return float(sum(e.self_device_time_total for e in profiler.key_averages()))
-    except RuntimeError:
-        return 0.0
+        return Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))

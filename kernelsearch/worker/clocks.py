@@ -1,0 +1,55 @@
+"""The same call by other clocks than events: the wall clock, and the kernels' own times as CUPTI gives them.
+
+Both are differences: a queue of L2 flushes with the call behind each, less the same queue without it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+CALLS = 20
+REPEATS = 5
+CYCLES_PER_US = 2_000
+
+
+def measured(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> tuple[float, float | None]:
+    """(Wall time, kernels' time or None where CUPTI gives none) of one call, in microseconds."""
+
+    def nothing() -> None:
+        pass
+
+    wall = statistics.median(_wall_us(call, flush, host_us) for _ in range(REPEATS))
+    wall -= statistics.median(_wall_us(nothing, flush, host_us) for _ in range(REPEATS))
+    without, with_call = _profiled_us(nothing, flush), _profiled_us(call, flush)
+    known = 0 < without < with_call
+    return wall / CALLS, (with_call - without) / CALLS if known else None
+
+
+def _wall_us(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> float:
+    """Wall time of the queue, which the host fills while the device waits: host time is hidden."""
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    torch.cuda._sleep(int(CALLS * (1.5 * host_us + 60.0) * CYCLES_PER_US))
+    for _ in range(CALLS):
+        flush()
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begun) * 1e6
+
+
+def _profiled_us(call: Callable[[], object], flush: Callable[[], None]) -> float:
+    """The sum of all kernels' and memsets' times in the queue; 0 where the profiler cannot start."""
+    try:
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            for _ in range(CALLS):
+                flush()
+                call()
+            torch.cuda.synchronize()
+        return float(sum(e.self_device_time_total for e in profiler.key_averages()))
+    except RuntimeError:
+        return 0.0
