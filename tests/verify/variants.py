@@ -279,6 +279,7 @@ def main():
     torch.manual_seed(0)
     wanted = [a for a in sys.argv[1:] if a != "--cuda"]
     DEVICE = "cuda" if "--cuda" in sys.argv else "cpu"
+    torch.set_default_device(DEVICE)
     for name, operation in OPERATIONS.items():
         if wanted and name not in wanted:
             continue
