@@ -124,15 +124,17 @@ def hints(task: str, **options: Any) -> None:
 @db_option
 @click.option("--task", help="Only this task's kernels.")
 @click.option("--device", help="Only this device or target.")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=0),
+              help="Kernels per task, device and evidence; 0 for all.")  # fmt: skip
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-def leaderboard(db: str, task: str | None, device: str | None, as_json: bool, as_csv: bool) -> None:
+def leaderboard(db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool) -> None:
     """Shows the best kernels found so far."""
     from kernelsearch.record.store import Store
     from kernelsearch.report import leaderboard as board
 
     with Store.open(db, write=False) as store:
-        rows = board.rows(store, task, device)
+        rows = board.rows(store, task, device, limit or None)
     form = board.as_json if as_json else board.as_csv if as_csv else board.as_text
     click.echo(form(rows).rstrip("\n"))
 

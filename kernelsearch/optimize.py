@@ -23,6 +23,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, progress, show, summary
 from kernelsearch.search import Result, Search, Settings, start_for
 from kernelsearch.shapes import narrowed
+from kernelsearch.space import known_constraints
 from kernelsearch.trial import Evaluation
 from kernelsearch.types import TaskFacts, Trial, config_key
 from kernelsearch.verify import gate
@@ -119,7 +120,9 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> R
         versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes]},
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
-    settings = Settings(told, workers=min(window, 2 + cores), budget_seconds=options.budget_seconds)
+    settings = Settings(
+        told, workers=min(window, 2 + cores), budget_seconds=options.budget_seconds, possible=known_constraints(facts)
+    )
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     proposer: Proposer = PROPOSERS[options.proposer]() if gate.check(facts.seed).accepted else _Nobody()
     search = Search(facts, strategy, proposer, evaluation, store, settings, resumed)

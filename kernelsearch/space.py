@@ -183,8 +183,9 @@ def largest_block(text: str, values: Config) -> int:
 
 @lru_cache(maxsize=512)
 def _static_shapes(text: str) -> tuple[ast.expr, ...]:
-    shapes = []
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    shapes = _crossed(tree)
+    for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
         if node.func.attr == "arange" and len(node.args) >= 2:
@@ -192,6 +193,26 @@ def _static_shapes(text: str) -> tuple[ast.expr, ...]:
         elif node.func.attr in ("zeros", "full"):
             shapes.append(node.args[0])
     return tuple(shapes)
+
+
+def _crossed(tree: ast.Module) -> list[ast.expr]:
+    """The blocks that `arange(...)[:, None]` and `arange(...)[None, :]` span together.
+
+    Not with `tl.dot`: there a column of one operand never meets a row of the other.
+    """
+    if any(isinstance(node, ast.Attribute) and node.attr == "dot" for node in ast.walk(tree)):
+        return []
+    assigned = {n.targets[0].id: n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}
+    sides: dict[int, list[ast.expr]] = {0: [], 1: []}
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) == 2):
+            continue
+        axes = [i for i, e in enumerate(node.slice.elts) if isinstance(e, ast.Slice)]
+        value = assigned.get(node.value.id, node.value) if isinstance(node.value, ast.Name) else node.value
+        for call in ast.walk(value) if len(axes) == 1 else ():
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "arange":
+                sides[axes[0]].append(ast.BinOp(call.args[1], ast.Sub(), call.args[0]))
+    return [ast.Tuple([column, row], ast.Load()) for column in sides[0] for row in sides[1]]
 
 
 def _elements(shape: ast.expr, values: Config) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernelsearch import space as spaces
 from kernelsearch.errors import SpaceError
 from kernelsearch.source import Kernel
-from kernelsearch.space import Space
+from kernelsearch.space import Space, largest_block
 from kernelsearch.types import LaunchFact, ShapeFact, TaskFacts, TensorFact, Trace, config_key
 
 ROW = Kernel.parse(
@@ -139,3 +139,14 @@ def test_blocks_that_only_the_launcher_sets_are_known_from_the_traces_of_the_tim
     assert not possible(ROW, {"num_warps": 1}) and possible(ROW, {"num_warps": 2})
     assert possible(ROW, {"num_warps": 1, "BLOCK": 4096})  # a config overrides what the launcher passes
     assert spaces.possible(ROW, {"num_warps": 1})
+
+
+def test_a_block_that_two_ranges_span_counts_whole():
+    """[:, None] against [None, :] is one block; in a matrix product columns and rows of two operands never meet."""
+    crossed = (
+        "@triton.jit\ndef k(x, ROWS: tl.constexpr, BLOCK: tl.constexpr):\n"
+        "    rows = tl.arange(0, ROWS)\n"
+        "    y = tl.load(x + rows[:, None] * 8 + tl.arange(0, BLOCK)[None, :])\n"
+    )
+    assert largest_block(crossed, {"ROWS": 32, "BLOCK": 8192}) == 32 * 8192
+    assert largest_block(crossed + "    z = tl.dot(y, y)\n", {"ROWS": 32, "BLOCK": 8192}) == 8192

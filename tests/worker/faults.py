@@ -303,8 +303,7 @@ def _is_worker(entry: Path, pool) -> bool:
     except OSError:
         return False
     ours = str(pool.source.cache).encode() in line and pool.source.role.encode() in line
-    spared = [pool.source.nursery, pool.source.spare and pool.source.spare[1]]
-    return ours and int(entry.name) not in [process.pid for process in spared if process is not None]
+    return ours and (pool.source.nursery is None or int(entry.name) != pool.source.nursery.pid)
 
 
 @contextmanager
