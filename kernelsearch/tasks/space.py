@@ -16,6 +16,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 
 from kernelsearch.errors import KernelSyntaxError, SpaceError
 from kernelsearch.source import Kernel, flat_config, flat_space
+from kernelsearch.space import MAX_WARPS
 from kernelsearch.tasks.reach import layers
 from kernelsearch.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
 
@@ -52,6 +53,7 @@ def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel
     if declared is not None:
         space = _checked(flat_space, declared, "SPACE")
         _must_exist(space, seed, kernels)
+        _must_be_possible(space)
     else:
         space = autotuned(kernels)
         if not space:
@@ -62,6 +64,19 @@ def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel
     if config is not None:
         own = {**own, **_checked(flat_config, config, "CONFIG")}
     return Numbers(_with_values(space, own), own, tuple(notes))
+
+
+def _must_be_possible(space: Mapping[str, tuple[Value, ...]]) -> None:
+    """Raises SpaceError when no value of a num_warps is one that Triton takes."""
+    for name, values in space.items():
+        if name.rpartition(".")[2] == "num_warps" and not any(_is_warps(v) for v in values):
+            raise SpaceError(f"SPACE is impossible: {name} is a power of two from 1 to {MAX_WARPS}, not one of {list(values)}")
+
+
+def _is_warps(value: Value) -> bool:
+    if isinstance(value, str):
+        return True  # an expression, which only a launch can evaluate
+    return type(value) is int and 0 < value <= MAX_WARPS and value & (value - 1) == 0
 
 
 def autotuned(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:

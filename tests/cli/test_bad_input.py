@@ -51,6 +51,7 @@ FILES = {
     "other_count": (GOOD.replace("reference(x): return x * 2", "reference(x): return x * 2, x"), r"2 .*1|1 .*2"),
     "inputs_do_not_fit": (GOOD.replace("[torch.randn(rows, cols)]", "[torch.randn(rows, cols)] * 3"), r"3|argument"),
     "empty_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', "{}").replace("SPACE = {}", 'SPACE = {"num_warps": []}'), r"SPACE"),
+    "impossible_space": (GOOD.replace("[1, 2, 4]", "[3, 5]"), r"SPACE is impossible: num_warps"),
     "space_is_no_dict": (GOOD.replace('{"num_warps": [1, 2, 4]}', "[1, 2]"), r"SPACE"),
     "unknown_name_in_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', '{"BLOK": [1, 2]}'), r"BLOK"),
     "trivial_answer": (GOOD.replace("return x * 2\n", "return x * 0\n"), r"cannot be judged: zeros"),

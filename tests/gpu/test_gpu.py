@@ -68,7 +68,7 @@ def test_a_store_outside_its_buffer(softmax):
 
 
 def test_an_illegal_address(softmax):
-    far = LINES["store"] + "    tl.store(y_ptr + (row + 1) * 1000000000000 + cols, y, mask=mask)\n"
+    far = LINES["store"] + "    tl.store(y_ptr + (row + 1).to(tl.int64) * 1000000000000 + cols, y, mask=mask)\n"
     outcome = softmax.evaluate(changed(softmax, LINES["store"], far), {"num_warps": 4})
     assert outcome.verdict.word is Word.CRASH, outcome.verdict
     honest_is_accepted(softmax)

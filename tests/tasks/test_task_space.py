@@ -103,3 +103,9 @@ class _Fake:
 
     arg_names = ("x_ptr", "n", "BLOCK")
     fn = staticmethod(plain)
+
+
+def test_a_space_without_one_possible_num_warps_is_refused():
+    """The launcher's own value joins the space, but must not hide that the file's are all impossible."""
+    with pytest.raises(SpaceError, match=r"num_warps is a power of two from 1 to 32, not one of \[3, 5\]"):
+        numbers({"num_warps": [3, 5]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4))
