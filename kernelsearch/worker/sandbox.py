@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from kernelsearch.worker import landlock, namespace, probes, seccomp, syscalls
 
 _SET_NO_NEW_PRIVS = 38
-_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CC")
+_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CC")
 _SET = (
     "HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_DISABLE", "OMP_NUM_THREADS",
     "PYTHONDONTWRITEBYTECODE", "TRITON_INTERPRET", "LC_CTYPE",
