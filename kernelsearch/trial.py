@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError, Specialisation
+from kernelsearch.record.rows import geometric_mean
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
     LAUNCH_OPTIONS, Config, Evidence, Hint, Measurement, Outcome, Referee, ShapeTime, TaskFacts, TensorFact, Verdict, Word,
@@ -177,8 +178,7 @@ class Evaluation:
 
     def _interpreted(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
         """The verdict on float32 twins; launch options do not change what the interpreter does, so it is kept."""
-        numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}
-        key = f"{depth}/{kernel.digest}/{config_key(numbers)}"
+        key = f"{depth}/{kernel.digest}/{_numbers(config)}"
         cases = self._cases(depth)
         verdict = self._once(key, lambda: interpreted(self.bench, kernel, config, cases, depth, self.limit_s))
         if not verdict.accepted:
@@ -191,9 +191,8 @@ class Evaluation:
 
     def _profiled(self, kernel: Kernel, config: Config) -> jobs.Profiled:
         """Counts of the timed shapes; launch options do not change them."""
-        numbers = {k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS}
         profiled = self._once(
-            f"profile/{kernel.digest}/{config_key(numbers)}",
+            f"profile/{kernel.digest}/{_numbers(config)}",
             lambda: self._ask(
                 self.bench.interpreters,
                 jobs.Profile(self.bench.path, self.bench.candidate(kernel, config, code=True), self.timed),
@@ -337,7 +336,12 @@ def has_atomics(kernel: Kernel) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(ast.parse(kernel.code)))
 
 
+def _numbers(config: Config) -> str:
+    """The key of a config's constexprs alone: launch options do not change what the interpreter does."""
+    return config_key({k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS})
+
+
 def _ratio(mine: Measurement, other: Measurement) -> float:
-    """The geometric mean of my times over the other's, over the shapes that both have."""
-    ratios = [t.time_us / o for t in mine.times if (o := other.time_us(t.shape))]
-    return math.exp(statistics.fmean(math.log(r) for r in ratios)) if ratios and not mine.abandoned else math.inf
+    """The geometric mean of my times over the other's, over the shapes that both have; infinite for an abandoned one."""
+    mean = geometric_mean([t.time_us / o for t in mine.times if (o := other.time_us(t.shape))])
+    return math.inf if mean is None or mine.abandoned else mean

@@ -17,7 +17,6 @@ from kernelsearch.mix import Code, Exchange
 _ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.M)
 _SHARED = re.compile(r"memdesc<((?:\d+x)+)(\w+), (#\w+)")
 _LIST = re.compile(r"(\w+) = (\[[\d, \[\]]*\]|\w+)")
-_LAYOUT = re.compile(r"(#ttg\.dot_op<\{opIdx = (\d), parent = (#\w+).*?\}>|#\w+)>?\s*$")
 LANES = 32
 BANKS = 32
 WORD = 4

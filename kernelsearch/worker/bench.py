@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelsearch import __version__, targets
 from kernelsearch.compile.build import Binary
-from kernelsearch.errors import TargetError, TaskError
+from kernelsearch.errors import TaskError
 from kernelsearch.launch import Bound, Specialisation, bind
 from kernelsearch.measure.device import LiveDevice, live_device
 from kernelsearch.source import Kernel
@@ -202,6 +202,3 @@ class Bench:
 
 def _without_code(kernel: Kernel) -> Kernel:
     return replace(kernel, functions=tuple(replace(f, text="") for f in kernel.functions), constants=())
-
-
-__all__ = ["Bench", "TargetError", "choose_target", "versions"]
