@@ -1,0 +1,49 @@
+"""The command line: options in, one stage's answer out; data on stdout, progress on stderr.
+
+Exit codes: 0 done (also when nothing was gained), 1 the answer is no, 2 misuse. A file of this folder holds the
+commands of one subject; heavy modules are imported by the command that needs them, so that `--help` is instant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kernelsearch import __version__
+from kernelsearch.cli.database import leaderboard, lineage, show
+from kernelsearch.cli.kernel import hints, measure, verify
+from kernelsearch.cli.optimize import optimize
+from kernelsearch.cli.start import doctor, new
+from kernelsearch.errors import KernelsearchError
+
+COMMANDS = (
+    optimize,
+    verify, measure, hints,
+    leaderboard, lineage, show,
+    new, doctor,
+)  # fmt: skip
+
+
+class _Group(click.Group):
+    """Turns the project's own errors into one line and exit code 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KernelsearchError as error:
+            click.echo(f"kernelsearch: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version")
+def main() -> None:
+    """Finds the fastest Triton kernel that it can prove right.
+
+    Start with `kernelsearch new softmax`, then `kernelsearch optimize softmax.py --trials 200`.
+    """
+
+
+for _command in COMMANDS:
+    main.add_command(_command)

@@ -1,0 +1,5 @@
+"""`python -m kernelsearch.cli` is `kernelsearch`."""
+
+from kernelsearch.cli import main
+
+main()

@@ -1,0 +1,57 @@
+"""The commands that read a database: `leaderboard`, `lineage` and `show`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from kernelsearch.cli.options import db_option, json_option
+
+
+@click.command()
+@db_option
+@click.option("--task", help="Only this task's kernels.")
+@click.option("--device", help="Only this device or target.")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=0),
+              help="Kernels per task, device and evidence; 0 for all.")  # fmt: skip
+@json_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+def leaderboard(db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool) -> None:
+    """Shows the best kernels found so far."""
+    from kernelsearch.record.store import Store
+    from kernelsearch.report import leaderboard as board
+
+    with Store.open(db, write=False) as store:
+        rows = board.rows(store, task, device, limit or None)
+    form = board.as_json if as_json else board.as_csv if as_csv else board.as_text
+    click.echo(form(rows).rstrip("\n"))
+
+
+@click.command()
+@click.argument("digest")
+@db_option
+@click.option("--diff/--no-diff", default=True, show_default=True, help="Show what each step changed.")
+@json_option
+def lineage(digest: str, db: str, diff: bool, as_json: bool) -> None:
+    """Shows the ancestors of a kernel, who proposed what and what it gained. DIGEST may be `best`."""
+    from kernelsearch.record import lineage as recorded
+    from kernelsearch.record.store import Store
+    from kernelsearch.report import lineage as tree
+
+    with Store.open(db, write=False) as store:
+        whole = recorded.best(store) if digest == "best" else store.digest(digest)
+        text = json.dumps(tree.as_dict(store, whole), indent=2) if as_json else tree.as_text(store, whole, diffs=diff)
+        click.echo(text.rstrip("\n"))
+
+
+@click.command()
+@click.argument("digest")
+@db_option
+def show(digest: str, db: str) -> None:
+    """Prints a kernel as a file, with its best config: `kernelsearch show best > best.py`."""
+    from kernelsearch.record.store import Store
+    from kernelsearch.report import show as showing
+
+    with Store.open(db, write=False) as store:
+        click.echo(showing.kernel_file(store, digest), nl=False)

@@ -1,0 +1,36 @@
+"""The commands that a new user meets first: `new` and `doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from kernelsearch.cli.options import json_option
+
+
+@click.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def new(name: str, force: bool) -> None:
+    """Copies a shipped task into this folder, to try or to start from."""
+    from kernelsearch.errors import TaskError
+    from kernelsearch.tasks import shipped
+
+    text = shipped.text(name)
+    path = Path(f"{name}.py")
+    if path.exists() and not force:
+        raise TaskError(f"{path} exists already; give --force to overwrite it")
+    path.write_text(text)
+    click.echo(f"wrote {path}; next: kernelsearch optimize {path} --trials 200")
+
+
+@click.command()
+@json_option
+def doctor(as_json: bool) -> None:
+    """Says what works here, what is missing and how to get it."""
+    from kernelsearch import doctor as examination
+
+    findings = examination.findings()
+    click.echo(json.dumps(findings) if as_json else examination.render(findings), nl=as_json)
