@@ -7,7 +7,7 @@ import math
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -74,6 +74,19 @@ class Evaluation:
             outcome = Outcome(self._signed(rejected.verdict))
         return replace(outcome, seconds=time.perf_counter() - started)
 
+    def sampled(
+        self, kernel: Kernel, config: Config, limits_us: Mapping[str, float]
+    ) -> tuple[Verdict, Mapping[str, tuple[float, ...]]]:
+        """A `screen` verdict and the raw event times in microseconds by timed shape, empty unless accepted (GPU only).
+
+        limits_us ends the sampling of a shape early, after a few samples above it; the shapes after it are left out.
+        """
+        try:
+            verdict, binaries = self._screened_on_gpu(kernel, config)
+            return verdict, self._timed(kernel, config, binaries, dict(limits_us)).samples_us
+        except Rejected as rejected:
+            return rejected.verdict, {}
+
     def hints(self, kernel: Kernel, config: Config, measurement: Measurement) -> tuple[Hint, ...]:
         """Where the time of a measured candidate goes; its binaries and counts are known by now."""
         shapes = tuple(t.shape for t in measurement.times)
@@ -106,11 +119,14 @@ class Evaluation:
             verdict = self._interpreted(kernel, config, "screen")
             binaries = self._compiled(kernel, config, self.timed)
             return verdict, self._estimated(kernel, config, binaries)
+        verdict, binaries = self._screened_on_gpu(kernel, config)
+        return verdict, self._measured(kernel, config, binaries, incumbent)
+
+    def _screened_on_gpu(self, kernel: Kernel, config: Config) -> tuple[Verdict, dict[str, Binary]]:
         cases = self.bench.cases("screen")
         needed = tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases))))
         binaries = self._compiled(kernel, config, needed)
-        verdict = self._run_and_judged(kernel, config, binaries, "screen")
-        return verdict, self._measured(kernel, config, binaries, incumbent)
+        return self._run_and_judged(kernel, config, binaries, "screen"), binaries
 
     def _gated(self, kernel: Kernel) -> None:
         if kernel.digest == self.bench.seed.digest:
@@ -244,14 +260,7 @@ class Evaluation:
         from kernelsearch.measure.protocol import PROTOCOL, spread_us
 
         limits = {t.shape: ABANDON_RATIO * t.time_us for t in incumbent.times} if incumbent else {}
-
-        def job(binaries: dict[str, Binary]) -> jobs.Time:
-            return jobs.Time(self.bench.path, self.bench.candidate(kernel, config, code=False), binaries, self.timed, limits)
-
-        with self.bench.gpu:
-            timed = self._on_gpu(kernel, binaries, job)
-        if timed.verdict is not None:
-            raise Rejected(timed.verdict)
+        timed = self._timed(kernel, config, binaries, limits)
         times = tuple(
             ShapeTime(
                 shape, statistics.median(samples), spread_us(samples), len(samples),
@@ -261,6 +270,16 @@ class Evaluation:
             for shape, samples in timed.samples_us.items()
         )  # fmt: skip
         return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, times, timed.abandoned)
+
+    def _timed(self, kernel: Kernel, config: Config, binaries: dict[str, Binary], limits: dict[str, float]) -> jobs.Timed:
+        def job(binaries: dict[str, Binary]) -> jobs.Time:
+            return jobs.Time(self.bench.path, self.bench.candidate(kernel, config, code=False), binaries, self.timed, limits)
+
+        with self.bench.gpu:
+            timed = self._on_gpu(kernel, binaries, job)
+        if timed.verdict is not None:
+            raise Rejected(timed.verdict)
+        return timed
 
     def _on_gpu(self, kernel: Kernel, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any]) -> Any:
         with self.bench.runners.lease() as runner:
