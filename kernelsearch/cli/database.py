@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -17,12 +18,21 @@ from kernelsearch.cli.options import db_option, json_option
               help="Kernels per task, device and evidence; 0 for all.")  # fmt: skip
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-def leaderboard(db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool) -> None:
+@click.option("--html", type=click.Path(dir_okay=False, writable=True), help="Write one self-contained page to this file.")
+def leaderboard(
+    db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool, html: str | None
+) -> None:
     """Shows the best kernels found so far."""
     from kernelsearch.record.store import Store
     from kernelsearch.report import leaderboard as board
 
     with Store.open(db, write=False) as store:
+        if html:
+            from kernelsearch.report.html import page
+
+            Path(html).write_text(page(store, task, device, limit or None))
+            click.echo(f"wrote {html}", err=True)
+            return
         rows = board.rows(store, task, device, limit or None)
     form = board.as_json if as_json else board.as_csv if as_csv else board.as_text
     click.echo(form(rows).rstrip("\n"))

@@ -83,7 +83,10 @@ def candidate_digest(task: str, kernel: str, config: Mapping[str, Any]) -> str:
 
 
 def task_row(task: TaskFacts) -> Row:
-    shapes = [{"key": s.key, "label": s.label} for s in (*task.shapes, *task.test_shapes)]
+    shapes = [
+        {"key": s.key, "label": s.label, "bytes_moved": s.bytes_moved, "flops": s.flops}
+        for s in (*task.shapes, *task.test_shapes)
+    ]
     return dict(
         digest=task.digest,
         name=task.name,
@@ -200,6 +203,8 @@ def trial_row(run: int, task: str, trial: Trial) -> Row:
         detail=dumps(dict(verdict.detail)),
         score=trial.score,
         seconds=trial.outcome.seconds,
+        work=trial.outcome.work,
+        measured_by=trial.outcome.measured_by,
         finished=now(),
     )
     if measurement:
@@ -220,6 +225,21 @@ def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
     proposal = Proposal(
         ProposalKind(row["kind"]), tuple(asked["parents"]), asked["edit"], asked["config"], asked["sampler"]
     )
+    outcome = outcome_of(row, hints)
+    return Trial(
+        row["number"],
+        proposal,
+        row["kernel"],
+        json.loads(row["config"]),
+        outcome,
+        row["score"],
+        row["edit"],
+        row["rationale"],
+    )
+
+
+def outcome_of(row: Row, hints: tuple[Hint, ...]) -> Outcome:
+    """row: a trial."""
     verdict = Verdict(
         Word(row["verdict"]),
         row["stage"],
@@ -235,17 +255,7 @@ def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
         measurement = Measurement(
             Evidence(row["evidence"]), row["device"], row["protocol"], times, bool(row["abandoned"])
         )
-    outcome = Outcome(verdict, measurement, hints, row["seconds"])
-    return Trial(
-        row["number"],
-        proposal,
-        row["kernel"],
-        json.loads(row["config"]),
-        outcome,
-        row["score"],
-        row["edit"],
-        row["rationale"],
-    )
+    return Outcome(verdict, measurement, hints, row["seconds"], row["work"], row["measured_by"])
 
 
 def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> list[Row]:

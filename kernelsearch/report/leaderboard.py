@@ -24,6 +24,7 @@ COLUMNS = (
     "edit",
     "config",
     "parent",
+    "proposer",
     "run",
     "number",
     "confirmed_us",
@@ -49,11 +50,11 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
     the fastest baseline; their score is the confirmed one.
     """
     found = store.query(
-        """SELECT * FROM leaderboard
-           WHERE (?1 IS NULL OR ?1 IN (task, task_digest)) AND (?2 IS NULL OR device = ?2)
+        """SELECT leaderboard.*, run.proposer FROM leaderboard JOIN run ON run.id = leaderboard.run
+           WHERE (?1 IS NULL OR ?1 IN (leaderboard.task, task_digest)) AND (?2 IS NULL OR device = ?2)
              AND (?3 IS NULL OR rank <= ?3)
-           ORDER BY task, task_digest, device, CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
-                    rank, run, number""",
+           ORDER BY leaderboard.task, task_digest, device, CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
+                    rank, leaderboard.run, number""",
         [task, device, limit],
     )
     for row in found:
@@ -68,8 +69,11 @@ def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: i
     told = {
         r["digest"]: r
         for r in store.query(
-            """SELECT candidate.digest, task.name AS task, kernel.edit, kernel.parent FROM candidate
-               JOIN task ON task.digest = candidate.task JOIN kernel ON kernel.digest = candidate.kernel
+            """SELECT candidate.digest, task.name AS task, kernel.edit, kernel.parent, found.run, found.number, run.proposer
+               FROM candidate JOIN task ON task.digest = candidate.task JOIN kernel ON kernel.digest = candidate.kernel
+               LEFT JOIN (SELECT candidate, run, number, min(finished) FROM trial GROUP BY candidate) AS found
+                   ON found.candidate = candidate.digest
+               LEFT JOIN run ON run.id = found.run
                WHERE candidate.digest IN (SELECT candidate FROM confirmation)"""
         )
     }

@@ -1,0 +1,56 @@
+"""One self-contained HTML page of a database: no network, no cookies, readable without its script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from typing import Any
+
+from kernelsearch.record.store import Store
+from kernelsearch.report import words
+from kernelsearch.report.html import charts, gather
+
+
+def page(store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10) -> str:
+    """The whole page as text. Raises KernelsearchError when the library that draws is missing.
+
+    Texts of kernels, rationales and reasons may come from anywhere: the template escapes them, the script sets them
+    as text only, and a content security policy allows no other script than the page's own.
+    """
+    facts = gather.page(store, task, device, limit)
+    for section in facts["sections"]:
+        section["charts"] = {name: draw(section) for name, draw in _CHARTS.items()}
+    script, style = _file("page.js"), _file("page.css")
+    return _template().render(
+        **facts,
+        style=style,
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        trees=_inert({s["id"]: {"evidence": s["evidence"], **s["tree"]} for s in facts["sections"]}),
+        words=words,
+        tasks=sorted({r["task"] for r in facts["rows"]}),
+        devices=sorted({r["device"] for r in facts["rows"]}),
+        evidences=[e for e in ("confirmed", "measured", "estimated") if any(r["evidence"] == e for r in facts["rows"])],
+        named=str(store.path).rpartition("/")[2],
+    )
+
+
+_CHARTS = {"curve": charts.curve, "roofline": charts.roofline, "shares": charts.shares}
+
+
+def _file(name: str) -> str:
+    return resources.files("kernelsearch.report.html").joinpath(name).read_text()
+
+
+def _inert(value: Any) -> str:
+    """JSON that cannot end its script element."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_file("page.html.j2"))
