@@ -266,12 +266,19 @@ class Hint:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What evaluating a candidate gave. A measurement exists if and only if the verdict is accept."""
+    """What evaluating a candidate gave. A measurement exists if and only if the verdict is accept.
+
+    work is the digest of the machine code that ran and of how it was launched, empty where that is not known.
+    measured_by is the digest of the candidate whose evaluation this was, when it was not this trial's own: the same
+    candidate in an earlier trial, or one with the same work; empty when it was evaluated for this trial.
+    """
 
     verdict: Verdict
     measurement: Measurement | None = None
     hints: tuple[Hint, ...] = ()
     seconds: float = 0.0
+    work: str = ""
+    measured_by: str = ""
 
     def __post_init__(self) -> None:
         if self.verdict.accepted != (self.measurement is not None):

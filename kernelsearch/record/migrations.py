@@ -269,3 +269,12 @@ def m005_confirmations_baselines_ceilings(db: Database) -> None:
         ) STRICT
         """
     )
+
+
+@migrations()
+def m006_what_ran_and_whose_measurement(db: Database) -> None:
+    """A trial says what machine code ran and how (`work`), and whose evaluation its own is, when it was not repeated."""
+    db.execute("ALTER TABLE trial ADD COLUMN work TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE trial ADD COLUMN measured_by TEXT NOT NULL DEFAULT ''")  # a candidate's digest
+    db.execute("CREATE INDEX trial_work ON trial(work) WHERE work <> ''")
+    db.execute("CREATE INDEX trial_ranked ON trial(kernel, score) WHERE score IS NOT NULL")

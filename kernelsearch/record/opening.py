@@ -161,7 +161,7 @@ def refuse_newer(database: Database, path: Path) -> None:
 
 
 def _connection(path: Path | str) -> sqlite3.Connection:
-    connection = sqlite3.connect(str(path), timeout=WAIT_SECONDS)
+    connection = sqlite3.connect(str(path), timeout=WAIT_SECONDS, check_same_thread=False)  # the store takes turns
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute(
         "PRAGMA synchronous = NORMAL"

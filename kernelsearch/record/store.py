@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from sqlite_utils import Database
@@ -15,13 +16,15 @@ from sqlite_utils import Database
 from kernelsearch.errors import StoreError
 from kernelsearch.record import confirmed, opening, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
-from kernelsearch.types import Config, Measurement, TaskFacts, Trial
+from kernelsearch.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial
 
 DEFAULT = "kernelsearch.db"
 
 
 class Store:
     """An open database. Make one with `open` or `in_memory`; as a context manager it closes itself.
+
+    It may be asked from several threads, which take turns.
 
     Every method raises StoreError, with a sentence for the user, when the file cannot be used.
     """
@@ -30,6 +33,7 @@ class Store:
         self.database = database
         self.path = path
         self._lock = lock
+        self._turn = RLock()
 
     @classmethod
     def open(cls, path: str | Path = DEFAULT, write: bool = True) -> Store:
@@ -148,6 +152,24 @@ class Store:
                  WHERE run = ? ORDER BY number"""
         return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, [run])]
 
+    def evaluations(self, candidate: str = "", work: str = "") -> list[tuple[Run, str, Outcome]]:
+        """Trials of a candidate, or of a work digest: their run, whose candidate they are, and their outcome.
+
+        Those at full depth come first, then the newest; at most 20.
+        """
+        column, value = ("candidate", candidate) if candidate else ("work", work)
+        found = self.query(
+            f"""SELECT * FROM trial WHERE {column} = ? AND {column} <> ''
+                ORDER BY depth = 'full' DESC, finished DESC LIMIT 20""",
+            [value],
+        )
+        runs = {n: self.run(n) for n in {r["run"] for r in found}}
+        return [(runs[r["run"]], r["candidate"], rows.outcome_of(r, self._hints(r["run"], r["number"]))) for r in found]
+
+    def _hints(self, run: int, number: int) -> tuple[Hint, ...]:
+        found = self.query("SELECT * FROM hint WHERE run = ? AND number = ? ORDER BY position", [run, number])
+        return tuple(map(rows.hint_of, found))
+
     def structures(self, run: int) -> dict[str, Structure]:
         """A run's kernels by digest, in the order in which they came in."""
         sql = """SELECT structure.*, kernel.source FROM structure JOIN kernel ON kernel.digest = structure.kernel
@@ -185,7 +207,7 @@ class Store:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Rows of a SELECT as dicts."""
-        with opening.said_clearly(self.path):
+        with self._turn, opening.said_clearly(self.path):
             cursor = self.database.conn.execute(sql, list(values))
             names = [d[0] for d in cursor.description]
             return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
@@ -194,7 +216,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with opening.said_clearly(self.path), self.database.atomic():
+        with self._turn, opening.said_clearly(self.path), self.database.atomic():
             yield
 
     def _add_measurement(self, candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> None:
