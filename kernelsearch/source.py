@@ -202,6 +202,21 @@ def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
     return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant)}
 
 
+def constant_source(node: ast.stmt) -> str:
+    """`NAME = 128` and `NAME: tl.constexpr = 128` as `NAME = tl.constexpr(128)`, the one form of a global that Triton takes.
+
+    Empty for anything else, which stays as it is written.
+    """
+    if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) != "tl.constexpr":
+        return ""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+            inner = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, (bool, int, float)):
+                return f"{name} = tl.constexpr({ast.unparse(value)})\n"
+    return ""
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
@@ -229,9 +244,9 @@ class _Parser:
                 if name in SPEC_NAMES:
                     spec[name] = self._literal(name, node.value)
                 else:
-                    constants.append(self._segment(node))
+                    constants.append(constant_source(node) or self._segment(node))
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-                constants.append(self._segment(node))  # NAME: tl.constexpr = 1.44
+                constants.append(constant_source(node) or self._segment(node))
             else:
                 raise KernelSyntaxError(
                     f"line {node.lineno}: a kernel file holds imports, literals and jit functions, "

@@ -131,6 +131,14 @@ def test_the_digest_sees_any_other_change(seed):
     assert Kernel.parse(changed).digest != Kernel.parse(BASE).digest
 
 
+@pytest.mark.parametrize("value", ["128", "-1.5", "True"])
+def test_a_global_is_one_however_it_is_written(value):
+    """Triton itself takes the first form only."""
+    forms = [f"SIZE = tl.constexpr({value})", f"SIZE: tl.constexpr = {value}", f"SIZE = {value}"]
+    kernels = [Kernel.parse(BASE.replace("LOG2E: tl.constexpr = 1.4426950408889634", form)) for form in forms]
+    assert len({k.digest for k in kernels}) == 1 and all(forms[0] in k.code for k in kernels)
+
+
 def test_space_and_config_are_not_in_the_digest_and_order_is_not_either():
     kernel = Kernel.parse(BASE)
     assert kernel.changed(space={"BLOCK": (1,)}, config={"BLOCK": 4}).digest == kernel.digest

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernelsearch.verify.regimes import MIXED, ZERO_MEAN
-from kernelsearch.verify.tolerance import COMPUTE_EPS, DRAWS, Limits, accumulation, condition, limits
+from kernelsearch.verify.tolerance import COMPUTE_EPS, DRAWS, Limits, accumulation, condition, limits, reach
 
 _CANNOT = (RuntimeError, TypeError, ValueError, NotImplementedError)
 """What torch raises when an operation does not exist in float64."""
@@ -80,16 +80,18 @@ def expectation(
     if all(y.dtype in (torch.float64,) or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
     moved = condition(lambda x: run(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws)
+    reached = reach(lambda x: run(reference64, x, mutates), wide, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
     outputs = []
-    for number, (y, e, c) in enumerate(zip(floats, eager, moved)):
+    for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
         outputs.append(
             _output(
                 y, e.to(y.device), c, stride, exactness,
                 eps=eps, factor=accumulation(inputs, y.numel(), regime in ZERO_MEAN), coarse=max(1.0, unit / eps),
                 homogeneous=regime != MIXED, zero_mean=regime in ZERO_MEAN, scale=tolerance,
+                reach=None if r is None else r.to(y.device),
             )
         )
     return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))

@@ -15,7 +15,7 @@ import warnings
 
 from kernelsearch.errors import KernelSyntaxError
 from kernelsearch.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
-from kernelsearch.source import SPEC_NAMES, Kernel
+from kernelsearch.source import SPEC_NAMES, Kernel, constant_source
 from kernelsearch.types import Verdict, Word
 from kernelsearch.verify.body import MAX_INTEGER, Names, Refused, check_body, local_names, short
 from kernelsearch.verify.literals import check_spec
@@ -307,7 +307,8 @@ def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.Fun
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Refused(0, "the file's parts do not stand on their own") from None
     assigned = (n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)))
-    read = [n for n in assigned if _target(n) not in SPEC_NAMES]
+    kept = [n for n in assigned if _target(n) not in SPEC_NAMES]
+    read = [ast.parse(text).body[0] if (text := constant_source(n)) else n for n in kept]
     cut = [n for n in compiled.body if short(n) not in _IMPORTS]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*read, *functions)]:
         raise Refused(0, "the file's parts do not stand on their own")

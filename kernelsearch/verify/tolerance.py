@@ -34,6 +34,11 @@ four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel wi
 lies near four times their rms, so that single elements get peak = 2.5 times it where it exceeds the four (on an
 H100 a serial sum of 65536 rows erred by 1.12 times a limit without it, in 2 of 2048 columns).
 
+**Picked answers.** Integer inputs (labels, indices) pick one of several numbers that a kernel makes from the same row, and
+it may make them as the difference of larger ones: a loss as log(sum) + max - x[label], whose rounding is that of the
+largest loss the row could have had, though the one that was picked is near 0. `reach` is the largest answer of an
+element over other picks; 4 * 2**-24 of it is added to each limit. Tasks without integer inputs have none.
+
 A correctly rounded answer errs by half an ulp / sqrt(3) in the rms; m is the number of elements that carry the
 tile's rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25 and k_max doubles:
 equal operands round to the same side. coarse is by how much 16-bit operands are coarser than the compute precision.
@@ -60,6 +65,7 @@ import torch
 TILE = 128
 TINY_AXIS = 16
 DRAWS = 8
+PICKS = 6
 ELEMENT_FACTOR = 8.0
 SHORT = 4.0
 """`accumulation` of an operation without a long sum."""
@@ -162,6 +168,46 @@ def condition(
     return moved
 
 
+def reach(
+    evaluate: Callable[[list[Any]], list[torch.Tensor]], inputs: Sequence[Any], expected: Sequence[torch.Tensor], *, seed: int,
+) -> list[torch.Tensor | None]:
+    """The largest size of each output element over other values of the integer inputs; None where nothing else is picked.
+
+    Other values are an input's own, so that an index stays an index: its least and its largest everywhere, then its
+    elements drawn at random. None too for outputs that are integers, and where the reference refuses such values.
+    """
+    picks = [p for p, x in enumerate(inputs) if _picks(x)]
+    if not picks:
+        return [None] * len(expected)
+    most = [y.double().abs() for y in expected]
+    for draw in range(PICKS):
+        other = list(inputs)
+        for position in picks:
+            value = inputs[position]
+            if draw < 2:
+                other[position] = torch.full_like(value, int(value.min() if draw == 0 else value.max()))
+                continue
+            generator = torch.Generator(device=value.device).manual_seed((seed * 37 + draw) * 103 + position)
+            chosen = torch.randint(0, value.numel(), value.shape, generator=generator, device=value.device)
+            other[position] = value.reshape(-1)[chosen]
+        try:
+            answers = evaluate(other)
+        except (RuntimeError, TypeError, ValueError, LookupError):
+            return [None] * len(expected)
+        for largest, y, answer in zip(most, expected, answers):
+            if y.is_floating_point() and answer.shape == y.shape:
+                size = torch.nan_to_num(answer.double().abs(), nan=0.0, posinf=0.0, neginf=0.0)
+                torch.maximum(largest, size, out=largest)
+    return [largest if y.is_floating_point() else None for largest, y in zip(most, expected)]
+
+
+def _picks(value: Any) -> bool:
+    """A tensor of integers, not masks, with more than one value to pick from."""
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex() or value.dtype is torch.bool:
+        return False
+    return value.dim() > 0 and value.numel() > 1 and bool((value != value.reshape(-1)[0]).any())
+
+
 def accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
     """How many times its condition an honest serial kernel may err; N is capped at 2**20.
 
@@ -186,13 +232,15 @@ def limits(
     homogeneous: bool,
     zero_mean: bool,
     scale: float = 1.0,
+    reach: torch.Tensor | None = None,
 ) -> Limits:
     """The limits of one floating output.
 
     expected and moved (its condition) are float64, eager is in the output's dtype; judged marks the elements
     whose values count. eps is the compute precision, factor is `accumulation`; coarse is by how much 16-bit
     operands are coarser than the compute precision (1 for float32); homogeneous says that the output holds one
-    regime, zero_mean that precision is judged on it; scale widens all limits (the task's own TOLERANCE).
+    regime, zero_mean that precision is judged on it; scale widens all limits (the task's own TOLERANCE); reach is
+    what the function of that name says of this output.
     """
     dtype, tiles = eager.dtype, tiles_of(expected.shape)
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
@@ -203,7 +251,8 @@ def limits(
     eager_error = torch.where(judged, (eager.double() - value).abs(), zero)
     counts = tiles.split(judged.double()).sum(1).clamp_min(1)
     narrow = expected.dim() < 2 or expected.shape[-1] < TINY_AXIS
-    unit = torch.where(judged, ulp + moved, zero + 1) if narrow and not homogeneous else None
+    picked = zero if reach is None else torch.where(judged, 2.0**-24 * torch.nan_to_num(reach, posinf=0.0), zero)
+    unit = torch.where(judged, ulp + moved + picked, zero + 1) if narrow and not homogeneous else None
 
     def scaled(tensor: torch.Tensor) -> torch.Tensor:
         return tensor if unit is None else tensor / unit
@@ -217,6 +266,8 @@ def limits(
     rounding = tiles.rms(scaled(ulp), counts) * roundings
     rms = torch.maximum(k_rms * tiles.rms(scaled(eager_error), counts), rounding)
     rms = rms + factor * tiles.rms(scaled(moved), counts)
+    if reach is not None:
+        rms = rms + SHORT * tiles.rms(scaled(picked), counts)
     per_row = torch.maximum(k_max * largest(scaled(eager_error)), max(k_max, TWO_ROUNDINGS) * scaled(ulp))
     peak = PEAK * factor if zero_mean and factor > SHORT else factor
     per_row = per_row + peak * largest(scaled(moved))
@@ -224,7 +275,7 @@ def limits(
     worse = largest(eager_error / own.clamp_min(torch.finfo(torch.float64).tiny)).clamp_min(1.0)
     near = zero if unit is not None else 4 * 2.0**-24 * largest(value.abs())
     per_element = ELEMENT_FACTOR * worse * own + near
-    element = torch.minimum(per_row if unit is None else per_row * unit, per_element)
+    element = torch.minimum(per_row if unit is None else per_row * unit, per_element) + SHORT * picked
     return Limits(tiles, element * scale, rms * scale, unit, counts)
 
 

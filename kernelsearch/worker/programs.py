@@ -23,6 +23,16 @@ from kernelsearch.worker.races import AccessLog
 Program = tuple[int, int, int]
 
 
+def _get_bf16(value: float) -> Any:
+    """A bfloat16 constant as the interpreter keeps one: its bits in 16. Its own builder has every other type's."""
+    bits = torch.tensor(float(value), dtype=torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    return interpreter.TensorHandle(bits.reshape(1), interpreter.tl.bfloat16)
+
+
+if not hasattr(builder, "get_bf16"):
+    builder.get_bf16 = _get_bf16
+
+
 class OutOfBounds(Exception):
     """A program touched memory outside every buffer of its launch."""
 

@@ -8,7 +8,7 @@ import variants
 
 from kernelsearch.types import Word
 from kernelsearch.verify import judge as j
-from kernelsearch.verify import regimes
+from kernelsearch.verify import regimes, tolerance
 
 
 def softmax(x):
@@ -89,6 +89,37 @@ def test_integer_regime_is_bit_exact_for_sums_and_not_for_softmax():
     assert expected.outputs[0].exact
     assert not j.judge(expected, [(a @ b) * (1 + 2.0**-23)]).accepted
     assert not j.expectation(softmax, softmax, [a], regime="integers").outputs[0].exact
+
+
+def losses(logits, labels, grouped):
+    largest = logits.amax(1)
+    total = (logits - largest[:, None]).exp().sum(1).log()
+    picked = logits.gather(1, labels[:, None])[:, 0]
+    return total + (largest - picked) if grouped else total + largest - picked
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_loss_near_zero_may_be_rounded_as_the_largest_of_its_row(grouped):
+    """log(sum) + max - x[label] is how fused kernels write it, and rounds at the size of the terms that cancel."""
+    def reference(x, t):
+        return torch.nn.functional.cross_entropy(x, t, reduction="none")
+
+    for seed in range(12):  # without `tolerance.reach` about one in five is rejected
+        made = regimes.make([torch.randn(64, 10), torch.randint(0, 10, (64,))], "mixed", seed, rows=64)
+        expected = j.expectation(reference, reference, made, regime="mixed", seed=seed)
+        right = losses(*made, grouped)
+        assert j.judge(expected, [right]).accepted
+        assert not j.judge(expected, [right + 1e-5 * right.abs().clamp_min(1.0)]).accepted
+
+
+def test_only_integers_that_pick_widen_a_limit():
+    x = torch.randn(4, 100)
+    for others in ([], [torch.tensor(3)], [torch.full((4,), 3)], [torch.ones(4, dtype=torch.bool)]):
+        reached = tolerance.reach(lambda given: [given[0].sum(1)], [x.double(), *others], [x.double().sum(1)], seed=0)
+        assert reached == [None]
+    picks = [x.double(), torch.tensor([0, 1, 2, 3])]
+    (reached,) = tolerance.reach(lambda given: [given[0][given[1], 0]], picks, [x.double()[:, 0]], seed=0)
+    assert bool((reached >= x.double()[:, 0].abs()).all()) and bool((reached > x.double()[:, 0].abs()).any())
 
 
 def test_infinity_stays_in_place():

@@ -42,6 +42,12 @@ def order(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def half_constant(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(z_ptr + i, tl.full([BLOCK], 1.5, tl.bfloat16).to(tl.float32) + 0.0, mask=i < n)
+
+
+@triton.jit
 def softmax(x_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     top = -float("inf")
@@ -115,6 +121,7 @@ def main():
         "atomic_inside": watched_run(bump, offset=-1, grid=(3, 1, 1)),
         "atomic_behind": watched_run(bump, offset=0),
         "again_inside": watched_run(add),
+        "half_constant": watched_run(half_constant, n=64, grid=(1, 1, 1)),
         "orders": {w: in_order(w) for w in ("forward", "reversed", "shuffled")},
         "vector_add": counted(
             add, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304), "z_ptr": torch.zeros(98_304)},

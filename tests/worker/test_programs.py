@@ -44,6 +44,12 @@ def test_outside_its_buffers_nothing_is_touched(found, name, what, lanes, writte
     assert sum(value != 0.0 for value in output) == written
 
 
+def test_a_bfloat16_constant_is_a_value(found):
+    """Triton's interpreter has a method for constants of every other type, and fails on this one."""
+    refused, output = found["half_constant"]
+    assert refused is None and output == [1.5] * 64
+
+
 def test_programs_run_in_the_order_that_is_asked_for(found):
     orders = found["orders"]
     assert orders["forward"] == "01234567" and orders["reversed"] == "76543210"
