@@ -18,9 +18,10 @@ LAYERS = (
     "worker",
     "trial confirmation shapes",
     "search strategies simulated",
+    "replay",
     "study report export",
     "optimize referee doctor",
-    "measuring hinting",
+    "measuring hinting recording",
     "cli",
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}

@@ -14,6 +14,7 @@ from kernelsearch import __version__
 from kernelsearch.cli.database import leaderboard, lineage, show
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
+from kernelsearch.cli.spaces import record
 from kernelsearch.cli.start import doctor, new
 from kernelsearch.errors import KernelsearchError
 
@@ -21,6 +22,7 @@ COMMANDS = (
     optimize,
     verify, measure, hints,
     leaderboard, lineage, show,
+    record,
     new, doctor,
 )  # fmt: skip
 
