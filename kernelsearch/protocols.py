@@ -44,11 +44,15 @@ class Strategy(Protocol):
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A new structure: the kernel (its config is where tuning starts), the edit's name, one sentence of why."""
+    """A new structure: the kernel (its config is where tuning starts), the edit's name, one sentence of why.
+
+    parent is the digest of the kernel that it was made from, where that is not the request's (a repair).
+    """
 
     kernel: Kernel
     edit: str
     rationale: str
+    parent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Request:
     """What a proposer is asked for: a rewrite of parent that is not in seen.
 
     edit asks for one edit by name; weights are relative odds of the edits (absent: 1), as hints
-    and the run's own gains set them.
+    and the run's own gains set them. number is the ask; trial is the parent's best trial so far.
     """
 
     parent: Kernel
@@ -65,17 +69,28 @@ class Request:
     edit: str | None = None
     hints: tuple[Hint, ...] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
+    number: int = 0
+    trial: Trial | None = None
 
 
 class Proposer(Protocol):
-    """Turns a rewrite proposal into source."""
+    """Turns a rewrite proposal into source.
+
+    Two members are optional: `tell(trial, kernel, parent)`, which the search calls for every finished trial in ask
+    order, with the trial's kernel and its parent's digest (None for the seed); and `spending() -> str`, what its models
+    have cost so far, in a few words for the progress line.
+    """
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite, or None when no edit of the parent gives anything new."""
 
 
 class Evaluator(Protocol):
-    """Gives a candidate its verdict and its time. May be called from several threads at once."""
+    """Gives a candidate its verdict and its time. May be called from several threads at once.
+
+    One member is optional: `complete(kernel, config, outcome) -> Outcome`, which gives an outcome a verdict at full
+    depth; the search calls it for each new best that has only passed the `screen`.
+    """
 
     def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
         """The outcome of one candidate; never raises for what a candidate did.

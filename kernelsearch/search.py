@@ -11,7 +11,7 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from kernelsearch import space as spaces
@@ -41,7 +41,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, after one more trial. seconds counts this process only; replayed trials cost none."""
+    """How far a run is, after one more trial. seconds counts this process only; replayed trials cost none.
+
+    spent is what models have cost, in words; empty without one.
+    """
 
     done: int
     total: int
@@ -49,6 +52,7 @@ class Progress:
     best: Trial | None
     counts: Counter[str]
     seconds: float
+    spent: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,15 @@ class _Candidate:
     kernel: Kernel
     config: Config
     structure: Structure | None
+
+
+@dataclass(frozen=True)
+class _Flying:
+    """A candidate under evaluation, or one whose trial is stored already."""
+
+    number: int
+    candidate: _Candidate
+    evaluated: Future | Trial
 
 
 @dataclass
@@ -139,6 +152,7 @@ class Search:
         self._stored_structures = {s.number: s for s in store.structures(resume.id).values()} if resume else {}
         self._state = _State()
         self._started = time.monotonic()
+        self._used_up = self._ended = False
 
     def run(self, on_trial: Callable[[Trial, Progress], None] = lambda trial, progress: None) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
@@ -150,41 +164,49 @@ class Search:
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
         with Interrupts() as interrupts:
             try:
-                used_up = self._loop(pool, interrupts, on_trial)
-                ended = used_up or len(self._state.trials) >= self.facts.trials
-                if ended:
-                    self.store.finish_run(self.run_row)
+                for awaited in self.steps(pool, lambda: interrupts.count > 0, on_trial):
+                    wait([awaited])
             except KeyboardInterrupt:
-                used_up, ended = False, False
+                self._ended = False
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+        return self.result(interrupts.count > 0 and not self._ended)
+
+    def result(self, interrupted: bool = False) -> Result:
+        """What has come of the run so far."""
         state, seconds = self._state, time.monotonic() - self._started
-        interrupted = interrupts.count > 0 and not ended
         return Result(
-            self.run_row, tuple(state.trials), state.best, state.per_shape, seconds, interrupted, used_up
+            self.run_row, tuple(state.trials), state.best, state.per_shape, seconds, interrupted, self._used_up
         )  # fmt: skip
 
-    def _loop(self, pool: ThreadPoolExecutor, interrupts: Interrupts, on_trial: Callable) -> bool:
-        """Whether the run ended because no candidate was left."""
-        flight: deque[tuple[int, _Candidate, Future | Trial]] = deque()
-        used_up = False
+    def steps(
+        self, pool: Executor, stopping: Callable[[], bool] = lambda: False,
+        on_trial: Callable[[Trial, Progress], None] = lambda trial, progress: None,
+    ) -> Iterator[Future]:
+        """The run as a generator that yields each future that it has to wait for: several runs can share one thread.
+
+        Ends early, with what is in flight, when stopping() says so. Raises what `run` raises.
+        """
+        flight: deque[_Flying] = deque()
         for number in range(self.facts.trials):
             while flight and (number == 1 or len(flight) >= self.facts.window):
-                self._land(*flight.popleft(), on_trial)
-            if interrupts.count or self._out_of_time():
+                yield from self._land(flight.popleft(), pool, on_trial)
+            if stopping() or self._out_of_time():
                 break
             candidate = self._ask(number)
             if candidate is None:
                 while flight:  # what is in flight may open up more
-                    self._land(*flight.popleft(), on_trial)
+                    yield from self._land(flight.popleft(), pool, on_trial)
                 candidate = self._ask(number)
             if candidate is None:
-                used_up = True
+                self._used_up = True
                 break
-            flight.append((number, candidate, self._launched(pool, number, candidate)))
+            flight.append(_Flying(number, candidate, self._launched(pool, number, candidate)))
         while flight:
-            self._land(*flight.popleft(), on_trial)
-        return used_up
+            yield from self._land(flight.popleft(), pool, on_trial)
+        self._ended = self._used_up or len(self._state.trials) >= self.facts.trials
+        if self._ended:
+            self.store.finish_run(self.run_row)
 
     def _begun(self, resume: Run | None) -> Run:
         if resume is None:
@@ -217,11 +239,11 @@ class Search:
     def _attempts(self, number: int, proposal: Proposal) -> Iterator[_Candidate | None]:
         """What was proposed, then what comes nearest to it, until one gives a candidate."""
         parent = proposal.parents[0] if proposal.parents else self.seed.digest
-        ranked = sorted(self._state.by_kernel.values(), key=lambda t: (t.score, t.number))
-        others = [t.kernel for t in ranked if t.kernel != parent]
         if proposal.kind is ProposalKind.REWRITE:
             yield self._rewrite(number, proposal, parent)
         yield self._retune(number, proposal, parent, proposal.config)
+        ranked = sorted(self._state.by_kernel.values(), key=lambda t: (t.score, t.number))
+        others = [t.kernel for t in ranked if t.kernel != parent]
         for digest in others:
             yield self._retune(number, proposal, digest)
         if proposal.kind is not ProposalKind.REWRITE and getattr(self.strategy, "rewrites", True):
@@ -243,7 +265,7 @@ class Search:
         structure = self._proposed(number, proposal, parent)
         if structure is None or structure.kernel.digest in self._state.structures:
             return None
-        kernel = structure.kernel
+        kernel, parent = structure.kernel, structure.parent
         space = space_of(kernel, self.tuners.space(parent).values)
         written_over = self.tuners.kernel(parent).config or self.task.config
         self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over))
@@ -258,15 +280,15 @@ class Search:
         """The proposer's answer; that of a stored trial is in the record, since a model may not repeat itself."""
         if number < len(self._stored):
             stored = self._stored_structures.get(number)
-            return stored if stored and stored.parent == parent else None
+            return stored if stored and stored.parent in self.tuners else None
         weights = getattr(self.strategy, "weights", dict)()
         known = self._state.by_kernel.get(parent)
         hints, seen = known.outcome.hints if known else (), frozenset(self._state.structures)
-        request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, weights)
+        request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, weights, number, known)
         made = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
-        return Structure(made.kernel, number, parent, made.edit, made.rationale) if made else None
+        return Structure(made.kernel, number, made.parent or parent, made.edit, made.rationale) if made else None
 
-    def _launched(self, pool: ThreadPoolExecutor, number: int, candidate: _Candidate) -> Future | Trial:
+    def _launched(self, pool: Executor, number: int, candidate: _Candidate) -> Future | Trial:
         if number >= len(self._stored):
             incumbent = self._state.best.outcome.measurement if self._state.best else None
             return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
@@ -285,11 +307,18 @@ class Search:
             )
         return stored
 
-    def _land(self, number: int, candidate: _Candidate, evaluated: Future | Trial, on_trial: Callable) -> None:
+    def _land(self, flying: _Flying, pool: Executor, on_trial: Callable) -> Iterator[Future]:
+        number, candidate, evaluated = flying.number, flying.candidate, flying.evaluated
         if isinstance(evaluated, Trial):
             trial = evaluated
         else:
-            trial = self._judged(number, candidate, evaluated.result())
+            yield evaluated
+            outcome = evaluated.result()
+            if self._needs_full(outcome):
+                completing = pool.submit(self.evaluator.complete, candidate.kernel, candidate.config, outcome)
+                yield completing
+                outcome = completing.result()
+            trial = self._judged(number, candidate, outcome)
             self.store.add_trial(self.run_row, trial, candidate.structure)
         self._state.tell(trial)
         self.tuners.tell(trial)
@@ -300,6 +329,13 @@ class Search:
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(self._seed_is_wrong(trial))
+
+    def _needs_full(self, outcome: Outcome) -> bool:
+        """Whether this would be the new best and has only passed the `screen`."""
+        if outcome.measurement is None or outcome.measurement.abandoned or outcome.verdict.depth == "full":
+            return False
+        beats = self._state.best is None or self._score(outcome) < self._state.best.score
+        return beats and hasattr(self.evaluator, "complete")
 
     def _judged(self, number: int, candidate: _Candidate, outcome: Outcome) -> Trial:
         kernel, score = candidate.kernel.digest, self._score(outcome)

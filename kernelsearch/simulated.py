@@ -172,7 +172,7 @@ class SimulatedProposer:
         while names:
             edit = rng.choices(names, [request.weights.get(e, 1.0) + 1e-9 for e in names])[0]
             names.remove(edit)
-            constants = tuple(sorted([*request.parent.constants, f"{edit} = 1"]))
+            constants = tuple(sorted([*request.parent.constants, f"{edit} = tl.constexpr(1)"]))
             kernel = request.parent.changed(constants=constants, config={})
             if kernel.digest not in request.seen:
                 return Rewrite(kernel, edit, f"applies {edit}")

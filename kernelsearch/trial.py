@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import statistics
 import threading
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError, Specialisation
-from kernelsearch.record.rows import geometric_mean
+from kernelsearch.measure.protocol import PROTOCOL, spread_us
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
     LAUNCH_OPTIONS, Config, Evidence, Hint, Measurement, Outcome, Referee, ShapeTime, TaskFacts, TensorFact, Verdict, Word,
@@ -23,7 +22,7 @@ from kernelsearch.types import (
 from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.estimating import estimated, machines
+from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, machines, work_of
 from kernelsearch.worker.findings import hinted
 from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
@@ -57,22 +56,50 @@ class Evaluation:
         self.facts = bench.facts
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
         self.mode = "interpreter" if bench.device is None else "gpu"
+        self.protocol = ESTIMATE_PROTOCOL if bench.device is None else PROTOCOL
+        self.abandon_ratio = ABANDON_RATIO
         self._memo: dict[str, Future] = {}
         self._lock = threading.Lock()
 
     # ------------------------------------------------------------ the two questions
 
     def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
-        """A `screen` verdict and a time; a candidate that beats the incumbent gets a `full` verdict too."""
+        """A `screen` verdict and a time; with no incumbent to beat, a `full` verdict too.
+
+        Whether a candidate is the new best is known when its turn comes: `complete` then judges it at full depth.
+        """
         started = time.perf_counter()
         try:
             verdict, measurement = self._screened(kernel, config, incumbent)
-            if incumbent is None or _ratio(measurement, incumbent) < 1.0:
+            if incumbent is None:
                 verdict = self._full(kernel, config)
             outcome = Outcome(self._signed(verdict), measurement, self.hints(kernel, config, measurement))
         except Rejected as rejected:
             outcome = Outcome(self._signed(rejected.verdict))
         return replace(outcome, seconds=time.perf_counter() - started)
+
+    def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
+        """The outcome with a `full` verdict, which may reject what `screen` accepted."""
+        started = time.perf_counter()
+        try:
+            outcome = replace(outcome, verdict=self._signed(self._full(kernel, config)))
+        except Rejected as rejected:
+            outcome = replace(outcome, verdict=self._signed(rejected.verdict), measurement=None, hints=())
+        return replace(outcome, seconds=outcome.seconds + time.perf_counter() - started)
+
+    def work(self, kernel: Kernel, config: Config) -> str:
+        """The digest of what a candidate makes the GPU do at the shapes of `screen`; empty without a GPU or a binary."""
+        if self.bench.device is None:
+            return ""
+        shapes = self._screen_shapes()
+        try:
+            self._gated(kernel)
+            return work_of(self.bench, kernel, config, shapes, self._compiled(kernel, config, shapes))
+        except Rejected:
+            return ""
+
+    def _screen_shapes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases("screen")))))
 
     def sampled(
         self, kernel: Kernel, config: Config, limits_us: Mapping[str, float]
@@ -123,9 +150,7 @@ class Evaluation:
         return verdict, self._measured(kernel, config, binaries, incumbent)
 
     def _screened_on_gpu(self, kernel: Kernel, config: Config) -> tuple[Verdict, dict[str, Binary]]:
-        cases = self.bench.cases("screen")
-        needed = tuple(dict.fromkeys((*self.timed, *(c.shape for c in cases))))
-        binaries = self._compiled(kernel, config, needed)
+        binaries = self._compiled(kernel, config, self._screen_shapes())
         return self._run_and_judged(kernel, config, binaries, "screen"), binaries
 
     def _gated(self, kernel: Kernel) -> None:
@@ -257,8 +282,6 @@ class Evaluation:
     def _measured(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
-        from kernelsearch.measure.protocol import PROTOCOL, spread_us
-
         limits = {t.shape: ABANDON_RATIO * t.time_us for t in incumbent.times} if incumbent else {}
         timed = self._timed(kernel, config, binaries, limits)
         times = tuple(
@@ -358,9 +381,3 @@ def has_atomics(kernel: Kernel) -> bool:
 def _numbers(config: Config) -> str:
     """The key of a config's constexprs alone: launch options do not change what the interpreter does."""
     return config_key({k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS})
-
-
-def _ratio(mine: Measurement, other: Measurement) -> float:
-    """The geometric mean of my times over the other's, over the shapes that both have; infinite for an abandoned one."""
-    mean = geometric_mean([t.time_us / o for t in mine.times if (o := other.time_us(t.shape))])
-    return math.inf if mean is None or mine.abandoned else mean

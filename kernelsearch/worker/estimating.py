@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelsearch.compile.build import Binary
+from kernelsearch.launch import Scratch
 from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.estimate import Machine, estimate_call
 from kernelsearch.source import Kernel
@@ -43,3 +44,19 @@ def machines(
             stages = int(dict(spec.options).get("num_stages") or 3)
             found.append((Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages), b.identity))
     return found
+
+
+def work_of(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...], binaries: Mapping[str, Binary]) -> str:
+    """The digest of what a candidate makes the GPU do: machine code, grids, arguments, buffers and initial values."""
+    parts = [repr(shapes)]
+    for fact, bound in bench.bound(kernel, config, shapes):
+        plan = bound.plan
+        parts.append(repr((sorted(plan.init.items()), fact.site)))
+        buffers: dict[str, int] = {}
+        for step, spec in zip(plan.steps, bound.specialisations(fact), strict=True):
+            b = binaries[jobs.spec_key(spec, bound.of_seed)]
+            args = [step.args[name] for name, _ in b.params]
+            told = [("scratch", buffers.setdefault(a.name, len(buffers)), repr(plan.scratch[a.name]))
+                    if isinstance(a, Scratch) else repr(a) for a in args]  # fmt: skip
+            parts.append(repr((b.identity, b.num_warps, b.num_ctas, b.shared, step.grid, told)))
+    return content_digest(*parts)

@@ -19,7 +19,7 @@ def begun(store, task, facts, seed, make):
 
 def test_trials_come_back_equal(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = 1",))
+    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",))
     put = [
         make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0),
         make.rejected(
@@ -34,7 +34,7 @@ def test_trials_come_back_equal(store, task, facts, seed, make):
 
 def test_a_run_and_its_structures_come_back_equal(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = 1",), space={"ROWS": (1, 2)}, config={"ROWS": 2})
+    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",), space={"ROWS": (1, 2)}, config={"ROWS": 2})
     store.add_trial(run, make.rejected(1, child, {"ROWS": 2}), Structure(child, 1, seed.digest, "edit_01", "because"))
     assert store.run(run.id) == run and run.facts == facts
     found = store.structures(run.id)
@@ -80,7 +80,7 @@ def test_every_foreign_key_holds_and_every_table_is_strict(store, task, facts, s
 
 def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = 1",))
+    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",))
     store.add_trial(
         run,
         make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)),
@@ -101,7 +101,7 @@ def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, ta
 
 def test_source_and_rationale_can_be_searched(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = 1",))
+    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",))
     store.add_trial(
         run, make.rejected(1, child, {}), Structure(child, 1, seed.digest, "edit_01", "hoists the reduction")
     )
