@@ -323,9 +323,13 @@ class Search:
         self._state.tell(trial)
         self.tuners.tell(trial)
         self.strategy.tell(trial)
+        if hasattr(self.proposer, "tell"):
+            made = self._state.structures[trial.kernel]
+            self.proposer.tell(trial, made.kernel, made.parent)
         done, state, spent = len(self._state.trials), self._state, time.monotonic() - self._started
         replayed = min(done, len(self._stored))
-        on_trial(trial, Progress(done, self.facts.trials, replayed, state.best, state.counts.copy(), spent))
+        cost = getattr(self.proposer, "spending", str)()
+        on_trial(trial, Progress(done, self.facts.trials, replayed, state.best, state.counts.copy(), spent, cost))
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(self._seed_is_wrong(trial))
