@@ -21,6 +21,7 @@ from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
 from kernelsearch.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.worker import jobs
+from kernelsearch.worker.cache import CompileCache
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, Workplace, trusted
 
 COMPILE_LIMIT_S = 20.0
@@ -51,7 +52,8 @@ def versions() -> dict[str, str]:
 class Bench:
     """An opened task. As a context manager it stops its workers at the end.
 
-    runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs.
+    runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
+    compilers' answers beyond this process, None where nothing is kept.
     """
 
     path: str
@@ -65,6 +67,7 @@ class Bench:
     runners: Pool | None = None
     secret: int = field(default_factory=lambda: secrets.randbits(30))
     gpu: threading.Lock = field(default_factory=threading.Lock)
+    compiled: CompileCache | None = None
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -72,8 +75,14 @@ class Bench:
     _cases: dict[str, tuple[jobs.Case, ...]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, path: str | Path, target: str = "auto", compile_workers: int | None = None) -> Bench:
-        """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each."""
+    def open(
+        cls, path: str | Path, target: str = "auto", compile_workers: int | None = None, compiled: Path | None = None,
+        gpu: threading.Lock | None = None,
+    ) -> Bench:
+        """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
+
+        compiled is the folder of the compile cache; gpu the lock that several benches on one GPU share.
+        """
         machine, device = choose_target(target)
         full = os.path.abspath(path)
         if not os.path.exists(full):
@@ -90,7 +99,9 @@ class Bench:
             for pool in workplace.pools:
                 pool.warm()
             facts = trusted(judge, jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S)
-            return cls(full, machine, device, facts, workplace, judge, compilers, **others)
+            cache = CompileCache(compiled, versions()) if compiled else None
+            gpu = gpu or threading.Lock()
+            return cls(full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, **others)
         except BaseException:
             workplace.close()
             raise
@@ -161,7 +172,10 @@ class Bench:
             if future is not None:
                 return future
             future = self._built[key] = Future()
-        if self.compilers.size > 2:
+        kept = self.compiled.get(self._cache_key(kernel, spec)) if self.compiled else None
+        if kept is not None:
+            future.set_result(kept.verdict or kept.binaries[0])
+        elif self.compilers.size > 2:
             threading.Thread(target=self._build, args=(kernel, spec, future), daemon=True).start()
         else:
             self._build(kernel, spec, future)
@@ -171,6 +185,8 @@ class Bench:
         job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
         try:
             answer = self.compilers.ask(job, COMPILE_LIMIT_S)
+            if self.compiled:
+                self.compiled.put(self._cache_key(kernel, spec), answer)
             future.set_result(answer.verdict or answer.binaries[0])
         except WorkerHung:
             future.set_result(Verdict(Word.TIMEOUT, "compile", f"the compiler took more than {COMPILE_LIMIT_S:g} s"))
@@ -179,6 +195,9 @@ class Bench:
         except BaseException as error:
             future.set_exception(error)
             raise
+
+    def _cache_key(self, kernel: Kernel, spec: Specialisation) -> str:
+        return self.compiled.key(kernel, spec, self.target, self.facts.precision)
 
     # ------------------------------------------------------------ judging
 

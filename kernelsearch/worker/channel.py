@@ -79,6 +79,19 @@ _UNREADABLE = (
 """What the unpickler raises on bytes that are no pickle."""
 
 
+def packed(message: Any) -> bytes:
+    """A message as bytes."""
+    return pickle.dumps(message, protocol=5)
+
+
+def unpacked(data: bytes | bytearray) -> Any:
+    """A message from bytes that nobody vouches for. Raises ChannelClosed when they are not data."""
+    try:
+        return _Unpickler(io.BytesIO(data)).load()
+    except _UNREADABLE as error:
+        raise ChannelClosed(f"a message that is not data: {error}") from None
+
+
 class Channel:
     """One end of a socket."""
 
@@ -87,7 +100,7 @@ class Channel:
 
     def send(self, message: Any, timeout: float | None = None) -> None:
         """Raises ChannelClosed when the other end is gone, ChannelTimeout when it does not take the message in time."""
-        data = pickle.dumps(message, protocol=5)
+        data = packed(message)
         self.sock.settimeout(timeout)
         try:
             self.sock.sendall(_HEADER.pack(len(data)))
@@ -109,11 +122,7 @@ class Channel:
         (size,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
         if size > MAX_MESSAGE:
             raise ChannelClosed("a message of impossible length")
-        data = self._read(size, deadline)
-        try:
-            return _Unpickler(io.BytesIO(data)).load()
-        except _UNREADABLE as error:
-            raise ChannelClosed(f"a message that is not data: {error}") from None
+        return unpacked(self._read(size, deadline))
 
     def close(self) -> None:
         self.sock.close()
