@@ -16,12 +16,12 @@ LAYERS = (
     "protocols space launch",
     "tasks propose verify compile measure record tune",
     "worker",
-    "trial confirmation shapes",
+    "trial reuse confirmation shapes",
     "search strategies simulated",
     "replay",
-    "study report export",
+    "study report export exchange",
     "optimize referee doctor",
-    "measuring hinting recording",
+    "measuring hinting viewing recording",
     "cli",
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}

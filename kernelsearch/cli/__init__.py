@@ -16,12 +16,13 @@ from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
 from kernelsearch.cli.spaces import record
 from kernelsearch.cli.start import doctor, new
+from kernelsearch.cli.ui import ui
 from kernelsearch.errors import KernelsearchError
 
 COMMANDS = (
     optimize,
     verify, measure, hints,
-    leaderboard, lineage, show,
+    leaderboard, lineage, show, ui,
     record,
     new, doctor,
 )  # fmt: skip

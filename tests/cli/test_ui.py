@@ -1,0 +1,84 @@
+"""The viewers start on a real database and answer."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from kernelsearch import simulated, strategies
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for
+
+LAND = simulated.Landscape(5)
+
+
+@pytest.fixture
+def database(tmp_path):
+    path = tmp_path / "some.db"
+    with Store.open(path) as store:
+        task = simulated.task()
+        settings = Settings(RunFacts("evolve", "simulated", 0, 4, 20))
+        strategy = strategies.make("evolve", start_for(task, 0, 20))
+        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
+    return path
+
+
+@pytest.fixture
+def serve(database):
+    """Starts `kernelsearch ui TOOL` and gives a function that gets a path of it, until the test ends."""
+    started = []
+
+    def start(tool):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "kernelsearch.cli", "ui", tool, "--db", str(database), "--port", str(port)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        started.append(process)
+
+        def get(path):
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+                        return answer.read().decode()
+                except (urllib.error.URLError, ConnectionError):
+                    assert process.poll() is None and time.monotonic() < deadline, process.stderr.read().decode()
+                    time.sleep(0.2)
+
+        return get
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGINT)
+        subprocess.run(["pkill", "-INT", "-g", str(process.pid)], check=False)
+        process.wait(30)
+
+
+def test_optunas_dashboard_shows_the_run_with_its_note(serve, database):
+    get = serve("optuna")
+    (summary,) = json.loads(get("/api/studies"))["study_summaries"]
+    assert summary["study_name"].startswith("simulated evolve")
+    detail = json.loads(get(f"/api/studies/{summary['study_id']}?after=0"))
+    assert len(detail["trials"]) == 20 and "below 1 is faster" in detail["note"]["body"] and detail["artifacts"]
+
+
+def test_datasette_shows_labels_facets_and_search(serve):
+    get = serve("datasette")
+    assert json.loads(get("/some/trial.json?_shape=objects"))["facet_results"]["verdict"]["results"]
+    assert "Why candidates were rejected" in get("/some")
+    assert json.loads(get("/some/kernel.json?_search=simulated_kernel&_shape=objects"))["rows"]
+    assert "What each edit earned" in get("/some/edits")
+
+
+def test_a_missing_database_is_one_line(run, tmp_path):
+    for tool in ("optuna", "datasette"):
+        result = run("ui", tool, "--db", str(tmp_path / "none.db"))
+        assert result.code == 2 and len(result.err.strip().splitlines()) == 1
