@@ -21,6 +21,7 @@ from kernelsearch.protocols import Proposer
 from kernelsearch.record.rows import Run, RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, progress, show, summary
+from kernelsearch.reuse import Reusing, terms
 from kernelsearch.search import Result, Search, Settings, start_for
 from kernelsearch.shapes import narrowed
 from kernelsearch.space import known_constraints
@@ -30,6 +31,7 @@ from kernelsearch.verify import gate
 from kernelsearch.worker import bench as benches
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.cache import default_folder
 from kernelsearch.worker.pool import trusted
 
 LEAST_WINDOW = 8
@@ -60,6 +62,7 @@ class Options:
     as_json: bool = False
     quiet: bool = False
     confirm: bool = True
+    fresh: bool = False
 
 
 def main(path: str, options: Options) -> int:
@@ -71,7 +74,7 @@ def main(path: str, options: Options) -> int:
     benches.choose_target(options.target)
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db))
-        bench = stack.enter_context(Bench.open(path, options.target))
+        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder()))
         facts = narrowed(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         _refuse_unjudgeable(bench)
@@ -120,12 +123,13 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> R
         versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes]},
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
-    settings = Settings(
-        told, workers=min(window, 2 + cores), budget_seconds=options.budget_seconds, possible=known_constraints(facts)
-    )
+    threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
+    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts))
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    known = terms(evaluation, facts, told.target, told.versions)
+    evaluator = Reusing(evaluation, known, None if options.fresh else store)
     proposer: Proposer = PROPOSERS[options.proposer]() if gate.check(facts.seed).accepted else _Nobody()
-    search = Search(facts, strategy, proposer, evaluation, store, settings, resumed)
+    search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
     if options.quiet:
         return search.run()
     with progress.ProgressLine() as shown:

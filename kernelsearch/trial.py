@@ -13,6 +13,7 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError, Specialisation
+from kernelsearch.measure.hints import hints
 from kernelsearch.measure.protocol import PROTOCOL, spread_us
 from kernelsearch.source import Kernel
 from kernelsearch.types import (
@@ -22,8 +23,9 @@ from kernelsearch.types import (
 from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.descriptor import described
 from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, machines, work_of
-from kernelsearch.worker.findings import hinted
+from kernelsearch.worker.findings import calls
 from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
@@ -73,7 +75,7 @@ class Evaluation:
             verdict, measurement = self._screened(kernel, config, incumbent)
             if incumbent is None:
                 verdict = self._full(kernel, config)
-            outcome = Outcome(self._signed(verdict), measurement, self.hints(kernel, config, measurement))
+            outcome = Outcome(self._signed(verdict), *self._looked_at(kernel, config, measurement))
         except Rejected as rejected:
             outcome = Outcome(self._signed(rejected.verdict))
         return replace(outcome, seconds=time.perf_counter() - started)
@@ -116,10 +118,18 @@ class Evaluation:
 
     def hints(self, kernel: Kernel, config: Config, measurement: Measurement) -> tuple[Hint, ...]:
         """Where the time of a measured candidate goes; its binaries and counts are known by now."""
+        return self._looked_at(kernel, config, measurement)[1]
+
+    def _looked_at(self, kernel: Kernel, config: Config, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
+        """The measurement with its candidate's niche in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
         binaries = self._compiled(kernel, config, shapes)
         counts = self._profiled(kernel, config).counts if self.bench.device is None else {}
-        return hinted(self.bench, kernel, config, binaries, measurement, counts)
+        found = calls(self.bench, kernel, config, binaries, shapes, measurement, counts)
+        first, *rest = measurement.times
+        niche = described(launched for call in found for launched in call.launches)
+        first = replace(first, detail={**first.detail, "niche": niche})
+        return replace(measurement, times=(first, *rest)), hints(found)
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""

@@ -25,6 +25,7 @@ from kernelsearch.cli.options import db_option, json_option, target_option, task
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")
 @click.option("--confirm/--no-confirm", default=True, show_default=True,
               help="End by confirming the finalists against every baseline (with a GPU).")  # fmt: skip
+@click.option("--fresh", is_flag=True, help="Measure again what this database already knows.")
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def optimize(task: str, **options: Any) -> None:
