@@ -1,0 +1,134 @@
+"""An answer of a model as a value: a new kernel with what was changed, or the stage that refuses it and why.
+
+The format, which `build.py` writes as rules and this module reads back:
+
+    LINE 12          the statement of line 12 becomes the indented lines that follow
+    BEFORE 12        the lines are put before it, AFTER 12 behind it (the last statement of its block)
+    DELETE 12        the statement goes
+    EDIT name 1      instead of lines: the typed edit of this name, its first variant
+    GRID (...)       the kernel's grid, an expression of the launch spec
+    SET BLOCK 1024   a constexpr or a launch option
+    END
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelsearch.source import Kernel
+from kernelsearch.types import Value
+
+STAGES = ("stopped", "grammar", "parses", "names", "gate")
+"""What an answer passes, in order, before it is a kernel that may be compiled."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A well-formed answer: the kernel that it makes of the parent, and what it said.
+
+    edit is `lines`, `launch` (only GRID and SET) or the name of the typed edit, whose variant counts from 1. config has
+    what SET says; it is already part of kernel.config. touched are the parent's line numbers.
+    """
+
+    text: str
+    kernel: Kernel
+    edit: str = "lines"
+    variant: int = 0
+    config: Mapping[str, Value] = field(default_factory=dict)
+    grid: str | None = None
+    touched: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Why an answer is no kernel: the first stage that it did not pass, in one sentence."""
+
+    text: str
+    stage: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if self.stage not in STAGES:
+            raise ValueError(f"a stage is one of {', '.join(STAGES)}, not {self.stage!r}")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line directive: LINE, BEFORE, AFTER or DELETE, the parent's line, the new lines."""
+
+    word: str
+    line: int
+    new: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The directives of an answer, not yet applied to a parent."""
+
+    changes: tuple[Change, ...] = ()
+    edit: str | None = None
+    variant: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    grid: str | None = None
+
+
+class Malformed(ValueError):
+    """An answer that is not in the format; the message says which line."""
+
+
+def parse(text: str) -> Parsed:
+    """Reads an answer's directives. Raises Malformed with the line of the answer."""
+    lines = text.rstrip("\n").split("\n")
+    if lines[-1] != "END":
+        raise Malformed("the answer does not close with END")
+    changes: list[Change] = []
+    said: dict[str, tuple[str, ...]] = {}
+    settings: dict[str, str] = {}
+    for number, line in enumerate(lines[:-1], 1):
+        words = line.split(" ")
+        match words:
+            case ["", *_] if changes and changes[-1].word != "DELETE" and not said and not settings:
+                last = changes.pop()
+                changes.append(Change(last.word, last.line, (*last.new, line)))
+            case [("LINE" | "BEFORE" | "AFTER" | "DELETE") as word, at] if at.isdecimal() and not said:
+                changes.append(Change(word, int(at)))
+            case ["EDIT", name, variant] if variant.isdecimal() and not changes and not said:
+                said["EDIT"] = (name, variant)
+            case ["GRID", *rest] if rest and "GRID" not in said:
+                said["GRID"] = (" ".join(rest),)
+            case ["SET", name, value] if name not in settings:
+                settings[name] = value
+            case _:
+                raise Malformed(f"line {number} of the answer is not in the format: {line[:60]!r}")
+    if not (changes or said or settings):
+        raise Malformed("the answer says nothing before END")
+    name, variant = said.get("EDIT", (None, "0"))
+    return Parsed(tuple(changes), name, int(variant), settings, said.get("GRID", (None,))[0])
+
+
+def applied(lines: Sequence[str], spans: Mapping[int, int], changes: Sequence[Change]) -> str:
+    """The source with the changes made. spans has the last line of the statement that begins at a line, both from 1.
+
+    Raises Malformed for a line at which no statement begins, and for changes out of order.
+    """
+    out: list[str] = []
+    at = 1
+    for change in changes:
+        if change.line not in spans:
+            raise Malformed(f"no statement that may be changed begins at line {change.line}")
+        end = spans[change.line]
+        first = change.line if change.word in ("LINE", "BEFORE", "DELETE") else end + 1
+        if first < at:
+            raise Malformed(f"{change.word} {change.line} comes after a later line: line numbers ascend")
+        out.extend(lines[at - 1 : first - 1])
+        out.extend(change.new)
+        if change.word == "DELETE":
+            out.append(_indent(lines[first - 1]) + "pass")
+        at = end + 1 if change.word in ("LINE", "DELETE") else first
+    out.extend(lines[at - 1 :])
+    return "\n".join(out) + "\n"
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" "))]

@@ -1,0 +1,150 @@
+"""A grammar of the allowed answers for one parent: its rules, its texts for engines, its check and its application."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kernelsearch.errors import KernelSyntaxError
+from kernelsearch.propose.grammar import write
+from kernelsearch.propose.grammar.answer import Answer, Malformed, Parsed, Rejection, applied, parse
+from kernelsearch.propose.grammar.check import Mismatch, mismatch
+from kernelsearch.propose.grammar.names import unresolved
+from kernelsearch.propose.grammar.page import Page
+from kernelsearch.propose.grammar.rules import Ref, Rules
+from kernelsearch.propose.grammar.settings import BESIDE, alone, ending, space_of, typed_edits
+from kernelsearch.protocols import Rewrite
+from kernelsearch.source import Kernel
+from kernelsearch.types import TaskFacts, Value, Verdict, content_digest
+
+BUDGET = 512
+"""Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""
+
+
+class NoGrammar(ValueError):
+    """Nothing of this parent can be changed by an answer; the message says why."""
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """All allowed answers for one parent.
+
+    lines is the parent's source as the prompt shows it, numbered from 1 by position; edits are the typed edits that an
+    answer may name, with their variants; budget is in bytes. `lark` is for llguidance, `ebnf` for xgrammar.
+    """
+
+    parent: Kernel
+    page: Page
+    rules: Rules
+    start: Ref
+    edits: Mapping[str, Sequence[Rewrite]] = field(default_factory=dict)
+    budget: int = BUDGET
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self.page.lines
+
+    @cached_property
+    def numbered(self) -> str:
+        """The parent's lines with their numbers, for the prompt."""
+        return "\n".join(f"{n:>3} {line}".rstrip() for n, line in enumerate(self.lines, 1)) + "\n"
+
+    @cached_property
+    def lark(self) -> str:
+        return write.lark(self.rules, self.start)
+
+    @cached_property
+    def ebnf(self) -> str:
+        return write.ebnf(self.rules, self.start)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the grammar's text: equal digests, equal languages."""
+        return content_digest(self.lark)
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest answer."""
+        return self.rules.rules[self.start].longest
+
+    def mismatch(self, text: str) -> Mismatch | None:
+        return mismatch(self.rules, self.start, text)
+
+    def accepts(self, text: str) -> bool:
+        """Whether text is an answer that the grammar allows, by the rules themselves and no engine."""
+        return self.mismatch(text) is None
+
+    def apply(
+        self, text: str, *, stopped: bool = True, gate: Callable[[str], Verdict] | None = None, strict: bool = True
+    ) -> Answer | Rejection:
+        """The kernel that an answer makes of the parent, or the first stage that refuses it.
+
+        stopped is False for an answer that the engine cut short; gate is `verify.gate.check`; without strict an answer
+        that does not belong to the grammar is still parsed, for studies of what engines without a grammar write.
+        """
+        if not stopped:
+            return Rejection(text, "stopped", f"the answer was cut short after {len(text)} characters")
+        if strict and (where := self.mismatch(text)) is not None:
+            return Rejection(text, "grammar", where.sentence(text))
+        try:
+            answer = self._answer(text, parse(text))
+        except (Malformed, KernelSyntaxError) as error:
+            return Rejection(text, "parses", str(error))
+        unknown = [n for n in unresolved(answer.kernel) if n not in self.page.unresolved]
+        if unknown and not answer.variant:
+            return Rejection(text, "names", f"{unknown[0]!r} is not bound where it is read")
+        verdict = gate(answer.kernel.render()) if gate else None
+        if verdict is not None and not verdict.accepted:
+            return Rejection(text, "gate", verdict.reason)
+        return answer
+
+    # ------------------------------------------------------------ from directives to a kernel
+
+    def _answer(self, text: str, said: Parsed) -> Answer:
+        config = {name: _value(value) for name, value in said.settings.items()}
+        if said.edit is not None:
+            variants = self.edits.get(said.edit, ())
+            if not 1 <= said.variant <= len(variants):
+                raise Malformed(f"EDIT {said.edit} {said.variant} is not one of the offered edits")
+            kernel = variants[said.variant - 1].kernel
+            return Answer(text, _configured(kernel, config), said.edit, said.variant, config)
+        kernel = self.parent
+        if said.changes:
+            kernel = self.page.kernel(applied(self.lines, self.page.spans, said.changes))
+        if said.grid is not None:
+            kernel = kernel.changed(grid={**kernel.grid, kernel.entries[0]: said.grid})
+        touched = tuple(dict.fromkeys(c.line for c in said.changes))
+        edit = "lines" if said.changes else "launch"
+        return Answer(text, _configured(kernel, config), edit, 0, config, said.grid, touched)
+
+
+def build(
+    kernel: Kernel, task: TaskFacts, edits: Mapping[str, Sequence[Rewrite]] | None = None, *, budget: int = BUDGET
+) -> Grammar:
+    """The grammar of the allowed answers for a parent.
+
+    edits are the typed edits to offer, by name, with what each gives for this parent. budget bounds an answer in bytes,
+    and so in tokens of any tokenizer: pass the engine's `max_tokens`. Raises NoGrammar when there is nothing to change.
+    """
+    page = Page.of(kernel, task)
+    offered = {name: tuple(variants) for name, variants in (edits or {}).items() if variants}
+    rules = Rules()
+    space = space_of(kernel, task)
+    drafts = [(alone(rules, kernel, task, space),), (typed_edits(rules, offered),)]
+    start = rules.add(drafts)
+    if start is None:
+        raise NoGrammar("the parent has no line, setting or edit that an answer could change")
+    return Grammar(kernel, page, rules, start, offered, budget)
+
+
+def _configured(kernel: Kernel, config: Mapping[str, Value]) -> Kernel:
+    return kernel.changed(config={**kernel.config, **config}) if config else kernel
+
+
+def _value(text: str) -> Value:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
