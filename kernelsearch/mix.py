@@ -118,6 +118,8 @@ class Code:
     conversions: int = 0
     stored_again: tuple[str, ...] = ()
     """Pointer arguments that are both stored to and loaded from."""
+    reduced: tuple[tuple[Loop, ...], ...] = ()
+    """The loops around each reduction or scan of a tile."""
 
 
 def folded(operation: str, a: int, b: int) -> int | None:

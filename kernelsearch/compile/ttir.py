@@ -22,8 +22,11 @@ def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
     accesses: list[Access] = []
     dots: list[Dot] = []
     work: Counter[tuple[str, tuple[Loop, ...]]] = Counter()
+    reduced: list[tuple[Loop, ...]] = []
     for op in walk.ops(ttir):
         dialect, _, plain = op.name.partition(".")
+        if plain in ("reduce", "scan"):
+            reduced.append(op.loops)
         if dialect == "tt" and plain in _KINDS:
             accesses.append(_access(op, plain, walk))
         elif plain == "dot":
@@ -40,7 +43,7 @@ def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
     stored = {a.base for a in accesses if a.kind == "store"}
     again = tuple(sorted(stored & {a.base for a in accesses if a.kind == "load"}))
     done = tuple(Work(kind, n, loops) for (kind, loops), n in work.items())
-    return Code(tuple(accesses), tuple(dots), done, stored_again=again)
+    return Code(tuple(accesses), tuple(dots), done, stored_again=again, reduced=tuple(reduced))
 
 
 def _kind(dialect: str, plain: str) -> str | None:

@@ -22,9 +22,10 @@ BOTTLENECKS = ("memory bandwidth", "memory latency", "occupancy", "issue", "tens
 
 SPILL_BYTES = 32
 """Stack bytes a thread from which spills are worth a word."""
-NARROW_LOSS = {1: 0.4, 2: 0.3, 4: 0.12}
-"""Share of the time that loads of 1, 2 or 4 bytes a thread are taken to cost where 16 were possible: assumptions, of
-the order of what unaligned rows cost among hand-written kernels on an H100; measured times overrule them."""
+NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
+"""Share of the time that loads of 1, 2 or 4 bytes a thread are taken to cost where 16 were possible. For 2 bytes: rows of
+8191 bfloat16 against 8192 on an H100 cost 7 to 14 % (studies/hints/findings.md); the others are assumptions. A measured
+time overrules them."""
 OPERAND_BYTES_PER_CLOCK = 64
 """What an SM can take from L2 in a clock, on Volta to Hopper."""
 OPERAND_RATE = 0.6
@@ -144,10 +145,14 @@ def latency(launch: Launched) -> Finding | None:
     if ratio >= 0.8 or launch.dram_us < 0.5 * max(launch.issue_us, launch.special_us):
         return None
     warps = launch.resident * launch.machine.num_warps
+    body = max((a for a in launch.main if a.kind == "load"), key=launch.moved).loops
+    waits = bool(body) and launch.synchronised(body) and not launch.code.dots
     held = launch.occupancy * launch.machine.num_warps
     evidence = dict(
         warps_per_sm=warps, bytes_in_flight_per_sm=launch.flying, bytes_needed_per_sm=launch.needed_in_flight
     )  # fmt: skip
+    if waits and any(loops[: len(body)] == body for loops in launch.code.reduced):
+        return finding(1 - ratio, "memory latency", "lane_accumulator", **evidence)
     if held <= launch.target.warps_per_sm / 2:
         limit, word, sentence = _limiter(launch)
         possible = launch.target.warps_per_sm

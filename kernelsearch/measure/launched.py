@@ -25,6 +25,10 @@ SPECIAL_PER_CLOCK = 16
 SHARED_BYTES_PER_CLOCK = 128
 DIVIDE = 8
 """Instructions of a float32 division, besides its reciprocal."""
+UNROLLED, UNROLLED_ELEMENTS = 4, 16
+"""ptxas unrolls a loop up to four times, so that the loads of its iterations start together, if a thread loads less than
+16 elements an iteration and no barrier stands between them: seen in the SASS of sm_90, and in times on an H100
+(studies/hints/findings.md)."""
 WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i32": 4, "fp32": 4, "i64": 8, "fp64": 8}
 
 
@@ -157,8 +161,24 @@ class Launched:
         if not bodies:
             return math.inf
         body = max(moved, key=lambda loops: moved[loops])
-        ahead = max(1, self.machine.num_stages - 1) if self.pipelined and body else 1
-        return bodies[body] * min(ahead, self.trips(body)) * self.resident
+        return bodies[body] * min(self.ahead(body), self.trips(body)) * self.resident
+
+    def ahead(self, loops: tuple[Loop, ...]) -> int:
+        """How many iterations' loads are under way together: pipelined, unrolled by ptxas, or one."""
+        if not loops:
+            return 1
+        if self.pipelined:
+            return max(1, self.machine.num_stages - 1)
+        if self.synchronised(loops):
+            return 1
+        elements = sum(math.prod(a.shape) for a in self.main if a.kind == "load" and a.loops == loops)
+        each = max(1, elements // (32 * self.machine.num_warps))
+        return max(1, min(UNROLLED, UNROLLED_ELEMENTS // each))
+
+    def synchronised(self, loops: tuple[Loop, ...]) -> bool:
+        """Whether the warps of a program wait for each other in every iteration."""
+        inside = (*self.code.reduced, *(e.loops for e in self.code.exchanges), *(d.loops for d in self.code.dots))
+        return self.machine.num_warps > 1 and any(one[: len(loops)] == loops for one in inside)
 
     @cached_property
     def pipelined(self) -> bool:
@@ -221,10 +241,9 @@ class Launched:
     @cached_property
     def chain_us(self) -> float:
         """The dependent loads of one program, one after the other, times the rounds of programs."""
-        ahead = max(1, self.machine.num_stages - 1) if self.pipelined else 1
-        longest = max((self.trips(a.loops) for a in self.main if a.kind == "load"), default=1.0)
+        longest = max((self.trips(a.loops) / self.ahead(a.loops) for a in self.main if a.kind == "load"), default=1.0)
         rounds = max(1, -(-self.programs // (self.target.num_sms * self.occupancy)))
-        return rounds * max(1.0, longest / ahead) * DRAM_LATENCY_NS / 1e3
+        return rounds * max(1.0, longest) * DRAM_LATENCY_NS / 1e3
 
     @cached_property
     def roofline_us(self) -> float:
