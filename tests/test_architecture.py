@@ -21,7 +21,7 @@ LAYERS = (
     "replay",
     "study report export exchange",
     "optimize referee doctor",
-    "measuring hinting viewing recording",
+    "measuring hinting viewing importing recording studying",
     "cli",
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}

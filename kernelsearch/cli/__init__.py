@@ -12,18 +12,21 @@ import click
 
 from kernelsearch import __version__
 from kernelsearch.cli.database import leaderboard, lineage, show
+from kernelsearch.cli.exchange import import_
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
 from kernelsearch.cli.spaces import record
 from kernelsearch.cli.start import doctor, new
 from kernelsearch.cli.ui import ui
+from kernelsearch.cli.study import study
 from kernelsearch.errors import KernelsearchError
 
 COMMANDS = (
     optimize,
     verify, measure, hints,
-    leaderboard, lineage, show, ui,
+    leaderboard, lineage, show, ui, import_,
     record,
+    study,
     new, doctor,
 )  # fmt: skip
 
