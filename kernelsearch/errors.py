@@ -38,3 +38,11 @@ class StoreError(KernelsearchError):
 
 class WorkerError(KernelsearchError):
     """A trusted worker could not start or died: a fault of the set-up, not of a candidate."""
+
+
+class ModelError(KernelsearchError):
+    """A model engine is unknown, malformed or not installed; what a running model does wrong is a value, not this."""
+
+
+class StudyError(KernelsearchError):
+    """A study file is not TOML, names what does not exist, or has nothing to run."""

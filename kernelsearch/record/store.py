@@ -16,7 +16,7 @@ from sqlite_utils import Database
 from kernelsearch.errors import StoreError
 from kernelsearch.record import confirmed, opening, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
-from kernelsearch.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial
+from kernelsearch.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
 
 DEFAULT = "kernelsearch.db"
 
@@ -120,6 +120,29 @@ class Store:
         with self._transaction():
             for row in confirmed.ceiling_rows(device, values, versions):
                 self._add("ceiling", row, "OR REPLACE")
+
+    def add_baseline(
+        self, task: TaskFacts, shape: str, device: str, name: str, protocol: str, versions: Mapping[str, str],
+        time_us: float | None, spread_us: float, failure: str | None = None,
+    ) -> None:
+        """The time of one baseline at one shape, or why there is none."""
+        row = dict(
+            task=task.digest, shape=shape, device=device, name=name, protocol=protocol, versions=config_key(versions),
+            time_us=time_us, spread_us=spread_us, failure=failure, measured=rows.now(),
+        )  # fmt: skip
+        with self._transaction():
+            self._add("task", rows.task_row(task), "OR IGNORE")
+            self._add("baseline", row, "OR REPLACE")
+
+    def baselines(
+        self, task: str, device: str, protocol: str, versions: Mapping[str, str]
+    ) -> dict[tuple[str, str], float | None]:
+        """Times of a task's baselines in microseconds by (shape, name), None where one failed."""
+        found = self.query(
+            "SELECT * FROM baseline WHERE task = ? AND device = ? AND protocol = ? AND versions = ?",
+            [task, device, protocol, config_key(versions)],
+        )
+        return {(r["shape"], r["name"]): r["time_us"] for r in found}
 
     def set_budget(self, run: Run, trials: int) -> None:
         """A resumed run may be given more trials; it is then unfinished again."""
