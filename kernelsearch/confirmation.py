@@ -7,95 +7,24 @@ what was kept of the timed outputs, and the times are held against other clocks 
 
 from __future__ import annotations
 
-import random
-import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import contextlib
+import threading
+from collections.abc import Sequence
 
 from kernelsearch.errors import WorkerError
-from kernelsearch.launch import LaunchError
-from kernelsearch.measure import confirm as protocol
-from kernelsearch.measure import statistics as paired
 from kernelsearch.measure.baselines import SEED
-from kernelsearch.measure.nvml import Reading
 from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
-from kernelsearch.types import Config, ShapeFact, TensorFact, Verdict, Word
-from kernelsearch.worker import jobs
+from kernelsearch.types import ShapeFact, Verdict
 from kernelsearch.worker.bench import Bench, versions
-from kernelsearch.worker.confirm_jobs import (
-    Blocks, Ceilings, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Sampled,
+from kernelsearch.worker.confirm_jobs import Ceilings, MeasureCeilings, Prepare
+from kernelsearch.worker.confirm_session import (
+    COMPILE_LIMIT_S, ENTER_LIMIT_S, SECONDS, Contestant, Lost, Plan, Say, Session, ShapeRun, asked,
 )  # fmt: skip
-from kernelsearch.worker.pool import Pool, Worker, WorkerDied, WorkerHung, trusted
+from kernelsearch.worker.pool import Pool, Worker
 
-CONTENTS = 3
-ENTER_LIMIT_S = 120.0
-COMPILE_LIMIT_S = 600.0
-BLOCKS_LIMIT_S = 120.0
-JUDGE_LIMIT_S = 300.0
-SECONDS = 10.0
-"""What sampling one shape may take, unless the caller says otherwise; preparing and judging come on top."""
+__all__ = ["SECONDS", "Confirmation", "Contestant", "Plan", "ShapeRun"]
 
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A kernel with its config, under the name that reports use. The seed's name is `seed`."""
-
-    name: str
-    kernel: Kernel
-    config: Config
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to confirm: seconds of sampling per shape, the level at which all the candidates' intervals hold together."""
-
-    seconds: float = SECONDS
-    level: float = paired.LEVEL
-    seed: int = field(default_factory=lambda: secrets.randbits(30))
-
-
-@dataclass(frozen=True)
-class ShapeRun:
-    """What one shape gave: the blocks that count, who failed and why, verdicts on candidates, and other clocks."""
-
-    shape: ShapeFact
-    kept: protocol.Kept
-    candidates: tuple[str, ...]
-    fastest: str | None = None
-    failures: Mapping[str, str] = field(default_factory=dict)
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    judged: Mapping[str, int] = field(default_factory=dict)
-    clocks: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-
-    def time(self, name: str) -> protocol.Time | None:
-        return protocol.time_of(self.kept.blocks, name)
-
-    def baselines(self) -> tuple[str, ...]:
-        """Those that were timed, the fastest first, by their medians."""
-        timed = {n for block in self.kept.blocks for n, _ in block} - set(self.candidates) - {protocol.CONTROL}
-        timed |= {SEED} & set(self.candidates)
-        return tuple(sorted(timed, key=lambda n: self.time(n).time_us))
-
-    def interval(self, candidate: str, other: str, level: float) -> paired.Interval | None:
-        return paired.interval([protocol.logs(self.kept.blocks, candidate, other)], level)
-
-    def control(self) -> paired.Interval | None:
-        """The A/A control: the fastest baseline against a second copy of itself."""
-        return self.interval(protocol.CONTROL, self.fastest, paired.LEVEL) if self.fastest else None
-
-
-class Lost(Exception):
-    """The fresh process died or hung over this contestant."""
-
-    def __init__(self, name: str, verdict: Verdict) -> None:
-        super().__init__(verdict.reason)
-        self.name, self.verdict = name, verdict
+TOGETHER = "the process was lost while this kernel was timed among others, and none of them fails alone: {reason}"
 
 
 class Confirmation:
@@ -104,20 +33,41 @@ class Confirmation:
     def __init__(self, bench: Bench, plan: Plan | None = None, say: Say = lambda text: None) -> None:
         self.bench, self.plan, self.say = bench, plan or Plan(), say
         self.pool: Pool = bench.workplace.pool("confirm", 1, fork=False)
+        self._preparing: threading.Thread | None = None
+        self._worker: Worker | None = None
+        self._ended = False
 
     def __enter__(self) -> Confirmation:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._ended = True
+        if self._preparing is not None:
+            if self._worker is not None:
+                self._worker.kill()
+            self._preparing.join()
         worker = self.pool.free.get()
         if worker is not None:
             worker.kill()
         self.pool.free.put(None)
 
+    def prepare(self) -> None:
+        """Starts the process and warms up the baselines in the background; whoever confirms later waits for it."""
+        self._preparing = threading.Thread(target=self._prepare, daemon=True)
+        self._preparing.start()
+
+    def _prepare(self) -> None:
+        facts = self.bench.facts
+        with contextlib.suppress(WorkerError, Lost), self.pool.lease() as worker:
+            self._worker = worker
+            if not self._ended:
+                asked(worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S)
+        self._worker = None
+
     def ceilings(self) -> dict[str, float]:
         """What this GPU can do at best, measured now."""
         with self.bench.gpu, self.pool.lease() as worker:
-            answer = self._asked(worker, MeasureCeilings(), ENTER_LIMIT_S, "")
+            answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
         return dict(answer.values) if isinstance(answer, Ceilings) else {}
 
     def run(self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]) -> tuple[ShapeRun, ...]:
@@ -135,193 +85,38 @@ class Confirmation:
         return found
 
     def shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ShapeRun:
-        """One shape. The first contestant must be the seed; those and baselines that fail are left out and named."""
+        """One shape. The first contestant must be the seed; those and baselines that fail are left out and named.
+
+        When the process is lost while several are timed, the next attempt first calls each alone to find out who it is.
+        """
         failures: dict[str, str] = {}
         verdicts: dict[str, Verdict] = {}
+        alone = together = False
         while True:
             try:
                 with self.bench.gpu, self.pool.lease() as worker:
-                    return Session(self, worker, shape, contestants, failures, verdicts).run()
+                    session = Session(self.bench, self.plan, self.say, worker, shape, contestants, failures, verdicts)
+                    return session.run(alone=alone)
             except Lost as lost:
-                if not lost.name or lost.name in failures:
+                if lost.name in failures or (not lost.name and together):
                     raise WorkerError(f"the confirming worker failed: {lost}") from None
-                failures[lost.name] = lost.verdict.reason
-                if lost.name in {c.name for c in contestants}:
-                    verdicts[lost.name] = lost.verdict
-
-    def _asked(self, worker: Worker, job: object, limit_s: float, name: str) -> object:
-        try:
-            answer = worker.ask(job, limit_s)
-        except WorkerHung:
-            raise Lost(name, Verdict(Word.TIMEOUT, "confirm", f"did not finish within {limit_s:g} s")) from None
-        except WorkerDied as died:
-            raise Lost(name, Verdict(Word.CRASH, "confirm", f"the worker died: {died}")) from None
-        if isinstance(answer, jobs.Failure):
-            raise WorkerError(answer.message)
-        return answer
+                if lost.name:
+                    _leave_out(lost.name, lost.verdict, contestants, failures, verdicts)
+                elif alone:
+                    together = True
+                    verdict = Verdict(lost.verdict.word, "confirm", TOGETHER.format(reason=lost))
+                    for one in contestants:
+                        if one.name != SEED and one.name not in failures:
+                            _leave_out(one.name, verdict, contestants, failures, verdicts)
+                if len(contestants) > 1 and all(c.name in failures for c in contestants):
+                    raise WorkerError(f"the confirming worker failed over every kernel: {lost}") from None
+                alone = not lost.name and not alone
+                self.say(f"{shape.label}: {lost}; a fresh process goes on without {', '.join(failures) or 'nobody yet'}")
 
 
-class Session:
-    """One attempt at one shape in one process: `run` is all of it, the other public methods are its steps."""
-
-    def __init__(
-        self, owner: Confirmation, worker: Worker, shape: ShapeFact, contestants: Sequence[Contestant],
-        failures: dict[str, str] | None = None, verdicts: dict[str, Verdict] | None = None,
-    ) -> None:  # fmt: skip
-        failures, verdicts = {} if failures is None else failures, {} if verdicts is None else verdicts
-        self.owner, self.worker, self.facts = owner, worker, shape
-        self.bench, self.plan = owner.bench, owner.plan
-        self.contestants = [c for c in contestants if c.name not in failures]
-        self.failures, self.verdicts = failures, verdicts
-        self.rng = random.Random(f"{self.plan.seed}/{shape.key}")
-        self.pilot: dict[str, float] = {}
-        self.blocks: list[protocol.Block] = []
-        self.edges: list[tuple[Reading | None, Reading | None]] = []
-        self.notes: list[str] = []
-
-    def run(self) -> ShapeRun:
-        baselines = self.open()
-        names = [c.name for c in self.contestants]
-        for contestant in self.contestants:
-            self.enter_kernel(contestant)
-        for name in baselines:
-            if name not in self.failures:
-                self._enter_baseline(name)
-        candidates = tuple(n for n in names if n in self.pilot and n != SEED) or tuple(n for n in names if n in self.pilot)
-        baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
-        fastest = min(baselines, key=lambda n: baselines[n], default=None)
-        if not candidates or fastest is None:
-            return ShapeRun(self.facts, protocol.Kept(()), candidates, None, self.failures, self.verdicts, dtypes=self.dtypes)
-        self.sample(candidates, fastest)
-        kept = protocol.kept(self.blocks, self.edges)
-        judged = {name: self._judged(name) for name in candidates}
-        clocks = {name: self._clocks(name, kept) for name in candidates}
-        return ShapeRun(
-            self.facts, kept, candidates, fastest, self.failures, self.verdicts, judged, clocks,
-            tuple(dict.fromkeys(self.notes)), self.dtypes,
-        )  # fmt: skip
-
-    # ------------------------------------------------------------ getting ready
-
-    def open(self) -> tuple[str, ...]:
-        """Makes the inputs; returns the baselines that exist here besides the seed."""
-        one_set = self.bench.facts.form == "kernelbench"  # its weights come from the same seed as its inputs
-        seeds = tuple(self.rng.randrange(1 << 30) for _ in range(CONTENTS))
-        opened = self._ask(OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, "")
-        assert isinstance(opened, Opened)
-        self.notes += opened.notes
-        return opened.baselines
-
-    def enter_kernel(self, contestant: Contestant) -> None:
-        self.owner.say(f"{self.facts.label}: {contestant.name}")
-        candidate = self.bench.candidate(contestant.kernel, contestant.config, code=False)
-        try:
-            bound = self.bench.bound(contestant.kernel, contestant.config, (self.facts.key,))
-        except LaunchError as error:
-            return self._out(contestant.name, Verdict(Word.STATIC, "launch", str(error)))
-        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
-        binaries: dict = {}
-        for _ in range(3):
-            built, verdict = self.bench.binaries(contestant.kernel, specs)
-            if verdict is not None:
-                return self._out(contestant.name, verdict)
-            binaries |= built
-            answer = self._ask(Enter(contestant.name, candidate, binaries), ENTER_LIMIT_S, contestant.name)
-            if not isinstance(answer, jobs.MissingBinary):
-                return self._entered(contestant.name, answer)
-            specs = tuple(zip(answer.specs, answer.of_seed, strict=True))
-        reason = "the launcher asks for other arguments each time"
-        return self._out(contestant.name, Verdict(Word.STATIC, "launch", reason))
-
-    def _enter_baseline(self, name: str) -> None:
-        self.owner.say(f"{self.facts.label}: {name}")
-        self._entered(name, self._ask(Enter(name), COMPILE_LIMIT_S, name))
-
-    def _entered(self, name: str, answer: object) -> None:
-        assert isinstance(answer, Entered)
-        if answer.verdict is not None:
-            if answer.verdict.detail.get("poisoned"):
-                self.worker.kill()
-                raise Lost(name, answer.verdict)
-            self._out(name, answer.verdict)
-        elif answer.failure:
-            self.failures[name] = answer.failure
-        else:
-            self.pilot[name] = answer.pilot_us
-
-    def _out(self, name: str, verdict: Verdict) -> None:
-        self.verdicts[name], self.failures[name] = verdict, verdict.reason
-
-    # ------------------------------------------------------------ sampling
-
-    def sample(self, candidates: tuple[str, ...], fastest: str) -> None:
-        """Times blocks of all contestants and the A/A control until the intervals against the fastest are narrow."""
-        names = [*self.pilot, protocol.CONTROL]
-        slow = [n for n in protocol.slow(self.pilot) if n not in candidates and n != fastest]
-        same = {protocol.CONTROL: fastest}
-        deciding = [(c, fastest) for c in candidates if c != fastest] + [(protocol.CONTROL, fastest)]
-        deadline = time.monotonic() + self.plan.seconds
-        number = 0
-        self.owner.say(f"{self.facts.label}: timing {len(self.pilot)} contestants")
-        while number < protocol.MAX_BLOCKS and (number < protocol.MIN_BLOCKS or time.monotonic() < deadline):
-            if number and time.monotonic() > deadline + 3 * self.plan.seconds:
-                break
-            orders = tuple(protocol.order(names, slow, number + i, self.rng) for i in range(protocol.CHUNK))
-            answer = self._ask(Blocks(orders, same), BLOCKS_LIMIT_S, "")
-            assert isinstance(answer, Sampled)
-            self._take(orders, answer)
-            number += len(orders)
-            if number >= protocol.MIN_BLOCKS and self._narrow(deciding):
-                break
-
-    def _take(self, orders: Sequence[tuple[str, ...]], answer: Sampled) -> None:
-        for order, times in zip(orders, answer.times_us, strict=True):
-            self.blocks.append(tuple(zip(order, times, strict=True)))
-        readings = [Reading(*e) if e is not None else None for e in answer.edges]
-        self.edges += list(zip(readings, readings[1:], strict=False))
-        if answer.why:
-            self.notes.append(answer.why)
-        for name in answer.changed:
-            self.verdicts[name] = Verdict(Word.MEMORY, "confirm", "a timed call changed an input", depth="full")
-
-    def _narrow(self, deciding: Sequence[tuple[str, str]]) -> bool:
-        blocks = protocol.kept(self.blocks, self.edges).blocks
-        return protocol.narrow(blocks, deciding, self.plan.level)
-
-    # ------------------------------------------------------------ afterwards
-
-    def _judged(self, name: str) -> int:
-        """How many of a candidate's timed outputs the judge has seen, or found equal bit for bit to one that it has."""
-        handed = self._ask(Outputs(name), ENTER_LIMIT_S, name)
-        assert isinstance(handed, Handed)
-        for seed, ran in handed.outputs:
-            case = jobs.Case(self.facts.key, "randn", seed)
-            verdict = trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), JUDGE_LIMIT_S)
-            if not verdict.accepted:
-                self.verdicts.setdefault(name, verdict)
-        return handed.sampled
-
-    def _clocks(self, name: str, kept: protocol.Kept) -> tuple[float, float | None]:
-        """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""
-        event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
-        clocked = self._ask(Clocks(name, event.time_us), ENTER_LIMIT_S, name)
-        wrong = protocol.disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
-        least = protocol.floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
-        if event.time_us < least:
-            wrong = f"{event.time_us:.3g} us is impossible: {self.bench.target.name} needs at least {least:.3g} us for this"
-        if wrong:
-            self.verdicts.setdefault(name, Verdict(Word.TIMING, "confirm", wrong, depth="full"))
-        return clocked.wall_us, clocked.kernel_us
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return dtypes_of(self.bench, self.facts.key)
-
-    def _ask(self, job: object, limit_s: float, name: str) -> object:
-        return self.owner._asked(self.worker, job, limit_s, name)
-
-
-def dtypes_of(bench: Bench, shape: str) -> tuple[str, ...]:
-    """Triton's names of the dtypes that the launcher's tensors have at a shape."""
-    launches = bench.facts.traces[shape].launches
-    return tuple(sorted({a.dtype for f in launches for a in f.args.values() if isinstance(a, TensorFact)}))
+def _leave_out(
+    name: str, verdict: Verdict, contestants: Sequence[Contestant], failures: dict[str, str], verdicts: dict[str, Verdict]
+) -> None:
+    failures[name] = verdict.reason
+    if name in {c.name for c in contestants}:
+        verdicts[name] = verdict

@@ -13,6 +13,27 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.types import Verdict
 from kernelsearch.worker.jobs import Candidate, Ran
 
+CRASHED = "Crash"
+"""The kind of a `jobs.Failure` that says: a contestant spoiled this process, which is of no more use."""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Import and warm up what the baselines need, at this (small) shape; answered with Prepared.
+
+    Asked while the search still runs: PyTorch's compiler alone takes some ten seconds of imports.
+    """
+
+    path: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The seconds that it took."""
+
+    seconds: float
+
 
 @dataclass(frozen=True)
 class OpenShape:

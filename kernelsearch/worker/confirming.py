@@ -7,8 +7,10 @@ values are copied into the same input tensors, then the L2 cache is flushed by w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from kernelsearch.launch import LaunchError
 from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.confirm_jobs import (
-    Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, OpenShape, Opened, Outputs, Sampled,
+    CRASHED, Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, OpenShape, Opened, Outputs, Prepare,
+    Prepared, Sampled,
 )  # fmt: skip
 from kernelsearch.worker.jobs import Failure, MissingBinary, Ran
 from kernelsearch.worker.sandbox import Limits
@@ -41,6 +44,8 @@ def preload() -> None:
 
 def handle(job: Any) -> Any:
     match job:
+        case Prepare():
+            return _prepare(job)
         case OpenShape():
             return _open(job)
         case Enter():
@@ -59,14 +64,23 @@ def handle(job: Any) -> Any:
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
-    """A contestant that raised is kept out and says why; anything else is a failure of this worker."""
+    """A contestant that raised is kept out and says why; a lost CUDA context means that this process is of no more use."""
+    if "OutOfMemoryError" in message:
+        message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
+    elif "CUDA error" in message or isinstance(job, (Blocks, Outputs, Clocks)):
+        return Failure(message, CRASHED)
     if isinstance(job, Enter):
         if job.candidate is None:
-            return Entered(failure=message)
+            return Entered(failure=_said(message))
         return Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
-    if "OutOfMemoryError" in message and isinstance(job, OpenShape):
-        return Failure(f"too little GPU memory for {job.shape}: {message[:200]}", "WorkerError")
     return Failure(message, "WorkerError")
+
+
+def _said(message: str) -> str:
+    """A baseline's failure in words: what is only missing is `not installed`."""
+    kind, _, what = message.partition(": ")
+    missing = re.search(r"No module named '(\w+)", what)
+    return f"not installed: {missing.group(1)}" if kind == "ModuleNotFoundError" and missing else message
 
 
 @dataclass
@@ -108,6 +122,24 @@ class _Stage:
 
 
 _STAGE: list[_Stage] = []
+
+
+def _prepare(job: Prepare) -> Prepared:
+    """Runs every baseline once at a small shape, but for max-autotune, whose benchmarks would disturb a search."""
+    import torch
+
+    from kernelsearch.measure import baselines
+    from kernelsearch.worker import trace
+
+    begun = time.perf_counter()
+    task = trace.open_task(job.path)
+    case = task.build(job.shape, 0, "cuda")
+    for name in baselines.names(task):
+        if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
+            with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
+                baselines.make(name, task, case)(*case.inputs)  # who fails here fails again, and is reported, when entered
+    torch.cuda.synchronize()
+    return Prepared(time.perf_counter() - begun)
 
 
 def _open(job: OpenShape) -> Opened:
@@ -274,8 +306,16 @@ def _keep(stage: _Stage, contestant: _Contestant, which: int, outputs: list[Any]
         if known == which and len(kept) == len(outputs):
             if not any(bool(_differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
                 return
-    if len(contestant.kept) < MOST_KEPT:
+    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or _room_for(outputs)):
         contestant.kept.append((which, outputs))
+
+
+def _room_for(outputs: list[Any]) -> bool:
+    """Whether the GPU has room to keep these and still work: the first outputs are kept in any case."""
+    import torch
+
+    size = sum(o.untyped_storage().nbytes() for o in outputs if o.is_cuda)
+    return not size or torch.cuda.mem_get_info()[0] > 8 * size
 
 
 def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:

@@ -19,7 +19,8 @@ from kernelsearch.source import Kernel
 from kernelsearch.types import ShapeFact, Trace, Verdict, Word
 from kernelsearch.worker import jobs
 from kernelsearch.worker.confirm_jobs import (
-    Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Sampled,
+    CRASHED, Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Prepare,
+    Prepared, Sampled,
 )  # fmt: skip
 from kernelsearch.worker.pool import WorkerDied, WorkerHung
 
@@ -43,6 +44,9 @@ class FakeGpu:
 
     def kill(self):
         self.alive = False
+
+    def prepare(self, job: Prepare):
+        return Prepared(0.0)
 
     def openshape(self, job: OpenShape):
         return Opened(tuple(n for n in (*self.times, *self.failing) if n not in ("seed", "new")))
@@ -158,6 +162,51 @@ def test_a_candidate_that_kills_the_process_gets_its_verdict():
     run, found = confirm(FakeGpu(TIMES, dying=("new",)))
     assert found["status"] == "crash" and not found["faster"] and found["shapes"] == []
     assert "crash" in confirmed.headline(found) and run.fastest == "max-autotune"
+
+
+@pytest.mark.parametrize("answer", [WorkerDied("illegal address"), WorkerHung("slow"), jobs.Failure("illegal address", CRASHED)])
+def test_a_kernel_that_crashes_in_a_timed_block_is_dropped_and_the_rest_is_measured(answer):
+    gpu, whole = FakeGpu(TIMES), FakeGpu.blocks
+
+    def blocks(job):
+        if not any("new" in order for order in job.orders):
+            return whole(gpu, job)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    gpu.blocks = blocks
+    run, found = confirm(gpu)
+    assert found["status"] == ("timeout" if isinstance(answer, WorkerHung) else "crash") and not found["faster"]
+    assert run.fastest == "max-autotune" and run.time("new") is None and run.time("seed").samples > 50
+    assert set(run.failures) == {"new"} and "new" in confirmed.headline(found)
+
+
+def test_what_crashes_only_in_company_costs_every_candidate_and_nobody_else():
+    gpu, whole, said = FakeGpu(TIMES), FakeGpu.blocks, []
+    gpu.blocks = lambda job: (
+        jobs.Failure("CUDA error: unspecified launch failure", CRASHED)
+        if any(len({"new", "eager"} & set(order)) == 2 for order in job.orders) else whole(gpu, job)
+    )  # fmt: skip
+    with Confirmation(opened(gpu), Plan(5.0, seed=3), said.append) as confirmation:
+        (run,) = confirmation.run((SHAPE,), [SEED, NEW])
+    assert set(run.failures) == {"new"} and "none of them fails alone" in run.verdicts["new"].reason
+    assert run.time("eager") is not None and any("goes on without new" in text for text in said)
+
+
+def test_the_process_is_prepared_while_others_still_search():
+    gpu = FakeGpu(TIMES)
+    with Confirmation(opened(gpu), Plan(seed=3)) as confirmation:
+        confirmation.prepare()
+        confirmation.run((SHAPE,), [SEED, NEW])
+    assert [j.shape for j in gpu.asked if isinstance(j, Prepare)] == ["timed:0"] and not gpu.alive
+
+
+def test_too_little_memory_is_said_with_the_shape():
+    gpu = FakeGpu(TIMES)
+    gpu.openshape = lambda job: jobs.Failure("too little GPU memory: Tried to allocate 96.00 GiB", "WorkerError")
+    with pytest.raises(WorkerError, match=r"n=4096: too little GPU memory: Tried to allocate 96"):
+        confirm(gpu)
 
 
 def test_a_process_that_dies_over_nobody_is_an_error_and_no_endless_loop():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelsearch.worker import confirming
-from kernelsearch.worker.confirm_jobs import Enter, Entered, OpenShape
+from kernelsearch.worker.confirm_jobs import CRASHED, Blocks, Clocks, Enter, Entered, OpenShape, Outputs
 from kernelsearch.worker.jobs import Candidate, Failure
 
 
@@ -80,11 +80,27 @@ def test_bits_are_compared_not_values():
 def test_failures_are_said_where_they_belong():
     baseline = confirming.failed(Enter("liger"), "TypeError: no", "")
     assert baseline == Entered(failure="TypeError: no")
+    missing = confirming.failed(Enter("liger"), "ModuleNotFoundError: No module named 'liger_kernel.transformers'", "")
+    assert missing == Entered(failure="not installed: liger_kernel")
     candidate = Candidate(None, {}, None, {}, (), None)
     assert confirming.failed(Enter("new", candidate), "RuntimeError: boom", "").verdict.word.value == "crash"
-    short = confirming.failed(OpenShape("t.py", "timed:0", (1,)), "OutOfMemoryError: CUDA out of memory", "")
-    assert isinstance(short, Failure) and "too little GPU memory" in short.message
     assert isinstance(confirming.handle(object()), Failure)
+
+
+@pytest.mark.parametrize("job", [OpenShape("t.py", "timed:0", (1,)), Blocks(()), Enter("eager")])
+def test_too_little_memory_is_nobodys_crash(job):
+    message = "OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 GiB. See documentation for details."
+    said = confirming.failed(job, message, "")
+    if isinstance(job, Enter):
+        assert said == Entered(failure="too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB")
+    else:
+        assert said == Failure("too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB", "WorkerError")
+
+
+@pytest.mark.parametrize("job", [Blocks(()), Outputs("new"), Clocks("new", 1.0), Enter("compile"), Enter("new", object())])
+def test_a_lost_context_ends_the_process(job):
+    lost = confirming.failed(job, "AcceleratorError: CUDA error: an illegal memory access was encountered", "")
+    assert isinstance(lost, Failure) and lost.kind == CRASHED
 
 
 @pytest.mark.parametrize(("precision", "word"), [("ieee", "highest"), ("tf32", "high"), ("half-accumulate", "highest")])
