@@ -75,13 +75,14 @@ def _confirm(
     bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Callable[[str], None]
 ) -> int:
     asked = contestants[-1]
-    say(f"judging {asked.name} before it is timed")
-    verdict = Evaluation(bench, tuple(s.key for s in facts.shapes)).verify(asked.kernel, asked.config)
-    if not verdict.accepted:
-        return _refused(verdict, options)
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(options.db))
         confirmation = stack.enter_context(Confirmation(bench, Plan(options.seconds), say))
+        confirmation.prepare()
+        say(f"judging {asked.name} before it is timed")
+        verdict = Evaluation(bench, tuple(s.key for s in facts.shapes)).verify(asked.kernel, asked.config)
+        if not verdict.accepted:
+            return _refused(verdict, options)
+        store = stack.enter_context(Store.open(options.db))
         ceilings = confirmation.known_ceilings(store)
         runs = confirmation.run(facts.shapes, contestants)
         found = confirmed.finding(asked, runs, bench.device.name, ceilings)

@@ -77,9 +77,10 @@ def main(path: str, options: Options) -> int:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder()))
         facts = narrowed(bench.facts, options.shapes)
         _introduce(bench, facts, say)
+        confirmation = _confirmation(bench, store, stack, options, say)
         _refuse_unjudgeable(bench)
         result = _search(bench, facts, store, options)
-        found = _confirmed(bench, facts, store, result, options, say)
+        found = _confirmed(bench, facts, store, result, confirmation, say)
         again = f"kernelsearch optimize {shlex.quote(path)} {_same(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, found), indent=2))
@@ -136,22 +137,35 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> R
         return search.run(shown)
 
 
+def _confirmation(
+    bench: Bench, store: Store, stack: ExitStack, options: Options, say: Callable[[str], None]
+) -> Confirmation | None:
+    """The confirmation to come, its process getting ready beside the search; None where there will be none."""
+    if bench.device is None:
+        return None
+    bench.ceilings = store.ceilings(bench.device.name)
+    if not options.confirm:
+        return None
+    confirmation = stack.enter_context(Confirmation(bench, say=say))
+    confirmation.prepare()
+    return confirmation
+
+
 def _confirmed(
-    bench: Bench, facts: TaskFacts, store: Store, result: Result, options: Options, say: Callable[[str], None]
+    bench: Bench, facts: TaskFacts, store: Store, result: Result, confirmation: Confirmation | None, say: Callable[[str], None]
 ) -> list[confirmed.Finding]:
     """The finalists by the confirmed protocol, best first; empty where nothing can be, or need be, confirmed."""
-    if bench.device is None or not options.confirm or result.interrupted:
+    if confirmation is None or result.interrupted:
         return []
     finalists = _finalists(bench, facts, store, result)
     if not finalists:
         return []
-    plan = Plan(CONFIRM_SECONDS, confirmed.level_for(len(finalists)))
+    plan = confirmation.plan = Plan(CONFIRM_SECONDS, confirmed.level_for(len(finalists)))
     contestants = [Contestant(SEED, bench.seed, dict(facts.config)), *finalists]
     found: list[confirmed.Finding] = []
     try:
-        with Confirmation(bench, plan, say) as confirmation:
-            ceilings = confirmation.known_ceilings(store)
-            runs = confirmation.run(facts.shapes, contestants)
+        ceilings = confirmation.known_ceilings(store)
+        runs = confirmation.run(facts.shapes, contestants)
         for finalist in finalists:
             found.append(confirmed.finding(finalist, runs, bench.device.name, ceilings, plan.level))
             store.add_confirmation(facts, Structure(finalist.kernel, 0), finalist.config, found[-1], benches.versions())

@@ -53,7 +53,8 @@ class Bench:
     """An opened task. As a context manager it stops its workers at the end.
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
-    compilers' answers beyond this process, None where nothing is kept.
+    compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
+    where they are not known.
     """
 
     path: str
@@ -68,6 +69,7 @@ class Bench:
     secret: int = field(default_factory=lambda: secrets.randbits(30))
     gpu: threading.Lock = field(default_factory=threading.Lock)
     compiled: CompileCache | None = None
+    ceilings: Mapping[str, float] = field(default_factory=dict)
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)

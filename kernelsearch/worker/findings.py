@@ -10,6 +10,7 @@ from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.estimate import Machine
 from kernelsearch.measure.hints import Call, hints
 from kernelsearch.measure.launched import Launched
+from kernelsearch.measure.rates import calibrated
 from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
 from kernelsearch.types import ArgFact, Config, Evidence, Hint, LaunchFact, Measurement, TensorFact
@@ -31,10 +32,10 @@ def calls(
     measurement: Measurement | None = None, counts: Mapping[str, tuple[Counts, ...]] | None = None,
 ) -> tuple[Call, ...]:  # fmt: skip
     """What hints need of these shapes."""
-    found = []
+    found, target = [], calibrated(bench.target, bench.ceilings)
     for shape in shapes:
         counted = (counts or {}).get(shape, ())
-        launches = launches_of(bench.bound(kernel, config, (shape,)), binaries, bench.target, counted)
+        launches = launches_of(bench.bound(kernel, config, (shape,)), binaries, target, counted)
         time_us = measurement.time_us(shape) if measurement else None
         measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
         found.append(Call(shape, launches, time_us, measured))
