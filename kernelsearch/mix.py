@@ -6,6 +6,7 @@ depend on a launch's arguments are expressions there, and get their numbers from
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -108,6 +109,22 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class Block:
+    """What one loop executes beside its inner loops, per thread, from the PTX; loops is empty for what is in none.
+
+    counts has instructions by kind, and bytes; chain counts the longest dependent path by kind (`compile/blocks.py`).
+    ahead is for how many iterations copies to shared memory are still under way when one waits for its own (0: none,
+    -1: nothing is copied so); early says that an iteration starts its copies before it computes.
+    """
+
+    loops: tuple[Loop, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    chain: Mapping[str, int] = field(default_factory=dict)
+    ahead: int = -1
+    early: bool = False
+
+
+@dataclass(frozen=True)
 class Code:
     """What the compiler's texts say of a kernel; conversions are the bytes of tiles that change their layout."""
 
@@ -118,6 +135,8 @@ class Code:
     conversions: int = 0
     stored_again: tuple[str, ...] = ()
     """Pointer arguments that are both stored to and loaded from."""
+    blocks: tuple[Block, ...] = ()
+    """What is in no loop, then each loop; empty where the texts could not be matched."""
     reduced: tuple[tuple[Loop, ...], ...] = ()
     """The loops around each reduction or scan of a tile."""
 

@@ -7,10 +7,10 @@ becomes Python objects, so the gate has passed it before.
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelsearch.compile import ttgir, ttir
+from kernelsearch.compile import blocks, ttgir, ttir
 from kernelsearch.compile.elf import identity, resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import TRITON_DTYPES, Specialisation
@@ -132,14 +132,20 @@ def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Bi
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_unsupported(metadata),
-        code=code_of(str(compiled.asm["ttir"]), str(compiled.asm["ttgir"]), tuple(n for n, _ in params)),
+        code=code_of(
+            str(compiled.asm["ttir"]), str(compiled.asm["ttgir"]), tuple(n for n, _ in params), str(compiled.asm["ptx"])
+        ),
     )
 
 
-def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = ()) -> Code:
-    """What hints know of a kernel with these parameters. Text in a form that is not known tells less; it is no reason to refuse a binary."""
+def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), ptx: str = "") -> Code:
+    """What hints and the static model know of a kernel with these parameters.
+
+    Text in a form that is not known tells less; it is no reason to refuse a binary.
+    """
     try:
-        return ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
+        code = ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
+        return replace(code, blocks=blocks.read(ptx, ttgir_text, names)) if ptx else code
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError):
         return Code()
 
