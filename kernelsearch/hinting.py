@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError
 from kernelsearch.measure.counts import Counts
+from kernelsearch.record.store import Store
 from kernelsearch.report import hints as report
 from kernelsearch.shapes import narrowed
 from kernelsearch.source import Kernel
@@ -21,14 +24,16 @@ from kernelsearch.types import Config, Measurement, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.confirm_jobs import MeasureCeilings
 from kernelsearch.worker.estimating import estimated
 from kernelsearch.worker.findings import calls
-from kernelsearch.worker.pool import WorkerDied, WorkerHung
+from kernelsearch.worker.pool import WorkerDied, WorkerHung, trusted
 
 PROFILE_LIMIT_S = 120.0
 NO_GPU = "a measured time (no GPU here): times are the static model's, and the verdict is not asked for"
 NO_COUNTERS = "hardware counters: Nsight Compute is not used, what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
+CEILINGS_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Options:
 
     kernel: str | None = None
     target: str = "auto"
+    db: str = "kernelsearch.db"
     shapes: tuple[str, ...] = ()
     as_json: bool = False
 
@@ -48,11 +54,25 @@ def main(path: str, options: Options) -> int:
         return _refused(verdict, options)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target))
+        bench.ceilings = known_ceilings(bench, options.db)
         found = examine(bench, narrowed(bench.facts, options.shapes), text)
     if isinstance(found, Verdict):
         return _refused(found, options)
     print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found).rstrip("\n"))
     return 0
+
+
+def known_ceilings(bench: Bench, db: str) -> Mapping[str, float]:
+    """What the live device can do at best: as the database has it, else measured now; empty without a GPU."""
+    if bench.device is None:
+        return {}
+    if os.path.exists(db):
+        with Store.open(db, write=False) as store:
+            found = store.ceilings(bench.device.name)
+        if found:
+            return found
+    answer = trusted(bench.workplace.pool("confirm", 1, fork=False), MeasureCeilings(), CEILINGS_LIMIT_S)
+    return dict(answer.values)
 
 
 def examine(bench: Bench, facts: TaskFacts, text: str | None = None) -> report.Report | Verdict:
@@ -61,21 +81,22 @@ def examine(bench: Bench, facts: TaskFacts, text: str | None = None) -> report.R
     config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
     shapes = tuple(s.key for s in facts.shapes)
     missing = [NO_COUNTERS]
-    counts = _counts(bench, kernel, config, shapes)
+    measurement = None
+    with ThreadPoolExecutor(1) as beside:
+        counting = beside.submit(_counts, bench, kernel, config, shapes)
+        if bench.device is not None:
+            outcome = Evaluation(bench, shapes).evaluate(kernel, config)
+            if outcome.measurement is None:
+                return outcome.verdict
+            measurement = outcome.measurement
+            missing += [] if bench.ceilings else [RATES]
+        else:
+            missing.append(NO_GPU)
+        binaries = _binaries(bench, kernel, config, shapes)
+        counts = counting.result()
     if isinstance(counts, str):
         missing.append(f"counts of sampled programs (masks are not known): {counts}")
         counts = None
-    if bench.device is not None:
-        missing.append(RATES)
-        outcome = Evaluation(bench, shapes).evaluate(kernel, config)
-        if outcome.measurement is None:
-            return outcome.verdict
-        measurement = outcome.measurement
-        binaries = _binaries(bench, kernel, config, shapes)
-    else:
-        missing.append(NO_GPU)
-        binaries = _binaries(bench, kernel, config, shapes)
-        measurement = None
     if isinstance(binaries, Verdict):
         return binaries
     if measurement is None and counts is not None:

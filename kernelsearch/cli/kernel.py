@@ -47,6 +47,7 @@ def measure(task: str, **options: Any) -> None:
 @task_argument
 @click.argument("kernel", type=click.Path(dir_okay=False), required=False)
 @target_option
+@db_option
 @click.option("--shape", "shapes", multiple=True, help="Only this shape: its number, or a label like rows=8192.")
 @json_option
 def hints(task: str, **options: Any) -> None:
