@@ -1,0 +1,131 @@
+"""The mix: typed edits, models and their repairs behind one Proposer, chosen among by a cost-aware bandit.
+
+Where the chosen one gives nothing, the typed edits do; where those are used up, the other models may. With `alone` the
+typed edits are asked only when no model gives anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelsearch.propose.bandit import Cost, Params, Pull, ranked, standings
+from kernelsearch.propose.history import Entry
+from kernelsearch.propose.model import ModelProposer, Models
+from kernelsearch.propose.operators import TypedEdits
+from kernelsearch.propose.spending import ModelCall
+from kernelsearch.protocols import Proposer, Request, Rewrite
+from kernelsearch.source import Kernel
+from kernelsearch.types import Trial
+
+EDITS = "edits"
+PATIENCE = 10.0
+"""Without a time budget a model may take this many times a trial's own time before it costs as much as one."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The run's budgets, by which costs are weighed: trials, and seconds where they are limited."""
+
+    trials: int = 200
+    seconds: float | None = None
+
+
+class Mix:
+    """Chooses who proposes, and tells all of them what came of it."""
+
+    def __init__(
+        self, models: Sequence[ModelProposer], shared: Models, limits: Limits = Limits(), *, alone: bool = False,
+        edits: Proposer | None = None, params: Params = Params(),
+    ) -> None:  # fmt: skip
+        self.models, self.shared, self.limits = tuple(models), shared, limits
+        self.alone, self.params = alone, params
+        self.edits = edits or TypedEdits()
+        self._seconds = 0.0
+        self._trials = 0
+
+    def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """A rewrite by whoever's turn it is. A request for one edit by name is for the typed edits."""
+        chance = random.Random(rng.getrandbits(64))
+        if request.edit is not None:
+            return self.edits.propose(request, rng)
+        asked_model = False
+        for arm in self._order(request, chance):
+            model = next((m for m in self.models if arm in (m.name, m.repair_name)), None)
+            if model is None:
+                made = self.edits.propose(request, rng)
+            elif asked_model:
+                continue
+            else:
+                asked_model = True
+                made = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
+            if made is not None:
+                return made
+        return None
+
+    def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
+        """One finished trial."""
+        self._seconds += trial.outcome.seconds
+        self._trials += 1
+        self.shared.history.tell(trial, kernel, parent)
+        for model in self.models:
+            model.tell(trial)
+
+    def restore(self, calls: Sequence[ModelCall], told: int) -> None:
+        """A resumed run's stored calls, before its trials are told again; told is how many those are."""
+        past = self.shared.ledger.restore(calls, told)
+        for model in self.models:
+            model.restore(past)
+
+    def spending(self) -> str:
+        return self.shared.ledger.words()
+
+    def close(self) -> None:
+        for model in self.models:
+            model.engine.close()
+
+    # ------------------------------------------------------------ whose turn it is
+
+    def _order(self, request: Request, rng: random.Random) -> list[str]:
+        digest, number = request.parent.digest, request.number
+        arms = [m.name for m in self.models if m.available(number) or m.kept(digest, request.seen)]
+        arms += [m.repair_name for m in self.models if m.can_repair(number)]
+        if not arms:
+            return [EDITS]
+        found = standings(
+            arms if self.alone else [EDITS, *arms], self._pulls(), self._costs(), number, self.params
+        )
+        first, *others = ranked(found, rng, self.params)
+        return list(dict.fromkeys([first, EDITS, *others]))
+
+    def _pulls(self) -> Iterator[Pull]:
+        """Kernels that were told, and calls that gave none; who made a kernel is in its edit's name."""
+        names = {n for m in self.models for n in (m.name, m.repair_name)}
+        for entry in self.shared.history.entries.values():
+            if entry.parent is not None:
+                yield Pull(entry.number, entry.edit if entry.edit in names else EDITS, self._gain(entry))
+        for call in self.shared.ledger.calls:
+            if not any(a.kernel for a in call.answers):
+                yield Pull(call.number, call.arm, 0.0, 0.0)
+
+    def _gain(self, entry: Entry) -> float:
+        return self.shared.history.gain(entry) or 0.0
+
+    def _costs(self) -> Iterator[Cost]:
+        for call in self.shared.ledger.calls:
+            yield Cost(call.number, call.arm, self._in_trials(call))
+
+    def _in_trials(self, call: ModelCall) -> float:
+        """What a call cost as a share of each budget that the run has, in units of one trial's share."""
+        budget, trials = self.shared.ledger.budget, self.limits.trials
+        if self.limits.seconds is not None:
+            cost = trials * call.seconds / self.limits.seconds
+        else:
+            each = self._seconds / self._trials if self._seconds else 0.0
+            cost = call.seconds / (PATIENCE * each) if each else 0.0
+        if budget.max_tokens:
+            cost += trials * (call.tokens_in + call.tokens_out) / budget.max_tokens
+        if budget.max_usd:
+            cost += trials * call.usd / budget.max_usd
+        return cost

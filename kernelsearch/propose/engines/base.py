@@ -1,0 +1,108 @@
+"""What a model engine is: a prompt and a grammar in, texts out; failure is a value.
+
+An engine knows nothing of kernels. It is asked to hold its answers to the grammar, and not believed: every answer is
+checked again by who asked (`propose/answers.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+STOP = "stop"
+CUT = "length"
+"""How an answer ended: by itself, or because it was as long as it was allowed to be."""
+
+
+class Grammar(Protocol):
+    """What engines need of a grammar: one language in two dialects (llguidance's Lark, xgrammar's EBNF)."""
+
+    lark: str
+    ebnf: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request: two messages and the grammar that the answers must be in.
+
+    system is the same for all asks and comes first, so that engines with a prefix cache compute it once; n is how many
+    answers are wanted; max_tokens is per answer; rest is what engines may ignore.
+    """
+
+    system: str
+    page: str
+    grammar: Grammar
+    n: int = 1
+    max_tokens: int = 512
+    temperature: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer: its text, how it ended (`stop` or `length`), and its length in tokens (0 where not told)."""
+
+    text: str
+    finish: str = STOP
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answers to one ask with what they cost.
+
+    tokens_in counts the prompt once, whatever n is; tokens_cached is the part of it that a prefix cache held; seconds is
+    wall time, retries included; notes are sentences for the user (a server that takes no grammar).
+    """
+
+    samples: tuple[Sample, ...]
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an engine gave no answer, as one line for people, without secrets.
+
+    kind: `refused` (the key or the model is not accepted: it will not get better by itself), `grammar` (the engine
+    cannot read this grammar), `context` (the prompt does not fit: limit is the context in tokens, where it is known), or
+    `busy` (rate limit, server error, timeout, nothing listening: worth another try later).
+    """
+
+    reason: str
+    kind: str = "busy"
+    limit: int | None = None
+    seconds: float = 0.0
+
+
+class Engine(Protocol):
+    """A model, wherever it runs."""
+
+    name: str
+    """Its spec without secrets: what the record calls it."""
+    label: str
+    """A short name for tables."""
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        """Answers to one ask; never raises for what a model or its server does."""
+
+    def count(self, text: str) -> int:
+        """About how many tokens a text has."""
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An engine as it is written: `kind:rest?option=value&...`. text is the whole of it."""
+
+    text: str
+    kind: str
+    rest: str
+    options: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,199 @@
+"""`openai:URL#MODEL`: any OpenAI-compatible server, `vllm serve` first, through the `openai` client.
+
+The grammar goes as vLLM's `structured_outputs`; a server that does not know the field is asked without it, and said to
+take no grammar. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
+
+Options: grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF, `guidance` takes Lark), api=chat|completions,
+timeout and retries. What the server refuses in one form is tried in the other once, and remembered.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import openai
+
+from kernelsearch.errors import ModelError
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
+from kernelsearch.propose.engines.secrets import key_from, refuse_in_url, scrubbed
+
+TIMEOUT_S = 120.0
+RETRIES = 3
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 30.0
+CHARS_PER_TOKEN = 3.0
+"""A cautious guess until the server has said how many tokens its prompts have."""
+
+
+def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+    url, hash_, model = spec.rest.rpartition("#")
+    if not hash_ or not model:
+        raise ModelError(f"{scrubbed(spec.text)!r} names no model: write openai:URL#MODEL")
+    refuse_in_url(url)
+    return OpenAIServer(url, model, dict(spec.options))
+
+
+class OpenAIServer:
+    """One model on one server. sleep is what pauses between tries call."""
+
+    def __init__(
+        self, url: str, model: str, options: dict[str, str], sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.name, self.label = f"openai:{url}#{model}", model.rstrip("/").rpartition("/")[2]
+        self.model = model
+        self._key = key_from(options.get("key_env", "OPENAI_API_KEY"))
+        self._dialects = _dialects(options.get("grammar", "ebnf"))
+        self._api = options.get("api", "chat")
+        if self._api not in ("chat", "completions"):
+            raise ModelError(f"api={self._api}: it is chat or completions")
+        self._retries = int(_number(options, "retries", RETRIES))
+        self._sleep = sleep
+        timeout = _number(options, "timeout", TIMEOUT_S)
+        self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=timeout, max_retries=0)
+        self._timeout = timeout
+        self._chars_per_token = CHARS_PER_TOKEN
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        started, notes, tries = time.monotonic(), [], 0
+        self._refusals: list[str] = []
+        while True:
+            try:
+                response = self._request(ask)
+            except openai.APIStatusError as error:
+                failure, again = self._refused(error, notes), _again(error.status_code)
+                if failure is None:
+                    continue  # in another form
+                pause = _asked_pause(error)
+            except openai.APITimeoutError:
+                failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
+            except openai.APIConnectionError as error:
+                cause = scrubbed(str(error.__cause__ or error), self._key)
+                failure, again, pause = Failure(f"nothing answers at {self._client.base_url}: {_short(cause)}"), True, None
+            except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
+                said = _short(scrubbed(str(error), self._key))
+                failure, again, pause = Failure(f"its answer cannot be read: {said}"), False, None
+            else:
+                return self._read(ask, response, time.monotonic() - started, tuple(notes))
+            if not again or tries >= self._retries:
+                return Failure(f"{self.label}: {failure.reason}", failure.kind, failure.limit, time.monotonic() - started)
+            self._sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**tries if pause is None else pause))
+            tries += 1
+
+    def count(self, text: str) -> int:
+        return int(len(text) / self._chars_per_token) + 1
+
+    def close(self) -> None:
+        self._client.close()
+
+    # ------------------------------------------------------------ one request
+
+    def _request(self, ask: Ask) -> Any:
+        body: dict[str, Any] = {}
+        if self._dialects:
+            body["structured_outputs"] = {"grammar": getattr(ask.grammar, self._dialects[0])}
+        common = dict(model=self.model, n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed,
+                      extra_body=body)  # fmt: skip
+        if self._api == "completions":
+            return self._client.completions.create(prompt=f"{ask.system}\n\n{ask.page}\n", **common)
+        messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
+        return self._client.chat.completions.create(messages=messages, **common)
+
+    def _read(self, ask: Ask, response: Any, seconds: float, notes: tuple[str, ...]) -> Reply | Failure:
+        choices = getattr(response, "choices", None)
+        if not isinstance(choices, list):
+            return Failure(f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)", "refused",
+                           None, seconds)  # fmt: skip
+        usage = getattr(response, "usage", None)
+        asked = int(getattr(usage, "prompt_tokens", 0) or 0)
+        written = int(getattr(usage, "completion_tokens", 0) or 0)
+        cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
+        if asked:
+            self._chars_per_token = max(1.0, len(ask.system + ask.page) / asked)
+        samples = []
+        for choice in choices:
+            text = getattr(choice, "text", None)
+            if text is None:
+                text = getattr(getattr(choice, "message", None), "content", None)
+            finish = CUT if getattr(choice, "finish_reason", None) == CUT else STOP
+            text = text if isinstance(text, str) else ""
+            samples.append(Sample(scrubbed(text, self._key), finish, written // max(1, len(choices))))
+        return Reply(tuple(samples), asked, written, int(cached), seconds, notes)
+
+    # ------------------------------------------------------------ what a server says no to
+
+    def _refused(self, error: openai.APIStatusError, notes: list[str]) -> Failure | None:
+        """What an HTTP error means; None when the request can be made in another form, which it then will be."""
+        code, said = error.status_code, _short(scrubbed(_message(error), self._key))
+        lower = said.lower()
+        if code == 401 or code == 403:
+            where = "OPENAI_API_KEY is not accepted" if self._key else "it wants a key, and OPENAI_API_KEY is not set"
+            return Failure(f"{code}, {where}", "refused")
+        if code == 404:
+            return Failure(f"404, no model {self.model!r} at {self._client.base_url}: {said}", "refused")
+        if code in (400, 413, 422):
+            if "context length" in lower or "maximum context" in lower or "too long" in lower:
+                return Failure(f"{code}, the prompt does not fit: {said}", "context", _limit(lower))
+            if "chat template" in lower and self._api == "chat":
+                self._api = "completions"
+                notes.append(f"{self.label} has no chat template: it is asked for plain completions")
+                return None
+            if self._dialects and any(word in lower for word in ("structured_outputs", "unrecognized", "extra inputs")):
+                self._dialects = ()
+                notes.append(f"{self.label} takes no grammar: its answers are checked here and often dropped")
+                return None
+            if self._dialects and any(word in lower for word in ("grammar", "lark", "ebnf", "xgrammar", "guidance")):
+                self._refusals.append(said)
+                self._dialects = self._dialects[::-1]  # after two refusals the order is the first again
+                if len(self._refusals) < len(self._dialects):
+                    return None
+                return Failure(f"{code}, it refuses the grammar: {self._refusals[0]}", "grammar")
+            return Failure(f"{code}, {said}", "refused")
+        if code == 429:
+            return Failure(f"429, too many requests: {said}")
+        return Failure(f"{code}, {said}")
+
+
+def _dialects(text: str) -> tuple[str, ...]:
+    known = {"ebnf": ("ebnf", "lark"), "lark": ("lark", "ebnf"), "none": ()}
+    if text not in known:
+        raise ModelError(f"grammar={text}: it is one of {', '.join(known)}")
+    return known[text]
+
+
+def _number(options: dict[str, str], name: str, default: float) -> float:
+    try:
+        return float(options.get(name, default))
+    except ValueError:
+        raise ModelError(f"{name}={options[name]}: it is a number") from None
+
+
+def _again(code: int) -> bool:
+    return code in (408, 409, 429) or code >= 500
+
+
+def _asked_pause(error: openai.APIStatusError) -> float | None:
+    try:
+        return max(0.0, float(error.response.headers.get("retry-after", "")))
+    except ValueError:
+        return None
+
+
+def _message(error: openai.APIStatusError) -> str:
+    """The server's own sentence: `{"error": {"message"}}`, `{"message"}`, or whatever text there is."""
+    body = error.body if isinstance(error.body, dict) else {}
+    inner = body.get("error", body)
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    return str(message or error.message or "no reason given")
+
+
+def _limit(text: str) -> int | None:
+    found = re.search(r"(?:context length|context window)[^0-9]{0,30}([0-9][0-9,]*)", text)
+    return int(found.group(1).replace(",", "")) if found else None
+
+
+def _short(text: str, most: int = 300) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= most else f"{text[:most]}..."

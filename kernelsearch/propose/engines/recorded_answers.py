@@ -1,0 +1,104 @@
+"""`replay:FILE`: answers that were recorded, for tests and for reproducing a run; and the recorder.
+
+A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "finish", "tokens"}]}`, or a `"failure"` in
+place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in order,
+whatever is asked and has no line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.errors import ModelError
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample, Spec
+from kernelsearch.types import content_digest
+
+
+def prompt_digest(ask: Ask) -> str:
+    """The id of what a model is shown, by which answers are found again."""
+    return content_digest(ask.system, ask.page)
+
+
+def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+    path = Path(spec.rest)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return Replayed(spec.text, [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()])
+
+
+class Replayed:
+    """Gives recorded answers; an ask that nothing was recorded for is a failure."""
+
+    label = "replay"
+
+    def __init__(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.name = name
+        self._by_prompt: dict[str, deque[dict[str, Any]]] = {}
+        self._in_order: deque[dict[str, Any]] = deque()
+        for row in rows:
+            if row.get("prompt"):
+                self._by_prompt.setdefault(row["prompt"], deque()).append(row)
+            else:
+                self._in_order.append(row)
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        rows = self._by_prompt.get(prompt_digest(ask)) or self._in_order
+        if not rows:
+            return Failure("no answer was recorded for this prompt", "busy")
+        row = rows.popleft()
+        if "failure" in row:
+            return Failure(str(row["failure"]), str(row.get("kind", "busy")))
+        samples = tuple(Sample(s["text"], s.get("finish", "stop"), s.get("tokens", 0)) for s in row["samples"])
+        return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples))
+
+    def count(self, text: str) -> int:
+        return len(text) // 3
+
+    def close(self) -> None:
+        pass
+
+
+class Recording:
+    """An engine that writes down what its inner engine answers, so that `replay:` can say it again."""
+
+    def __init__(self, inner: Engine, path: str) -> None:
+        self.inner, self.name, self.label = inner, inner.name, inner.label
+        try:
+            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (closed by close)
+        except OSError as error:
+            raise ModelError(f"{path} cannot be written: {error.strerror}") from None
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        reply = self.inner.complete(ask)
+        row: dict[str, Any] = {"prompt": prompt_digest(ask)}
+        if isinstance(reply, Failure):
+            row |= {"failure": reply.reason, "kind": reply.kind}
+        else:
+            samples = [{"text": s.text, "finish": s.finish, "tokens": s.tokens} for s in reply.samples]
+            row |= {"tokens_in": reply.tokens_in, "samples": samples}
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        return reply
+
+    def count(self, text: str) -> int:
+        return self.inner.count(text)
+
+    def close(self) -> None:
+        self._file.close()
+        self.inner.close()
+
+
+def _row(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        good = isinstance(row, dict) and ("failure" in row or all(isinstance(s["text"], str) for s in row["samples"]))
+    except (ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        raise ModelError(f"{path} line {number} is no recorded answer: it wants {{\"samples\": [{{\"text\": ...}}]}}")
+    return row

@@ -1,0 +1,75 @@
+"""Engines by name: what stands before the first colon of a spec says which file makes the engine.
+
+`openai:URL#MODEL`, `hf:PATH`, `vllm:MODEL`, `replay:FILE`, each with options after a question mark
+(`hf:models/qwen?device=cuda&dtype=bfloat16`). A new engine is a file with `open(spec) -> Engine` and a line here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelsearch.errors import ModelError
+from kernelsearch.propose.engines.base import Engine, Spec
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of engine: its module, its spec as it is written, what it is, its options, and its extra."""
+
+    module: str
+    form: str
+    summary: str
+    options: tuple[str, ...] = ()
+    extra: str = ""
+
+
+ENGINES: dict[str, Kind] = {
+    "openai": Kind(
+        "openai_server", "openai:URL#MODEL", "any OpenAI-compatible server, vllm serve first",
+        ("grammar", "api", "key_env", "timeout", "retries"), "openai",
+    ),
+    "hf": Kind("transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype"), "hf"),
+    "vllm": Kind(
+        "vllm_offline", "vllm:MODEL", "a model in this process, by vLLM",
+        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype"), "vllm",
+    ),
+    "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
+}  # fmt: skip
+
+
+def parsed(text: str) -> Spec:
+    """A spec taken apart. Raises ModelError for an unknown kind or option, or one that says nothing."""
+    kind, colon, rest = text.partition(":")
+    if kind not in ENGINES:
+        forms = ", ".join(k.form for k in ENGINES.values())
+        raise ModelError(f"unknown model engine {kind!r}: one of {forms}")
+    rest, _, query = rest.partition("?")
+    if not colon or not rest:
+        raise ModelError(f"{text!r} names no model: write it as {ENGINES[kind].form}")
+    return Spec(text, kind, rest, _options(kind, query))
+
+
+def make(text: str) -> Engine:
+    """The engine that a spec names. Raises ModelError, which says what to install, or what is wrong with the spec."""
+    spec = parsed(text)
+    kind = ENGINES[spec.kind]
+    try:
+        module = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}")
+        return module.open(spec)
+    except ImportError as error:
+        name = error.name or str(error)
+        raise ModelError(
+            f"the engine {spec.kind} needs {name}, which is not installed here: pip install 'kernelsearch[{kind.extra}]'"
+        ) from None
+
+
+def _options(kind: str, query: str) -> Mapping[str, str]:
+    known, found = ENGINES[kind].options, {}
+    for part in filter(None, query.split("&")):
+        name, equals, value = part.partition("=")
+        if name not in known or not equals:
+            raise ModelError(f"{kind}: has no option {part!r}: it has {', '.join(known) or 'none'}, as name=value")
+        found[name] = value
+    return found

@@ -1,0 +1,122 @@
+"""`hf:PATH`: a model in this process by transformers, on a CPU or a GPU; llguidance masks every step.
+
+All n answers to an ask are one batch over one prompt. torch's bit mask is applied by a few tensor operations of our
+own: llguidance's kernel goes through torch.compile, which needs a C++ compiler for its first call.
+
+Options: device (auto), dtype (auto).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from llguidance import LLMatcher
+from llguidance.hf import from_tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
+
+from kernelsearch.errors import ModelError
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
+
+
+def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+    if not Path(spec.rest).is_dir():
+        raise ModelError(f"{spec.rest} is no folder with a model: download one first, nothing is downloaded here")
+    dtype = spec.options.get("dtype", "auto")
+    device = spec.options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(spec.rest, local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(spec.rest, dtype=dtype, local_files_only=True).to(device).eval()
+    except (OSError, ValueError, KeyError, RuntimeError, AttributeError, ImportError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"the model in {spec.rest} cannot be loaded: {first}") from None
+    return TransformersLocal(spec.text, Path(spec.rest).name, model, tokenizer)
+
+
+class TransformersLocal:
+    """A model and its tokenizer, held to the ask's grammar token by token."""
+
+    def __init__(self, name: str, label: str, model: Any, tokenizer: Any) -> None:
+        self.name, self.label, self.model, self.tokenizer = name, label, model, tokenizer
+        self._vocabulary = model.get_output_embeddings().out_features
+        self._guided = from_tokenizer(tokenizer, n_vocab=max(self._vocabulary, len(tokenizer)))
+        self._limit = getattr(model.config, "max_position_embeddings", None)
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        started = time.monotonic()
+        prompt = self.tokenizer(self._text(ask), return_tensors="pt").to(self.model.device)
+        length = prompt["input_ids"].shape[1]
+        if self._limit and length + ask.max_tokens > self._limit:
+            reason = f"{self.label}: the prompt of {length} tokens and an answer of {ask.max_tokens} do not fit"
+            return Failure(f"{reason} into its context of {self._limit}", "context", self._limit)
+        grammar = LLMatcher.grammar_from_lark(ask.grammar.lark)
+        fault = LLMatcher.validate_grammar(grammar, self._guided)
+        if fault:
+            return Failure(f"{self.label}: llguidance refuses the grammar: {_short(fault)}", "grammar")
+        held = _Held(self._guided, grammar, ask.n, length, self._vocabulary)
+        try:
+            written = self._generate(prompt, ask, held)
+        except (RuntimeError, ValueError, IndexError) as error:
+            return Failure(f"{self.label}: {_short(str(error))}", "busy", None, time.monotonic() - started)
+        samples = tuple(self._sample(tokens, matcher) for tokens, matcher in zip(written, held.matchers, strict=True))
+        total = sum(s.tokens for s in samples)
+        return Reply(samples, length, total, 0, time.monotonic() - started)
+
+    def count(self, text: str) -> int:
+        return len(self.tokenizer(text)["input_ids"])
+
+    def close(self) -> None:
+        self.model = None
+
+    def _text(self, ask: Ask) -> str:
+        if getattr(self.tokenizer, "chat_template", None):
+            messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
+            return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        return f"{ask.system}\n\n{ask.page}\n"
+
+    @torch.inference_mode()
+    def _generate(self, prompt: Any, ask: Ask, held: _Held) -> list[list[int]]:
+        """The new tokens of each answer, without what pads the shorter ones."""
+        end = self.tokenizer.eos_token_id
+        with torch.random.fork_rng():  # the process's own randomness stays what it is
+            torch.manual_seed(ask.seed)
+            found = self.model.generate(
+                **prompt, max_new_tokens=ask.max_tokens, num_return_sequences=ask.n, do_sample=ask.temperature > 0,
+                temperature=ask.temperature or None, top_k=None, top_p=None,
+                eos_token_id=end, pad_token_id=end, logits_processor=LogitsProcessorList([held]),
+            )  # fmt: skip
+        rows = found[:, prompt["input_ids"].shape[1] :].tolist()
+        return [row[: row.index(end)] if end in row else row for row in rows]
+
+    def _sample(self, tokens: list[int], matcher: LLMatcher) -> Sample:
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        finished = matcher.is_accepting() or matcher.is_stopped()
+        return Sample(text, STOP if finished else CUT, len(tokens))
+
+
+class _Held(LogitsProcessor):
+    """One matcher an answer: takes the token that was drawn, forbids what the grammar does."""
+
+    def __init__(self, guided: Any, grammar: str, n: int, prompt_length: int, vocabulary: int) -> None:
+        self.matchers = [LLMatcher(guided, grammar) for _ in range(n)]
+        self._length = prompt_length
+        self._mask = torch.full((n, (vocabulary + 31) // 32), -1, dtype=torch.int32)
+        self._bits = torch.arange(32, dtype=torch.int32)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        for row, matcher in enumerate(self.matchers):
+            if input_ids.shape[1] > self._length and not matcher.is_stopped():
+                matcher.consume_token(int(input_ids[row, -1]))
+            if matcher.is_stopped():
+                self._mask[row] = -1
+            else:
+                matcher.unsafe_compute_mask_ptr(self._mask[row].data_ptr(), self._mask.shape[1] * 4)
+        allowed = ((self._mask.unsqueeze(-1) >> self._bits) & 1).bool().flatten(1)[:, : scores.shape[1]]
+        return scores.masked_fill(~allowed.to(scores.device), float("-inf"))
+
+
+def _short(text: str, most: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,0 +1,70 @@
+"""What a run has told its proposers: every kernel with its parent, its best time, and why it was refused.
+
+A function of the told trials and of nothing else: a resumed run that tells them again has the same history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kernelsearch.source import Kernel
+from kernelsearch.types import Trial, Verdict
+
+
+@dataclass
+class Entry:
+    """One kernel: who made it from what and why, and how it has done so far. score is time over the seed's."""
+
+    kernel: Kernel
+    parent: str | None
+    edit: str
+    action: str
+    number: int
+    best: Trial | None = None
+    refused: Verdict | None = None
+
+    @property
+    def score(self) -> float:
+        return self.best.score if self.best else math.inf
+
+
+@dataclass
+class History:
+    """Entries by digest, in the order in which they were told."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> Entry:
+        entry = self.entries.get(trial.kernel)
+        if entry is None:
+            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number)
+            self.entries[trial.kernel] = entry
+        if not trial.accepted:
+            entry.refused = trial.outcome.verdict
+        elif not trial.outcome.measurement.abandoned and trial.score < entry.score:
+            entry.best = trial
+        return entry
+
+    def get(self, digest: str | None) -> Entry | None:
+        return self.entries.get(digest) if digest else None
+
+    def children(self, digest: str) -> list[Entry]:
+        return [e for e in self.entries.values() if e.parent == digest]
+
+    def gain(self, entry: Entry) -> float | None:
+        """The log of the parent's best score over the kernel's own, each after its own tuning; None while unknown."""
+        above = self.get(entry.parent)
+        if above is None or entry.best is None or above.best is None:
+            return None
+        return math.log(above.score / entry.score)
+
+    def of(self, parent: str, action: str) -> Iterator[Entry]:
+        """The children of a kernel that were made to do one certain thing."""
+        return (e for e in self.children(parent) if e.action == action)
+
+    @property
+    def best(self) -> Entry | None:
+        timed = [e for e in self.entries.values() if e.best]
+        return min(timed, key=lambda e: (e.score, e.number), default=None)

@@ -1,0 +1,266 @@
+"""A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
+
+Several answers are asked for at once; those that are not needed now are kept for the next ask of the same parent. What
+the engine does wrong is a value: the ask gives nothing, the reason is said once, and after several failures in a row the
+model rests. State is a function of the stored calls and of what was told, so that a resumed run goes on as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelsearch.propose import ideas, prompt
+from kernelsearch.propose.answers import Fate, Gate, again, fate
+from kernelsearch.propose.edits import EDITS, NotApplicable
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
+from kernelsearch.propose.grammar import Grammar, NoGrammar, build
+from kernelsearch.propose.health import Health
+from kernelsearch.propose.history import History
+from kernelsearch.propose.ideas import Idea
+from kernelsearch.propose.repair import Failed, Repairs, clean, report
+from kernelsearch.propose.spending import Answered, Ledger, ModelCall
+from kernelsearch.protocols import Request, Rewrite
+from kernelsearch.source import Kernel
+from kernelsearch.types import TaskFacts, Trial, Word
+
+REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
+@dataclass(frozen=True)
+class Settings:
+    """How a model is asked: answers at once, tokens an answer may have, tokens of the page, temperature."""
+
+    samples: int = 4
+    max_tokens: int = 512
+    page_tokens: int = 6000
+    temperature: float = 0.8
+    repairs: int = 2
+
+
+@dataclass
+class Models:
+    """What all models of one run share: gate, device, history, ledger, and where a sentence for the user goes."""
+
+    gate: Gate
+    device: prompt.Device
+    ledger: Ledger = field(default_factory=Ledger)
+    history: History = field(default_factory=History)
+    say: Callable[[str], None] = lambda text: None
+    grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
+
+    def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
+        """The grammar of a parent, kept; it offers the typed edits that apply there. budget: as long as an answer may be."""
+        key = (parent.digest, max_tokens)
+        if key not in self.grammars:
+            found = {e.name: e.apply(parent, task) for e in EDITS}
+            edits = {name: v for name, v in found.items() if not isinstance(v, NotApplicable)}
+            try:
+                self.grammars[key] = build(parent, task, edits, budget=max_tokens)
+            except NoGrammar as none:
+                self.grammars[key] = none
+        return self.grammars[key]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A good answer that was not needed yet, with what it was asked to do."""
+
+    fate: Fate
+    arm: str
+    action: str
+
+
+class ModelProposer:
+    """One engine as a proposer of rewrites and of repairs."""
+
+    def __init__(self, engine: Engine, models: Models, settings: Settings = Settings(), name: str = "") -> None:
+        self.engine, self.models, self.settings = engine, models, settings
+        self.name = f"model:{name or engine.label}"
+        self.repair_name = f"repair:{name or engine.label}"
+        self.repairs = Repairs(settings.repairs)
+        self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
+        self._kept: dict[str, list[_Kept]] = {}
+        self._stored: dict[str, list[ModelCall]] = {}
+        self._made: dict[str, tuple[ModelCall, str]] = {}
+        self._sent_back: set[str] = set()
+
+    # ------------------------------------------------------------ what may be asked now
+
+    def available(self, number: int) -> bool:
+        spent = self.models.ledger.exhausted
+        if spent:
+            self.health.tell(f"the budget of {spent} is used up; the search goes on with typed edits")
+        return not spent and self.health.well(number)
+
+    def can_repair(self, number: int) -> bool:
+        return self.available(number) and self.repairs.next() is not None
+
+    def kept(self, parent: str, seen: Container[str]) -> bool:
+        """Whether an answer for this parent is there already."""
+        return any(again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
+
+    # ------------------------------------------------------------ proposing
+
+    def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """A rewrite of the request's parent, or None when no answer makes a new kernel."""
+        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return None
+        self._take_stored(grammar, request)
+        waiting = self._kept.get(request.parent.digest, [])
+        while waiting:
+            kept = waiting.pop(0)
+            if again(kept.fate, request.seen).good:
+                return self._rewrite(kept, request.parent.digest)
+        if not self.available(request.number):
+            return None
+        idea = ideas.choose(ideas.ideas(request.hints), request.parent.digest, self.models.history, rng)
+        page = self._page(request, grammar, idea, None)
+        return self._asked(request, grammar, page, idea.id, idea.action, self.name, None, rng)
+
+    def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """A corrected answer to one that was refused; its parent is that one's, whatever the request's is."""
+        failed = self.repairs.next()
+        above = self.models.history.get(failed.parent) if failed else None
+        if failed is None or above is None:
+            return None
+        del self.repairs.waiting[failed.kernel]
+        self._sent_back.add(failed.kernel)
+        grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return None
+        asked = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
+        page = self._page(asked, grammar, None, failed)
+        return self._asked(asked, grammar, page, failed.idea, failed.action, self.repair_name, failed, rng)
+
+    def _asked(
+        self, request: Request, grammar: Grammar, page: prompt.Page, idea: str, action: str, arm: str,
+        failed: Failed | None, rng: random.Random,
+    ) -> Rewrite | None:  # fmt: skip
+        seed = rng.getrandbits(31)
+        for _ in range(3):  # again, shorter, when the context is too small
+            budget = self.health.page_tokens
+            try:
+                text = prompt.written(page, self.engine.count, budget)
+            except prompt.TooLong as least:
+                said = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
+                self.health.tell(f"{said}; such kernels are left to the typed edits")
+                return None
+            call, known = self._call(request, grammar, text, idea, action, arm, failed, seed)
+            good = self._applied(call, grammar, request.seen)
+            self.models.ledger.add(call, known)
+            if self.health.page_tokens == budget or self.health.given_up:
+                break
+        if not good:
+            return None
+        self._kept.setdefault(request.parent.digest, []).extend(_Kept(f, arm, action) for f in good[1:])
+        return self._rewrite(_Kept(good[0], arm, action), request.parent.digest)
+
+    def _call(
+        self, request: Request, grammar: Grammar, text: str, idea: str, action: str, arm: str, failed: Failed | None,
+        seed: int,
+    ) -> tuple[ModelCall, bool]:  # fmt: skip
+        """The call with its answers, and whether it is one that was stored before."""
+        ledger, settings = self.models.ledger, self.settings
+        stored = ledger.stored(request.number, text)
+        if stored is not None:
+            return stored, True
+        n = 1 if failed else settings.samples
+        ask = Ask(prompt.SYSTEM, text, grammar, n, settings.max_tokens, settings.temperature, seed)
+        reply = self.engine.complete(ask)
+        common = dict(
+            number=request.number, arm=arm, engine=self.engine.name, parent=request.parent.digest, idea=idea,
+            action=action, system=prompt.SYSTEM, page=text, grammar=grammar.digest, seconds=reply.seconds,
+            repairs=failed.kernel if failed else "",
+        )  # fmt: skip
+        if isinstance(reply, Failure):
+            return ModelCall(**common, failure=reply.reason, kind=reply.kind, tokens_in=0), False
+        for note in reply.notes:
+            self.health.tell(note)
+        answers = tuple(_answered(fate(s, grammar, self.models.gate, request.seen)) for s in reply.samples)
+        usd = ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
+        call = ModelCall(**common, answers=answers, tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached,
+                         tokens_out=reply.tokens_out, usd=usd)  # fmt: skip
+        return call, False
+
+    def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
+        history, digest = self.models.history, request.parent.digest
+        seed = next(iter(history.entries.values()), None)
+        return prompt.Page(
+            request.task, self.models.device, grammar.lines, idea,
+            config=_config(request.trial), trial=request.trial, seed=seed.best if seed else None, hints=request.hints,
+            children=() if failed else prompt.family(history, digest),
+            elsewhere=() if failed else prompt.elsewhere(history, digest),
+            rules=tuple(self.repairs.rules()), failed=failed,
+        )  # fmt: skip
+
+    def _rewrite(self, kept: _Kept, parent: str) -> Rewrite:
+        return Rewrite(kept.fate.answer.kernel, kept.arm, kept.action, parent)
+
+    # ------------------------------------------------------------ state out of calls and trials
+
+    def tell(self, trial: Trial) -> None:
+        """A finished trial of a kernel that this model made; a refused one waits to be sent back."""
+        if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self._made:
+            return
+        verdict = trial.outcome.verdict
+        if trial.accepted or trial.kernel in self._sent_back:
+            return
+        call, text = self._made[trial.kernel]
+        said = report(verdict)
+        if verdict.word in REPAIRABLE:
+            tries = 1 + self._tries(call.repairs) if call.repairs else 0
+            self.repairs.tell(Failed(trial.kernel, call.parent, call.idea, call.action, text, said, tries))
+        else:
+            self.repairs.count(said)
+
+    def restore(self, calls: Sequence[ModelCall]) -> None:
+        """The calls of a resumed run's past: what they made is known again, what they left over is kept again."""
+        for call in calls:
+            if call.arm in (self.name, self.repair_name):
+                self._stored.setdefault(call.parent, []).append(call)
+                self._note(call)
+
+    def _take_stored(self, grammar: Grammar, request: Request) -> None:
+        """Answers of restored calls become kernels again when their parent is next asked for."""
+        for call in self._stored.pop(request.parent.digest, ()):
+            fates = (fate(Sample(a.text, a.finish, a.tokens), grammar, self.models.gate, request.seen) for a in call.answers)
+            kept = [_Kept(f, call.arm, call.action) for f in fates if f.good]
+            self._kept.setdefault(call.parent, []).extend(kept)
+
+    def _tries(self, kernel: str) -> int:
+        call = self._made[kernel][0] if kernel in self._made else None
+        return 1 + self._tries(call.repairs) if call and call.repairs else 0
+
+    def _applied(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[Fate]:
+        """The good answers of a call, each kernel once."""
+        self._note(call)
+        samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
+        unique: dict[str, Fate] = {}
+        for found in (fate(s, grammar, self.models.gate, seen) for s in samples):
+            if found.good:
+                unique.setdefault(found.answer.kernel.digest, found)
+        return list(unique.values())
+
+    def _note(self, call: ModelCall) -> None:
+        """What a call, new or restored, changes of this model's state."""
+        self.health.note(call)
+        for answer in call.answers:
+            if answer.kernel:
+                self._made.setdefault(answer.kernel, (call, answer.text))
+            elif answer.stage in ("parses", "names", "gate"):
+                self.repairs.count(answer.reason)
+        if call.repairs:
+            self._sent_back.add(call.repairs)
+            self.repairs.waiting.pop(call.repairs, None)
+
+
+def _answered(found: Fate) -> Answered:
+    kernel = found.answer.kernel.digest if found.good else ""
+    sample = found.sample
+    return Answered(sample.text, sample.finish, sample.tokens, found.stage, clean(found.reason), kernel)
+
+
+def _config(trial: Trial | None) -> str:
+    config: Mapping[str, object] = trial.config if trial else {}
+    return ", ".join(f"{name}={value}" for name, value in config.items())

@@ -1,0 +1,141 @@
+"""What models cost: each call as a record, the run's budgets, and what is left of them.
+
+A call is one request to an engine: a prompt, its answers and their price. Calls are stored as they are made, and a
+resumed run is given them back, so that what was paid for once is not paid for again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kernelsearch.types import content_digest
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One answer of a call: its text, how it ended, how far it came here, and the digest of the kernel that it made."""
+
+    text: str
+    finish: str
+    tokens: int
+    stage: str
+    reason: str = ""
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One request to a model.
+
+    number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
+    idea is the id of what the model was asked to do, action says it; repairs is the digest of the failed kernel.
+    failure, with its kind, is why there are no answers. Tokens count the prompt once; usd is 0 without a price.
+    """
+
+    number: int
+    arm: str
+    engine: str
+    parent: str
+    idea: str
+    action: str
+    system: str
+    page: str
+    grammar: str
+    answers: tuple[Answered, ...] = ()
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+    usd: float = 0.0
+    failure: str = ""
+    kind: str = ""
+    repairs: str = ""
+
+    @property
+    def prompt(self) -> str:
+        return content_digest(self.system, self.page)
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars for a million tokens, in and out."""
+
+    usd_in: float = 0.0
+    usd_out: float = 0.0
+
+    def of(self, tokens_in: int, tokens_out: int) -> float:
+        return (self.usd_in * tokens_in + self.usd_out * tokens_out) / 1e6
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may spend: tokens (in and out) and dollars, None for no limit."""
+
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: Price = Price()
+
+
+@dataclass
+class Ledger:
+    """The calls of a run. keep stores a new one; waiting are the stored ones whose asks will be made again."""
+
+    budget: Budget = Budget()
+    keep: Callable[[ModelCall], None] = lambda call: None
+    calls: list[ModelCall] = field(default_factory=list)
+    waiting: dict[int, deque[ModelCall]] = field(default_factory=dict)
+
+    def restore(self, calls: Sequence[ModelCall], told: int) -> list[ModelCall]:
+        """Takes a resumed run's calls back and returns those of its first `told` asks, which will not be made again.
+
+        The others answer when the search comes to their ask.
+        """
+        past = [c for c in calls if c.number < told]
+        self.calls += past
+        for call in calls:
+            if call.number >= told:
+                self.waiting.setdefault(call.number, deque()).append(call)
+        return past
+
+    def stored(self, number: int, page: str) -> ModelCall | None:
+        """The stored call that this ask repeats, if there is one; it costs nothing and is not stored again."""
+        calls = self.waiting.get(number)
+        return calls.popleft() if calls and calls[0].page == page else None
+
+    def add(self, call: ModelCall, again: bool = False) -> None:
+        self.calls.append(call)
+        if not again:
+            self.keep(call)
+
+    @property
+    def tokens(self) -> int:
+        return sum(c.tokens_in + c.tokens_out for c in self.calls)
+
+    @property
+    def usd(self) -> float:
+        return sum(c.usd for c in self.calls)
+
+    @property
+    def exhausted(self) -> str:
+        """Which budget is used up, in words; empty while there is something left."""
+        if self.budget.max_tokens is not None and self.tokens >= self.budget.max_tokens:
+            return f"{self.budget.max_tokens:,} tokens"
+        if self.budget.max_usd is not None and self.usd >= self.budget.max_usd:
+            return f"${self.budget.max_usd:g}"
+        return ""
+
+    def words(self) -> str:
+        """Spend so far for the progress line; empty before the first call."""
+        if not self.calls:
+            return ""
+        return f"{counted(self.tokens)} tokens" + (f" ${self.usd:.2f}" if self.usd else "")
+
+
+def counted(number: float) -> str:
+    """A count in three digits: 950, 12.3k, 4.56M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
