@@ -6,24 +6,20 @@ contract allows. A baseline that cannot be made raises, and the one who times it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-EAGER, COMPILE, MAX_AUTOTUNE, SEED, SEED_AUTOTUNE, LIGER = (
-    "eager", "compile", "max-autotune", "seed", "seed autotune", "liger",
-)  # fmt: skip
+EAGER, COMPILE, MAX_AUTOTUNE, SEED, SEED_AUTOTUNE = "eager", "compile", "max-autotune", "seed", "seed autotune"
 
 MODES = {COMPILE: None, MAX_AUTOTUNE: "max-autotune-no-cudagraphs"}
 """`torch.compile` modes. CUDA graphs are left out, since graphs copy their inputs to fixed places first."""
 
 
 def names(task: Any) -> tuple[str, ...]:
-    """The baselines that exist for a task besides its seed: torch's, its own autotuner's, Liger's, and those it names."""
+    """The baselines that exist for a task besides its seed: torch's, its own autotuner's, and those it names."""
     found = [EAGER, COMPILE, MAX_AUTOTUNE]
     if autotuned(task):
         found.append(SEED_AUTOTUNE)
-    if task.name in _LIGER and _liger() is not None:
-        found.append(LIGER)
     return (*found, *(n for n in task.baselines if n not in found))
 
 
@@ -40,8 +36,6 @@ def make(name: str, task: Any, case: Any) -> Callable[..., Any]:
         import torch
 
         return torch.compile(case.reference, mode=MODES[name], fullgraph=False, dynamic=False)
-    if name == LIGER:
-        return _LIGER[task.name](_liger())
     return {EAGER: case.reference, SEED_AUTOTUNE: case.launch}[name]
 
 
@@ -56,23 +50,3 @@ def _has_autotuner(kernel: Any) -> bool:
             return True
         kernel = getattr(kernel, "fn", None)
     return False
-
-
-def _liger() -> Any:
-    """Liger-Kernel's functions, None when it is not installed or does not work with this Triton."""
-    try:
-        from liger_kernel.transformers import functional
-    except (ImportError, AttributeError):
-        return None
-    return functional
-
-
-_LIGER: Mapping[str, Callable[[Any], Callable[..., Any]]] = {
-    "softmax": lambda f: f.liger_softmax,
-    "softmax_wide": lambda f: f.liger_softmax,
-    "layernorm": lambda f: lambda x, weight, bias: f.liger_layer_norm(x, weight, bias, 1e-5),
-    "rmsnorm": lambda f: lambda x, weight: f.liger_rms_norm(x, weight, 1e-6),
-    "swiglu": lambda f: f.liger_swiglu,
-    "cross_entropy": lambda f: lambda logits, labels: f.liger_cross_entropy(logits, labels, reduction="none"),
-}
-"""The shipped tasks whose op Liger-Kernel has, with its functions of the same arguments."""

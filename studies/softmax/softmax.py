@@ -22,6 +22,15 @@ TEST_SHAPES = [dict(rows=7, cols=1000), dict(rows=3, cols=257), dict(rows=1, col
 SPACE = {"num_warps": [1, 2, 4, 8, 16, 32]}
 
 
+def liger(x):
+    from liger_kernel.transformers.functional import liger_softmax  # where it is not installed, reports say so
+
+    return liger_softmax(x)
+
+
+BASELINES = {"liger": liger}
+
+
 def bytes_moved(rows, cols, dtype):
     return 2 * rows * cols * dtype.itemsize
 

@@ -18,6 +18,15 @@ TEST_SHAPES = [dict(rows=3, cols=5003), dict(rows=1, cols=17001), dict(rows=1, c
 SPACE = {"BLOCK": [1024, 2048, 4096, 8192, 16384], "num_warps": [4, 8, 16, 32], "num_stages": [1, 2, 3, 4]}
 
 
+def liger(x):
+    from liger_kernel.transformers.functional import liger_softmax  # where it is not installed, reports say so
+
+    return liger_softmax(x)
+
+
+BASELINES = {"liger": liger}
+
+
 def bytes_moved(rows, cols, dtype):
     return 2 * rows * cols * dtype.itemsize
 

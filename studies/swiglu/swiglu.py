@@ -19,6 +19,15 @@ TEST_SHAPES = [dict(rows=7, cols=1000), dict(rows=3, cols=257), dict(rows=1, col
 SPACE = {"BLOCK": [256, 512, 1024, 2048, 4096, 8192], "num_warps": [1, 2, 4, 8, 16]}
 
 
+def liger(a, b):
+    from liger_kernel.transformers.functional import liger_swiglu  # where it is not installed, reports say so
+
+    return liger_swiglu(a, b)
+
+
+BASELINES = {"liger": liger}
+
+
 def bytes_moved(rows, cols, dtype):
     return 3 * rows * cols * dtype.itemsize
 
