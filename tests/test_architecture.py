@@ -13,15 +13,15 @@ ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = (
     "types errors interrupts",
     "source expressions language targets mix",
-    "protocols space launch",
+    "protocols space launch calls",
     "tasks propose verify compile measure record tune",
     "worker",
     "trial reuse confirmation shapes",
-    "search strategies simulated",
+    "search strategies simulated proposers",
     "replay",
     "study report export exchange",
     "optimize referee doctor",
-    "measuring hinting viewing importing recording studying",
+    "measuring hinting viewing importing recording studying proposing",
     "cli",
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer.split()}
@@ -140,4 +140,5 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
             )
             for name in names:
                 package = name.split(".")[0]
-                assert package not in allowed or stage(module) in allowed[package], f"{module} imports {name}"
+                engine = module.startswith("propose.engines.")  # the registry imports one when a spec asks for it
+                assert package not in allowed or engine or stage(module) in allowed[package], f"{module} imports {name}"

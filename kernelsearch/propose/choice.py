@@ -10,11 +10,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernelsearch.calls import ModelCall
 from kernelsearch.propose.bandit import Cost, Params, Pull, ranked, standings
 from kernelsearch.propose.history import Entry
 from kernelsearch.propose.model import ModelProposer, Models
 from kernelsearch.propose.operators import TypedEdits
-from kernelsearch.propose.spending import ModelCall
 from kernelsearch.protocols import Proposer, Request, Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.types import Trial

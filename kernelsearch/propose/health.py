@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kernelsearch.propose.spending import ModelCall
+from kernelsearch.calls import ModelCall
 
 IN_A_ROW = 3
 """Failures of an engine in a row after which it rests."""

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernelsearch.calls import Answered, ModelCall
 from kernelsearch.propose import ideas, prompt
 from kernelsearch.propose.answers import Fate, Gate, again, fate
 from kernelsearch.propose.edits import EDITS, NotApplicable
@@ -20,7 +21,7 @@ from kernelsearch.propose.health import Health
 from kernelsearch.propose.history import History
 from kernelsearch.propose.ideas import Idea
 from kernelsearch.propose.repair import Failed, Repairs, clean, report
-from kernelsearch.propose.spending import Answered, Ledger, ModelCall
+from kernelsearch.propose.spending import Ledger
 from kernelsearch.protocols import Request, Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.types import TaskFacts, Trial, Word

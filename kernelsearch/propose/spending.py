@@ -1,7 +1,7 @@
-"""What models cost: each call as a record, the run's budgets, and what is left of them.
+"""What models cost: the calls of a run, its budgets, and what is left of them.
 
-A call is one request to an engine: a prompt, its answers and their price. Calls are stored as they are made, and a
-resumed run is given them back, so that what was paid for once is not paid for again.
+Calls are stored as they are made, and a resumed run is given them back, so that what was paid for once is not paid for
+again.
 """
 
 from __future__ import annotations
@@ -10,52 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kernelsearch.types import content_digest
-
-
-@dataclass(frozen=True)
-class Answered:
-    """One answer of a call: its text, how it ended, how far it came here, and the digest of the kernel that it made."""
-
-    text: str
-    finish: str
-    tokens: int
-    stage: str
-    reason: str = ""
-    kernel: str = ""
-
-
-@dataclass(frozen=True)
-class ModelCall:
-    """One request to a model.
-
-    number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
-    idea is the id of what the model was asked to do, action says it; repairs is the digest of the failed kernel.
-    failure, with its kind, is why there are no answers. Tokens count the prompt once; usd is 0 without a price.
-    """
-
-    number: int
-    arm: str
-    engine: str
-    parent: str
-    idea: str
-    action: str
-    system: str
-    page: str
-    grammar: str
-    answers: tuple[Answered, ...] = ()
-    tokens_in: int = 0
-    tokens_cached: int = 0
-    tokens_out: int = 0
-    seconds: float = 0.0
-    usd: float = 0.0
-    failure: str = ""
-    kind: str = ""
-    repairs: str = ""
-
-    @property
-    def prompt(self) -> str:
-        return content_digest(self.system, self.page)
+from kernelsearch.calls import ModelCall
 
 
 @dataclass(frozen=True)

@@ -278,3 +278,63 @@ def m006_what_ran_and_whose_measurement(db: Database) -> None:
     db.execute("ALTER TABLE trial ADD COLUMN measured_by TEXT NOT NULL DEFAULT ''")  # a candidate's digest
     db.execute("CREATE INDEX trial_work ON trial(work) WHERE work <> ''")
     db.execute("CREATE INDEX trial_ranked ON trial(kernel, score) WHERE score IS NOT NULL")
+
+
+@migrations()
+def m007_model_calls(db: Database) -> None:
+    """What models were asked and what they answered, with tokens, seconds and cost. Keys are never stored."""
+    db.execute(
+        """
+        CREATE TABLE prompt ( -- each text once
+            digest TEXT PRIMARY KEY,
+            name TEXT NOT NULL,
+            system TEXT NOT NULL,
+            page TEXT NOT NULL,
+            created TEXT NOT NULL
+        ) STRICT
+        """
+    )
+    db.execute(
+        """
+        CREATE TABLE model_call (
+            id INTEGER PRIMARY KEY,
+            name TEXT NOT NULL,
+            run INTEGER NOT NULL REFERENCES run(id),
+            number INTEGER NOT NULL, -- the ask; its trial is there later, or never
+            arm TEXT NOT NULL,       -- model:NAME or repair:NAME, as in structure.edit
+            engine TEXT NOT NULL,
+            parent TEXT NOT NULL REFERENCES kernel(digest),
+            prompt TEXT NOT NULL REFERENCES prompt(digest),
+            grammar TEXT NOT NULL, -- its digest
+            idea TEXT NOT NULL,    -- id of what was asked for
+            action TEXT NOT NULL,  -- the same in a sentence
+            repairs TEXT NOT NULL, -- digest of the refused kernel that was sent back, or empty
+            tokens_in INTEGER NOT NULL,
+            tokens_cached INTEGER NOT NULL,
+            tokens_out INTEGER NOT NULL,
+            seconds REAL NOT NULL,
+            usd REAL NOT NULL,
+            failure TEXT NOT NULL, -- why there is no answer, or empty
+            kind TEXT NOT NULL,    -- of the failure
+            made TEXT NOT NULL
+        ) STRICT
+        """
+    )
+    db.execute("CREATE INDEX model_call_run ON model_call(run, number)")
+    db.execute(
+        """
+        CREATE TABLE answer (
+            call INTEGER NOT NULL REFERENCES model_call(id),
+            position INTEGER NOT NULL,
+            digest TEXT NOT NULL, -- of its text
+            text TEXT NOT NULL,
+            finish TEXT NOT NULL, -- stop or length
+            tokens INTEGER NOT NULL,
+            stage TEXT NOT NULL,  -- what refused it (stopped, grammar, parses, names, gate, new), or kernel
+            reason TEXT NOT NULL,
+            kernel TEXT NOT NULL, -- digest of what it made; it may never have come into the run
+            PRIMARY KEY (call, position)
+        ) STRICT
+        """
+    )
+    db.execute("CREATE INDEX answer_kernel ON answer(kernel) WHERE kernel <> ''")

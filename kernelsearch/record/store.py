@@ -13,8 +13,9 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from kernelsearch.calls import ModelCall
 from kernelsearch.errors import StoreError
-from kernelsearch.record import confirmed, opening, rows
+from kernelsearch.record import calls, confirmed, opening, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 from kernelsearch.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
 
@@ -144,6 +145,14 @@ class Store:
         )
         return {(r["shape"], r["name"]): r["time_us"] for r in found}
 
+    def add_call(self, run: Run, call: ModelCall) -> None:
+        """One request to a model with its prompt and answers, wholly or not at all."""
+        with self._transaction():
+            self._add("prompt", calls.prompt_row(call), "OR IGNORE")
+            number = self._add("model_call", calls.call_row(run.id, call))
+            for row in calls.answer_rows(number, call):
+                self._add("answer", row)
+
     def set_budget(self, run: Run, trials: int) -> None:
         """A resumed run may be given more trials; it is then unfinished again."""
         with self._transaction():
@@ -174,6 +183,16 @@ class Store:
         sql = """SELECT trial.*, candidate.config FROM trial JOIN candidate ON candidate.digest = trial.candidate
                  WHERE run = ? ORDER BY number"""
         return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, [run])]
+
+    def calls(self, run: int) -> list[ModelCall]:
+        """A run's requests to models, in the order in which they were made."""
+        answers: dict[int, list[Row]] = {}
+        sql = "SELECT answer.* FROM answer JOIN model_call ON model_call.id = call WHERE run = ? ORDER BY call, position"
+        for row in self.query(sql, [run]):
+            answers.setdefault(row["call"], []).append(row)
+        sql = """SELECT model_call.*, prompt.system, prompt.page FROM model_call
+                 JOIN prompt ON prompt.digest = model_call.prompt WHERE run = ? ORDER BY id"""
+        return [calls.call_of(r, answers.get(r["id"], ())) for r in self.query(sql, [run])]
 
     def evaluations(self, candidate: str = "", work: str = "") -> list[tuple[Run, str, Outcome]]:
         """Trials of a candidate, or of a work digest: their run, whose candidate they are, and their outcome.
