@@ -27,7 +27,6 @@ from kernelsearch.verify import gate
 from kernelsearch.worker.bench import Bench, versions
 
 CANDIDATE = "kernel"
-BUSY_PERCENT = 10
 
 NO_GPU = (
     "no GPU here: nothing is measured. No baseline, no interval and no roofline can be given; what follows is the static "
@@ -56,10 +55,9 @@ def main(path: str, options: Options) -> int:
         verdict = gate.check(text)
         if not verdict.accepted:
             return _refused(verdict, options)
-    busy = nvml.Monitor.open(nvml.bus_id()).busy_percent()  # before anything of ours runs on it
-    if busy is not None and busy > BUSY_PERCENT:
-        say(f"note: something else uses this GPU ({busy} % of the time): blocks with other clocks are dropped, and "
-            "paired ratios hold, but times may be too long")  # fmt: skip
+    note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
+    if note:
+        say(f"note: {note}")
     with Bench.open(path, options.target) as bench:
         facts = narrowed(bench.facts, options.shapes)
         contestants = [Contestant(SEED, bench.seed, dict(facts.config))]

@@ -8,13 +8,14 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernelsearch import strategies
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.errors import KernelsearchError, StoreError, StrategyError, TaskError, WorkerError
+from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Proposer
@@ -62,6 +63,7 @@ class Options:
     as_json: bool = False
     quiet: bool = False
     confirm: bool = True
+    confirm_seconds: float = CONFIRM_SECONDS
     fresh: bool = False
 
 
@@ -72,15 +74,15 @@ def main(path: str, options: Options) -> int:
         raise StrategyError(f"unknown proposer {options.proposer!r}: one of {', '.join(PROPOSERS)}")
     strategies.load(options.strategy)
     benches.choose_target(options.target)
+    note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db))
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder()))
         facts = narrowed(bench.facts, options.shapes)
         _introduce(bench, facts, say)
-        confirmation = _confirmation(bench, store, stack, options, say)
-        _refuse_unjudgeable(bench)
-        result = _search(bench, facts, store, options)
-        found = _confirmed(bench, facts, store, result, confirmation, say)
+        if note and bench.device is not None:
+            say(f"note: {note}")
+        result, found = searched(bench, facts, store, options, say)
         again = f"kernelsearch optimize {shlex.quote(path)} {_same(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, found), indent=2))
@@ -91,6 +93,17 @@ def main(path: str, options: Options) -> int:
             _write(options.out, show.kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
     return 0
+
+
+def searched(
+    bench: Bench, facts: TaskFacts, store: Store, options: Options, say: Callable[[str], None]
+) -> tuple[Result, list[confirmed.Finding]]:
+    """The search of an opened task and the confirmation of its finalists, best first."""
+    with ExitStack() as stack:
+        confirmation = _confirmation(bench, store, stack, options, say)
+        _refuse_unjudgeable(bench)
+        result = _search(bench, facts, store, options)
+        return result, _confirmed(bench, facts, store, result, confirmation, say)
 
 
 def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> None:
@@ -146,7 +159,7 @@ def _confirmation(
     bench.ceilings = store.ceilings(bench.device.name)
     if not options.confirm:
         return None
-    confirmation = stack.enter_context(Confirmation(bench, say=say))
+    confirmation = stack.enter_context(Confirmation(bench, Plan(options.confirm_seconds), say))
     confirmation.prepare()
     return confirmation
 
@@ -160,7 +173,7 @@ def _confirmed(
     finalists = _finalists(bench, facts, store, result)
     if not finalists:
         return []
-    plan = confirmation.plan = Plan(CONFIRM_SECONDS, confirmed.level_for(len(finalists)))
+    plan = confirmation.plan = replace(confirmation.plan, level=confirmed.level_for(len(finalists)))
     contestants = [Contestant(SEED, bench.seed, dict(facts.config)), *finalists]
     found: list[confirmed.Finding] = []
     try:

@@ -41,6 +41,18 @@ class Reading:
         return [word for bit, word in REASONS.items() if self.reasons & bit]
 
 
+BUSY_PERCENT = 10
+
+
+def busy_note(percent: int | None) -> str:
+    """What to say before anything of ours runs, when the GPU is in use all the same; empty when it is not."""
+    if percent is None or percent <= BUSY_PERCENT:
+        return ""
+    return (f"something else uses this GPU ({percent} % of the time): contestants are timed in turns, so that ratios hold, "
+            "and blocks at other clocks are dropped, but times may be too long; stop it, or choose another GPU with "
+            "CUDA_VISIBLE_DEVICES")  # fmt: skip
+
+
 class Monitor:
     """Readings of one GPU. Make it with `open`; `reason` says why readings are None, empty when they are not."""
 

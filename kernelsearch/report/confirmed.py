@@ -118,7 +118,9 @@ def rank(found: Finding) -> tuple[bool, float]:
 def headline(found: Finding) -> str:
     """One line: confirmed against the fastest baseline, or why not."""
     if found["status"] == UNSTABLE:
-        return f"{found['name']}: unstable, more than {protocol.MAX_DROPPED:.0%} of the blocks were dropped; nothing is claimed"
+        why = ", ".join(dict.fromkeys(r for s in found["shapes"] for r in s["drop_reasons"])) or "no time was taken at a shape"
+        return (f"{found['name']}: unstable, more than {protocol.MAX_DROPPED:.0%} of the blocks were dropped ({why}); "
+                "nothing is claimed: measure again when the GPU is cool and idle")  # fmt: skip
     if found["status"] != CONFIRMED:
         return f"{found['name']}: {found['status']}: {found['reason']}"
     if found["vs_fastest"] is None:
@@ -159,13 +161,15 @@ def _shape_lines(found: Finding, shape: Mapping[str, Any]) -> list[str]:
     lines.append(own + ("  launch-bound" if shape["launch_bound"] else ""))
     for b in shape["baselines"]:
         if "failure" in b:
-            lines.append(f"  {b['name']:<18} failed: {' '.join(b['failure'].split())[:200]}")
+            failed = "" if b["failure"].startswith("not installed") else "failed: "
+            lines.append(f"  {b['name']:<18} {failed}{' '.join(b['failure'].split())[:200]}")
         else:
             ratio = f"  {speedup(b)}" if "ratio" in b else ""
             lines.append(f"  {b['name']:<18} {words.time(b['time_us']):>9}{ratio}")
     control = shape["control"]
     aa = f", A/A {speedup(control)}" if control else ""
-    lines.append(f"  {shape['blocks']} blocks, {shape['dropped']} dropped{aa}, {shape['outputs_judged']} timed outputs judged")
+    why = f" ({', '.join(shape['drop_reasons'])})" if shape["drop_reasons"] else ""
+    lines.append(f"  {shape['blocks']} blocks, {shape['dropped']} dropped{why}{aa}, {shape['outputs_judged']} timed outputs judged")
     if shape["wall_us"] is not None:
         kernel = words.time(shape["kernel_us"]) if shape["kernel_us"] else "not given by CUPTI"
         lines.append(f"  wall {words.time(shape['wall_us'])}, kernels {kernel}")
