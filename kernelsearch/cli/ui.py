@@ -13,7 +13,7 @@ from kernelsearch.cli.options import db_option
 @click.argument("tool", type=click.Choice(["optuna", "datasette"]))
 @db_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
 @click.option("--runs", type=click.IntRange(min=1), help="Show only this many of the newest runs (optuna).")
 @click.option("--artifacts", type=click.Path(file_okay=False), help="Folder for the best kernels' sources (optuna).")
 def ui(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> None:
