@@ -12,6 +12,7 @@ import ctypes
 import random
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -152,7 +153,8 @@ def _open(job: OpenShape) -> Opened:
     _STAGE.clear()
     torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
     torch.cuda.empty_cache()
-    torch._dynamo.reset()  # each shape compiles afresh, so that no limit of recompilations is ever met
+    if "torch._dynamo" in sys.modules:  # its import takes seconds
+        torch._dynamo.reset()  # each shape compiles afresh, so that no limit of recompilations is ever met
     task = trace.open_task(job.path)
     torch.set_float32_matmul_precision(baselines.tf32_policy(task.precision))
     case = task.build(job.shape, job.seeds[0], "cuda")

@@ -1,7 +1,7 @@
 """How often the A/A interval holds 1, and how wide it is: the seed against a second copy of itself, many times.
 
-`python studies/measurement/a_a_control.py TASK.py [--repeats 100] [--shape N]` needs a CUDA device. Prints one line
-a shape.
+`python studies/measurement/a_a_control.py TASK.py [--repeats 100] [--shape N] [--seconds 5]` needs a CUDA device; seconds
+is what one repeat may take. Prints one line a shape.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import argparse
 import statistics
 import time
 
-from kernelsearch.confirmation import Confirmation, Contestant, Plan, Session
+from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.measure import confirm as protocol
 from kernelsearch.measure import statistics as paired
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.confirm_session import Session
 
 
 def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:
     bench, begun = confirmation.bench, time.perf_counter()
     with bench.gpu, confirmation.pool.lease() as worker:
-        session = Session(confirmation, worker, shape, [Contestant(SEED, bench.seed, dict(bench.facts.config))])
+        seed = Contestant(SEED, bench.seed, dict(bench.facts.config))
+        session = Session(bench, confirmation.plan, confirmation.say, worker, shape, [seed])
         session.open()
         session.enter_kernel(session.contestants[0])
         found, times, dropped, clocks = [], [], 0, {}
@@ -46,8 +48,9 @@ def main() -> None:
     parser.add_argument("task")
     parser.add_argument("--repeats", type=int, default=100)
     parser.add_argument("--shape", type=int, action="append")
+    parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
-    with Bench.open(options.task) as bench, Confirmation(bench, Plan(seconds=5.0)) as confirmation:
+    with Bench.open(options.task) as bench, Confirmation(bench, Plan(seconds=options.seconds)) as confirmation:
         for i, shape in enumerate(bench.facts.shapes):
             if options.shape is None or i in options.shape:
                 print(one_shape(confirmation, shape, options.repeats), flush=True)

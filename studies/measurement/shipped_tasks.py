@@ -1,0 +1,91 @@
+"""Every shipped task at one shape: PyTorch's baselines, Liger-Kernel, the seed, and what a short search found, confirmed.
+
+`python studies/measurement/shipped_tasks.py [NAME:SHAPE:TRIALS ...] [--json FILE] [--limit SECONDS]` needs a CUDA device.
+Each task is searched, its finalists confirmed, and one row is printed as soon as it is done; the next task's workers
+start meanwhile. Where the search finds nothing faster, the seed itself is confirmed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from kernelsearch import optimize
+from kernelsearch.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.measure.baselines import SEED
+from kernelsearch.record.store import Store
+from kernelsearch.report import confirmed
+from kernelsearch.tasks import shipped
+from kernelsearch.worker.bench import Bench
+
+CASES = ("softmax:0:16", "layernorm:0:12", "rmsnorm:0:12", "swiglu:0:16", "column_sum:0:64", "cross_entropy:0:56",
+         "softmax_wide:0:72", "attention:0:24", "linear_gelu:0:24", "matmul:0:32")  # fmt: skip
+COLUMNS = ("eager", "compile", "max-autotune", "liger", "seed")
+SECONDS = 3.0
+"""Sampling time of each confirmation."""
+
+
+def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
+    """The best confirmed finding of one search, else the seed's own."""
+    facts = replace(bench.facts, shapes=(bench.facts.shapes[shape],))
+    options = optimize.Options(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
+    result, found = optimize.searched(bench, facts, store, options, lambda text: None)
+    good = [f for f in found if f["shapes"]]
+    if good:
+        return {**good[0], "trials": len(result.trials)}
+    seed = Contestant(SEED, bench.seed, dict(facts.config))
+    with Confirmation(bench, Plan(SECONDS)) as confirmation:
+        ceilings = confirmation.known_ceilings(store)
+        runs = confirmation.run(facts.shapes, [seed])
+    return {**confirmed.finding(seed, runs, bench.device.name, ceilings), "trials": len(result.trials)}
+
+
+def row(name: str, found: dict, seconds: float) -> str:
+    """One line: times in microseconds, the found kernel's share of the measured roofline and speed-up over the fastest."""
+    shape = found["shapes"][0]
+    times = {b["name"]: b.get("time_us") for b in shape["baselines"]}
+    if found["name"] == SEED:
+        times[SEED] = shape["time_us"]
+    cells = " ".join(f"{times[c]:8.1f}" if times.get(c) else f"{'-':>8}" for c in COLUMNS)
+    share = f"{shape['roofline']:6.1%}" if shape["roofline"] else "     -"
+    over = confirmed.speedup(found["vs_fastest"]) if found["vs_fastest"] else "-"
+    verdict = "faster" if found["faster"] else found["status"]
+    return (f"{name:<14} {cells} {shape['time_us']:8.1f} {share}  {over} {shape['fastest']:<12} {verdict:<9} "
+            f"A/A {found['aa_spread']:.2%} {found['trials']} trials {seconds:.0f} s")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=CASES)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--limit", type=float, default=float("inf"))
+    options = parser.parse_args()
+    cases = [(name, int(shape), int(trials)) for name, shape, trials in (c.split(":") for c in options.cases)]
+    begun, kept = time.perf_counter(), {}
+    print(f"{'':<14} " + " ".join(f"{c[:8]:>8}" for c in (*COLUMNS, "found")) + "  roofline  found against the fastest")
+    with ThreadPoolExecutor(1) as ahead, tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "t.db") as store:
+        waiting = ahead.submit(Bench.open, shipped.path(cases[0][0]))
+        for number, (name, shape, trials) in enumerate(cases):
+            begin = time.perf_counter()
+            with waiting.result() as bench:
+                if number + 1 < len(cases):
+                    waiting = ahead.submit(Bench.open, shipped.path(cases[number + 1][0]))
+                if time.perf_counter() - begun > options.limit:
+                    print(f"{name:<14} left out: no time is left", flush=True)
+                    continue
+                found = kept[name] = finding(bench, store, shape, trials)
+                if found["shapes"]:
+                    print(row(name, found, time.perf_counter() - begin), flush=True)
+                else:
+                    print(f"{name:<14} {found['status']}: {found['reason']}", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(kept, indent=1))
+
+
+if __name__ == "__main__":
+    main()
