@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch import strategies
+from kernelsearch import proposers, strategies
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.errors import KernelsearchError, StoreError, StrategyError, TaskError, WorkerError
+from kernelsearch.errors import KernelsearchError, StoreError, TaskError, WorkerError
 from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
+from kernelsearch.propose.choice import Limits
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Proposer
 from kernelsearch.record.rows import Run, RunFacts, Structure
@@ -51,7 +52,12 @@ class Options:
 
     trials: int = 200
     strategy: str = strategies.DEFAULT
-    proposer: str = "edits"
+    proposer: str = ""
+    models: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: tuple[float, float] | None = None
+    record: str | None = None
     target: str = "auto"
     db: str = "kernelsearch.db"
     seed: int = 0
@@ -66,12 +72,17 @@ class Options:
     confirm_seconds: float = CONFIRM_SECONDS
     fresh: bool = False
 
+    def model(self) -> proposers.ModelOptions:
+        """Who proposes. Raises ModelError for what is unknown or not installed."""
+        return proposers.ModelOptions(
+            self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
+        )
+
 
 def main(path: str, options: Options) -> int:
     """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
     say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr, flush=True))
-    if options.proposer not in PROPOSERS:
-        raise StrategyError(f"unknown proposer {options.proposer!r}: one of {', '.join(PROPOSERS)}")
+    options.model()  # says now what is unknown or not installed
     strategies.load(options.strategy)
     benches.choose_target(options.target)
     note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
@@ -102,7 +113,8 @@ def searched(
     with ExitStack() as stack:
         confirmation = _confirmation(bench, store, stack, options, say)
         _refuse_unjudgeable(bench)
-        result = _search(bench, facts, store, options)
+        proposer = _proposer(bench, facts, options.model(), options, stack, say)
+        result = _search(bench, facts, store, options, proposer)
         return result, _confirmed(bench, facts, store, result, confirmation, say)
 
 
@@ -127,14 +139,29 @@ def _refuse_unjudgeable(bench: Bench) -> None:
         raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
 
 
-def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> Result:
+def _proposer(
+    bench: Bench, facts: TaskFacts, model: proposers.ModelOptions, options: Options, stack: ExitStack,
+    say: Callable[[str], None],
+) -> Proposer:  # fmt: skip
+    """Who writes rewrites; nobody for a seed that the gate refuses."""
+    if not gate.check(facts.seed).accepted:
+        return _Nobody()
+    place = proposers.Place(bench.device.name if bench.device else bench.target.name, bench.target)
+    proposer = proposers.opened(model, place, Limits(options.trials, options.budget_seconds), say)
+    stack.callback(proposers.close, proposer)
+    if estimate := proposers.estimate(proposer, facts, options.trials):
+        say(f"model: {estimate}")
+    return proposer
+
+
+def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, proposer: Proposer) -> Result:
     resumed = _unfinished(store, facts, options) if options.resume else None
     cores = len(os.sched_getaffinity(0))
     window = options.window or (resumed.facts.window if resumed else max(LEAST_WINDOW, cores))
     told = RunFacts(
-        strategy=options.strategy, proposer=options.proposer, seed=options.seed, window=window,
+        strategy=options.strategy, proposer=options.model().name, seed=options.seed, window=window,
         trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
-        versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes]},
+        versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model())},
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
@@ -142,11 +169,12 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options) -> R
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     known = terms(evaluation, facts, told.target, told.versions)
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
-    proposer: Proposer = PROPOSERS[options.proposer]() if gate.check(facts.seed).accepted else _Nobody()
     search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
+    proposers.bind(proposer, store, search.run_row, resumed)
     if options.quiet:
         return search.run()
     with progress.ProgressLine() as shown:
+        proposers.speak(proposer, shown.note)
         return search.run(shown)
 
 
@@ -225,10 +253,12 @@ def _unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
 def _same(options: Options) -> str:
     """The options that a resumed run must repeat, as they would be typed."""
     parts = []
-    for name in ("trials", "strategy", "proposer", "target", "db", "seed", "window"):
+    for name in ("trials", "strategy", "proposer", "max_tokens", "max_usd", "target", "db", "seed", "window"):
         value = getattr(options, name)
         if value != getattr(Options(), name):
-            parts.append(f"--{name} {shlex.quote(str(value))}")
+            parts.append(f"--{name.replace('_', '-')} {shlex.quote(str(value))}")
+    parts += [f"--model {shlex.quote(s)}" for s in options.models]
+    parts += ["--price {:g} {:g}".format(*options.price)] if options.price else []
     parts += [f"--shape {shlex.quote(s)}" for s in options.shapes]
     return "".join(f"{p} " for p in parts)
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli.options import db_option, json_option, target_option, task_argument
+from kernelsearch.cli.options import db_option, json_option, model_options, target_option, task_argument
 
 
 @click.command()
 @task_argument
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
 @click.option("--strategy", default="evolve", show_default=True, help="A shipped strategy's name, or a path to a file.")
-@click.option("--proposer", default="edits", show_default=True, help="Who writes rewrites: edits (typed edits, no model).")
+@click.option("--proposer", default="", metavar="NAME|SPEC",
+              help="Who writes rewrites: edits (typed edits), mix (with --model, then the default), or one model's spec.")
+@model_options
 @target_option
 @db_option
 @click.option("--seed", default=0, show_default=True, help="Seed of every choice of the search.")

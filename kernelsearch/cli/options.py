@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 DEFAULT_DB = "kernelsearch.db"
@@ -13,3 +16,19 @@ target_option = click.option(
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )  # fmt: skip
 task_argument = click.argument("task", type=click.Path(dir_okay=False))
+
+_MODEL_OPTIONS = (
+    click.option("--model", "models", multiple=True, metavar="SPEC",
+                 help="A model for the mix: openai:URL#MODEL, hf:PATH, vllm:MODEL or replay:FILE; may be repeated."),
+    click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
+    click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
+    click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
+    click.option("--record", type=click.Path(dir_okay=False), help="Write the models' answers to a file for replay:FILE."),
+)  # fmt: skip
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that speak of models."""
+    for option in reversed(_MODEL_OPTIONS):
+        command = option(command)
+    return command

@@ -32,6 +32,8 @@ def line(progress: Progress) -> str:
         rate = fresh / progress.seconds
         parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
         parts.append(f"{words.duration((progress.total - progress.done) / rate)} left")
+    if progress.spent:
+        parts.append(progress.spent)
     return "  ".join(parts)
 
 
@@ -58,6 +60,11 @@ class ProgressLine:
             self.stream.write(f"{line(progress)}\n")
             self.stream.flush()
         self._best = progress.best.number if progress.best else None
+
+    def note(self, text: str) -> None:
+        """Says a sentence of its own line, without disturbing the progress."""
+        self.stream.write(f"\r\x1b[K{text}\n" if self.live else f"{text}\n")
+        self.stream.flush()
 
     def close(self) -> None:
         """Draws what was held back, and ends the line."""

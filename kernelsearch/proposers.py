@@ -1,0 +1,179 @@
+"""Proposers by name: typed edits, a model, or the mix of both, opened with budgets and bound to a run's record."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.errors import ModelError
+from kernelsearch.propose import engines, prompt
+from kernelsearch.propose.choice import Limits, Mix
+from kernelsearch.propose.engines.recorded_answers import Recording
+from kernelsearch.propose.grammar import NoGrammar
+from kernelsearch.propose.model import ModelProposer, Models, Settings
+from kernelsearch.propose.operators import TypedEdits
+from kernelsearch.propose.spending import Budget, Ledger, Price, counted
+from kernelsearch.protocols import Proposer
+from kernelsearch.record.rows import Run
+from kernelsearch.record.store import Store
+from kernelsearch.source import Kernel
+from kernelsearch.targets import Target
+from kernelsearch.types import TaskFacts
+from kernelsearch.verify import gate
+
+EDITS, MIX = "edits", "mix"
+USUAL_ANSWER = 140
+"""Tokens of a usual answer, for the estimate before a run."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Who proposes, as the command line says it.
+
+    proposer is empty (the mix when a model is named, else typed edits), `edits`, `mix`, or the spec of one engine;
+    models are specs for the mix; price is in US dollars for a million tokens, in and out; record is a file for answers.
+    """
+
+    proposer: str = ""
+    models: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: tuple[float, float] | None = None
+    record: str | None = None
+    settings: Settings = Settings()
+
+    def __post_init__(self) -> None:
+        if self.proposer == MIX and not self.models:
+            raise ModelError("--proposer mix needs a model: name one with --model, such as openai:http://HOST:PORT/v1#MODEL")
+        if self.models and self.proposer not in ("", MIX):
+            raise ModelError(f"--model belongs to --proposer mix, not to {self.proposer}")
+        if self.max_usd is not None and self.price is None:
+            raise ModelError("--max-usd needs --price IN OUT, in US dollars for a million tokens")
+        if self.max_usd is not None or self.max_tokens is not None or self.record:
+            if not self.specs:
+                raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
+        for spec in self.specs:
+            _installed(engines.parsed(spec))
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The engines' specs; none for typed edits alone. Raises ModelError for a proposer that is unknown."""
+        if self.proposer in ("", MIX):
+            return self.models
+        if self.proposer == EDITS:
+            return ()
+        if self.proposer.partition(":")[0] not in engines.ENGINES or ":" not in self.proposer:
+            forms = ", ".join(k.form for k in engines.ENGINES.values())
+            raise ModelError(f"unknown proposer {self.proposer!r}: one of {EDITS}, {MIX}, {forms}")
+        return (self.proposer,)
+
+    @property
+    def name(self) -> str:
+        """What a run's record calls it."""
+        if not self.specs:
+            return EDITS
+        return self.proposer if self.proposer not in ("", MIX) else f"{MIX} {' '.join(self.specs)}"
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_tokens, self.max_usd, Price(*(self.price or (0.0, 0.0))))
+
+
+@dataclass(frozen=True)
+class Place:
+    """What models are told of the machine: the name of the device or target, and the target's facts."""
+
+    device: str
+    target: Target | None
+
+
+def opened(options: ModelOptions, place: Place, limits: Limits, say: Say) -> Proposer:
+    """The proposer, its engines loaded. Raises ModelError. One with models has `close`, `bind` and `estimate` here."""
+    if not options.specs:
+        return TypedEdits()
+    ledger = Ledger(options.budget)
+    shared = Models(gate.check, prompt.Device(place.device, place.target), ledger, say=say)
+    names: dict[str, int] = {}
+    models = []
+    for spec in options.specs:
+        engine = engines.make(spec)
+        if options.record:
+            engine = Recording(engine, options.record)
+        names[engine.label] = names.get(engine.label, 0) + 1
+        name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
+        models.append(ModelProposer(engine, shared, options.settings, name))
+    return Mix(models, shared, limits, alone=options.proposer not in ("", MIX))
+
+
+def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None) -> None:
+    """Stores the calls of a run from now on; a resumed run's own are given back first."""
+    if not isinstance(proposer, Mix):
+        return
+    if resumed is not None:
+        proposer.restore(store.calls(resumed.id), len(store.trials(resumed.id)))
+    proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
+
+
+def close(proposer: Proposer) -> None:
+    if isinstance(proposer, Mix):
+        proposer.close()
+
+
+def speak(proposer: Proposer, say: Say) -> None:
+    """Sentences about models go to `say` from now on."""
+    if isinstance(proposer, Mix):
+        proposer.shared.say = say
+        for model in proposer.models:
+            model.health.say = say
+
+
+def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
+    """What the models may cost at most, in a sentence, from the seed's prompt; empty without a model."""
+    if not isinstance(proposer, Mix):
+        return ""
+    model, settings = proposer.models[0], proposer.models[0].settings
+    grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
+    if isinstance(grammar, NoGrammar):
+        return ""
+    page = prompt.Page(task, proposer.shared.device, grammar.lines, None)
+    try:
+        text = prompt.written(page, model.engine.count, settings.page_tokens)
+    except prompt.TooLong as least:
+        return f"the seed's prompt has {least.tokens} tokens and {settings.page_tokens} are allowed: no model will be asked"
+    asked, written = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
+    calls = max(1, trials // 2)
+    budget = proposer.shared.ledger.budget
+    usd = budget.price.of(calls * asked, calls * written)
+    cost = f", ${usd:.2f}" if usd else ""
+    said = (f"at most about {calls} calls of {counted(asked)} tokens in and {counted(written)} out: "
+            f"{counted(calls * (asked + written))} tokens{cost}")  # fmt: skip
+    stop = [f"{counted(budget.max_tokens)} tokens"] if budget.max_tokens else []
+    stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
+    return said + (f"; it stops at {' or '.join(stop)}" if stop else "")
+
+
+def _installed(spec: engines.Spec) -> None:
+    """Raises ModelError for an engine whose packages are not there, before anything is loaded."""
+    for package in _PACKAGES.get(spec.kind, ()):
+        if importlib.util.find_spec(package) is None:
+            extra = engines.ENGINES[spec.kind].extra
+            raise ModelError(
+                f"the engine {spec.kind} needs {package}, which is not installed here: pip install 'kernelsearch[{extra}]'"
+            )
+
+
+_PACKAGES: Mapping[str, Sequence[str]] = {
+    "openai": ("openai",), "hf": ("transformers", "llguidance"), "vllm": ("vllm",), "replay": (),
+}  # fmt: skip
+
+
+def as_facts(options: ModelOptions) -> dict[str, Any]:
+    """What of the options a resumed run must repeat."""
+    if not options.specs:
+        return {}
+    s = options.settings
+    return {"samples": s.samples, "answer_tokens": s.max_tokens, "page_tokens": s.page_tokens, "temperature": s.temperature}

@@ -1,0 +1,138 @@
+"""An OpenAI-compatible server that says what a script tells it: answers, refusals, silence.
+
+A script is a function of the request's JSON that gives a `Say`. `obedient` samples the grammar that it is sent, as an
+engine with a random model would; by hand: `python tests/propose/scripted_server.py 8000`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass(frozen=True)
+class Say:
+    """One response: texts become choices; any other status is an error with this message."""
+
+    texts: tuple[str, ...] = ()
+    finish: str = "stop"
+    status: int = 200
+    message: str = ""
+    wait_s: float = 0.0
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes | None = None
+
+
+Script = Callable[[dict], Say]
+
+
+class Server:
+    """Runs while its `with` does; `requests` has (path, headers, JSON) of everything that was asked."""
+
+    def __init__(self, script: Script) -> None:
+        self.requests: list[tuple[str, dict[str, str], dict]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append((self.path, dict(self.headers), request))
+                said = script(request)
+                time.sleep(said.wait_s)
+                body = said.raw if said.raw is not None else json.dumps(_body(said, request)).encode()
+                try:
+                    self.send_response(said.status)
+                    kind = "application/json" if said.raw is None else "text/html"
+                    for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **said.headers}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(body)
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # the client did not wait
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _body(said: Say, request: dict) -> dict:
+    if said.status != 200:
+        return {"error": {"message": said.message, "type": "invalid_request_error", "code": said.status}}
+    chat = "messages" in request
+    asked = json.dumps(request.get("messages") or request.get("prompt"))
+    choices = [
+        {"index": i, "finish_reason": said.finish, **({"message": {"role": "assistant", "content": t}} if chat else {"text": t})}
+        for i, t in enumerate(said.texts)
+    ]
+    usage = {"prompt_tokens": len(asked) // 4, "completion_tokens": sum(len(t) // 4 for t in said.texts)}
+    usage["total_tokens"] = sum(usage.values())
+    return {"id": "1", "object": "chat.completion" if chat else "text_completion", "created": 0,
+            "model": request["model"], "choices": choices, "usage": usage}  # fmt: skip
+
+
+def always(*texts: str, **fields: object) -> Script:
+    return lambda request: Say(texts, **fields)
+
+
+def refusing(status: int, message: str, **fields: object) -> Script:
+    return lambda request: Say(status=status, message=message, **fields)
+
+
+def in_turn(*scripts: Script) -> Script:
+    """The first script answers the first request, and so on; the last one all that follow."""
+    left = list(scripts)
+    return lambda request: (left.pop(0) if len(left) > 1 else left[0])(request)
+
+
+def obedient(request: dict) -> Say:
+    """n samples of the grammar that came with the request."""
+    rules = _rules(request["structured_outputs"]["grammar"])
+    rng = random.Random(request.get("seed", 0))
+    return Say(tuple(_sample(rules, "root", rng) for _ in range(request.get("n", 1))))
+
+
+def _rules(grammar: str) -> dict[str, list[list[str]]]:
+    """Rules of literals, alternatives and references, which is all that the project's grammars have."""
+    rules = {}
+    for line in grammar.strip().split("\n"):
+        name, _, body = line.partition(" ::= ")
+        tokens = re.findall(r'"(?:[^"\\]|\\.)*"|\||[A-Za-z_]\w*', body)
+        alternatives: list[list[str]] = [[]]
+        for token in tokens:
+            if token == "|":
+                alternatives.append([])
+            else:
+                alternatives[-1].append(token)
+        rules[name] = alternatives
+    return rules
+
+
+def _sample(rules: dict[str, list[list[str]]], name: str, rng: random.Random) -> str:
+    parts = rng.choice(rules[name])
+    return "".join(json.loads(p) if p.startswith('"') else _sample(rules, p, rng) for p in parts)
+
+
+if __name__ == "__main__":
+    with Server(obedient) as server:
+        print(server.url, flush=True)
+        time.sleep(float(sys.argv[1]) if sys.argv[1:] else 3600)
