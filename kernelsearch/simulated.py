@@ -168,15 +168,29 @@ class SimulatedProposer:
     landscape: Landscape
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        if request.edit is not None and "+" in request.edit:
+            return self._composed(request)
         names = [e for e in self.landscape.applicable(structure_of(request.parent)) if request.edit in (None, e)]
         while names:
             edit = rng.choices(names, [request.weights.get(e, 1.0) + 1e-9 for e in names])[0]
             names.remove(edit)
-            constants = tuple(sorted([*request.parent.constants, f"{edit} = tl.constexpr(1)"]))
-            kernel = request.parent.changed(constants=constants, config={})
+            kernel = _with(request.parent, edit)
             if kernel.digest not in request.seen:
                 return Rewrite(kernel, edit, f"applies {edit}")
         return None
+
+    def _composed(self, request: Request) -> Rewrite | None:
+        kernel, made = request.parent, []
+        for edit in request.edit.split("+"):
+            if edit in self.landscape.applicable(structure_of(kernel)):
+                kernel = _with(kernel, edit)
+                made.append(edit)
+        new = made and kernel.digest not in request.seen
+        return Rewrite(kernel, "+".join(made), f"applies {', '.join(made)}") if new else None
+
+
+def _with(kernel: Kernel, edit: str) -> Kernel:
+    return kernel.changed(constants=tuple(sorted([*kernel.constants, f"{edit} = tl.constexpr(1)"])), config={})
 
 
 @dataclass(frozen=True)
@@ -190,10 +204,14 @@ class Simulated:
         if self.landscape.rejected(structure):
             return Outcome(Verdict(Word.WRONG, "judge", "simulated: wrong values at n=1024", error_ratio=40.0))
         ratio = self.landscape.ratio(structure, config)
+        niche = {"tile": config.get("BLOCK"), "parallelism": config.get("num_warps")}
         times = tuple(
-            ShapeTime(key, scale * ratio * (0.97 + 0.06 * unit(self.landscape.seed, key, config_key(config))))
+            ShapeTime(
+                key, scale * ratio * (0.97 + 0.06 * unit(self.landscape.seed, key, config_key(config))),
+                detail={"niche": niche},
+            )
             for key, _, scale in SHAPES
-        )
+        )  # fmt: skip
         return Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.ESTIMATED, "simulated", "simulated", times))
 
 

@@ -1,10 +1,12 @@
-"""Evolve: a population of accepted kernels; most asks rewrite a good one or tune a promising one.
+"""Evolve: a population of accepted kernels; asks rewrite a good one, compose what gained, or tune by halving.
 
-Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and three things that kernels
-need: a new structure inherits its parent's best config and gets a few tuning trials before it is judged,
-since a rewrite at the wrong tile size looks slower than it is; the edits' odds begin with what hints about
-the best kernels suggest and follow the gains of this run (bandit weights: the smoothed mean of what each
-edit gained); and a share of asks polishes the best kernel's numbers. No crossover.
+Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and what kernels need besides: the seed's
+numbers are tuned first, because a structure is judged at the config that it inherits; a new structure gets one more
+rung of tuning trials only while it stays near the leader (successive halving; Jamieson and Talwalkar, 2016), at
+configs that did well for its relatives, next to its own best, or from TPE; the edits' odds begin with what hints
+about the best kernels suggest and follow the gains of this run; edits that gained elsewhere are composed in one
+rewrite of a good kernel (crossover: typed edits commute where they touch different things, and one that does not
+apply any more drops out); the last asks polish the leaders' numbers.
 """
 
 from __future__ import annotations
@@ -14,45 +16,62 @@ from dataclasses import dataclass, field
 
 from kernelsearch.measure.changes import suggested_edits
 from kernelsearch.protocols import Start
-from kernelsearch.types import Proposal, ProposalKind, Trial
+from kernelsearch.types import Config, Proposal, ProposalKind, Trial, config_key
 
 
 @dataclass(frozen=True)
 class Params:
-    """How a budget is divided; the defaults were chosen on the simulated landscape, 200 trials, window 8.
+    """How a budget is divided.
 
-    rewrite: the chance of a new structure. young: of tuning one that is not yet judged, where there is one;
-    what remains tunes the population. tuning: trials before a structure is judged. hopeless: a structure
-    whose best score is this many times the best one's is judged at once. population: how many kernels may
-    have children. tournament: how many of them are drawn for one place. neighbour: the chance that tuning
-    steps from the kernel's best config instead of asking TPE. sharpness: how strongly gains move the odds.
-    hinted: the log gain that is expected of an edit that hints suggest, before it has been tried; it counts as
-    one trial.
+    warm: the share of the budget at whose begin half of the asks tune the seed. polish: the share at the end that
+    tunes the leaders only. rewrite: the chance of a new structure in between; young: of the next rung of one that is
+    near the leader; what remains tunes the population. compose: the share of rewrites that apply several edits that
+    gained. rungs: (score over the leader's, trials that a structure so near may have). population: how many kernels
+    may have children. tournament: how many of them are drawn for one place. relative, neighbour: the chances that a
+    tuning ask takes a config that did well for another structure, or a step from the kernel's best; else TPE.
+    sharpness: how strongly gains move the odds. hinted: the log gain that is expected of an edit that hints suggest,
+    before it has been tried; it counts as one trial. gained: the gain from which an edit is worth composing.
     """
 
-    rewrite: float = 0.5
-    young: float = 0.35
-    tuning: int = 4
-    hopeless: float = 1.5
+    warm: float = 0.15
+    polish: float = 0.15
+    rewrite: float = 0.45
+    young: float = 0.3
+    compose: float = 0.3
+    rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
     population: int = 8
     tournament: int = 4
-    neighbour: float = 0.6
+    relative: float = 0.35
+    neighbour: float = 0.4
     sharpness: float = 6.0
     hinted: float = 0.15
+    gained: float = 1.01
 
 
 @dataclass
 class Member:
     """A kernel of this run: where it came from and how it has done so far.
 
-    inherited is its parent's score then; hinted are the edits that hints suggest for its best config.
+    edits are all that made it since the seed; inherited is its parent's score then; config is its best one; tried has
+    the scores by config; hinted are the edits that hints suggest for its best config.
     """
 
+    edits: tuple[str, ...]
     edit: str | None
     inherited: float
-    trials: int = 0
     best: float = math.inf
+    config: Config = field(default_factory=dict)
+    tried: dict[str, float] = field(default_factory=dict)
     hinted: tuple[str, ...] = ()
+
+
+@dataclass
+class Gains:
+    """What an edit gave in this run: clipped log gains of the structures that it made."""
+
+    total: float = 0.0
+    count: int = 0
+    best: float = 0.0
 
 
 @dataclass
@@ -60,29 +79,39 @@ class Strategy:
     params: Params
     start: Start
     members: dict[str, Member] = field(default_factory=dict)
+    leaders: list[str] = field(default_factory=list)
+    young: dict[str, None] = field(default_factory=dict)
+    gains: dict[str, Gains] = field(default_factory=dict)
 
     def ask(self, number: int) -> Proposal | None:
-        rng, params = self.start.rng(number), self.params
-        ranked = self._ranked()
-        if not ranked:
+        rng, params, budget = self.start.rng(number), self.params, self.start.trials
+        if not self.leaders:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
         draw = rng.random()
-        if draw < params.rewrite:
-            return Proposal(ProposalKind.REWRITE, (self._winner(rng, ranked),))
-        young = self._young(ranked)
-        tune_young = young and draw < params.rewrite + params.young
-        chosen = rng.choice(young) if tune_young else self._winner(rng, ranked)
-        near = rng.random() < params.neighbour
-        return Proposal(ProposalKind.RETUNE, (chosen,), sampler="neighbour" if near else "tpe")
+        if number <= params.warm * budget and draw < 0.5:
+            return self._tuned(rng, self.start.kernel)
+        if number >= (1 - params.polish) * budget:
+            return self._tuned(rng, self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(params.tournament))])
+        if number <= params.warm * budget or draw < params.rewrite:
+            return self._rewritten(rng)
+        young = list(self.young)[-64:]
+        if young and draw < params.rewrite + params.young:
+            return self._tuned(rng, rng.choice(young))
+        return self._tuned(rng, self._winner(rng))
 
     def tell(self, trial: Trial) -> None:
         member = self.members.get(trial.kernel)
         if member is None:
-            parents = [self.members[p].best for p in trial.proposal.parents if p in self.members]
-            member = self.members[trial.kernel] = Member(trial.edit, min(parents, default=1.0))
-        member.trials += 1
-        if trial.score is not None and trial.score < member.best:
-            member.best, member.hinted = trial.score, suggested_edits(trial.outcome.hints)
+            member = self.members[trial.kernel] = self._born(trial)
+        before = member.best
+        score = math.inf if trial.score is None else trial.score
+        member.tried[config_key(trial.config)] = score
+        if score < member.best:
+            member.best, member.config = score, trial.config
+            member.hinted = suggested_edits(trial.outcome.hints)
+            self._placed(trial.kernel)
+        self._credited(member, before)
+        self._grown(trial.kernel, member)
 
     def weights(self) -> dict[str, float]:
         """Odds of the edits by name: exp(sharpness * mean log gain), smoothed by one trial that gave what was expected.
@@ -90,30 +119,108 @@ class Strategy:
         Of an edit that hints about the leading kernels suggest `hinted` is expected, of others nothing. A rejected
         rewrite counts as a small loss; an edit that was neither tried nor suggested has odds of 1.
         """
-        gains: dict[str, list[float]] = {}
-        for member in self.members.values():
-            if member.edit is not None:
-                gain = math.log(member.inherited / member.best) if member.best < math.inf else -0.1
-                gains.setdefault(member.edit, []).append(max(-0.3, min(0.3, gain)))
         expected = self._expected()
-        return {
-            e: math.exp(self.params.sharpness * (expected.get(e, 0.0) + sum(g := gains.get(e, []))) / (len(g) + 1))
-            for e in sorted({*gains, *expected})
-        }
+        return {e: math.exp(self.params.sharpness * self._mean(e, expected)) for e in sorted({*self.gains, *expected})}
+
+    # ------------------------------------------------------------ asking
+
+    def _rewritten(self, rng) -> Proposal:
+        parent = self._winner(rng)
+        if rng.random() < self.params.compose:
+            edits = self._worthwhile(parent)
+            if len(edits) > 1:
+                chosen = edits[: rng.randint(2, min(4, len(edits)))]
+                return Proposal(ProposalKind.REWRITE, (parent,), edit="+".join(chosen))
+        return Proposal(ProposalKind.REWRITE, (parent,))
+
+    def _worthwhile(self, parent: str) -> list[str]:
+        """Edits that gained in this run and that the parent does not have, the best first."""
+        has = set(self.members[parent].edits)
+        found = [e for e, g in self.gains.items() if g.best >= math.log(self.params.gained) and e not in has]
+        return sorted(found, key=lambda e: -self.gains[e].best)
+
+    def _tuned(self, rng, digest: str) -> Proposal:
+        draw = rng.random()
+        if draw < self.params.relative:
+            config = self._from_a_relative(rng, digest)
+            if config is not None:
+                return Proposal(ProposalKind.RETUNE, (digest,), config=config)
+        near = draw < self.params.relative + self.params.neighbour
+        return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else "tpe")
+
+    def _from_a_relative(self, rng, digest: str) -> Config | None:
+        """A leader's best config, or one of its better ones, that this kernel has not tried; only names that it knows."""
+        own = self.members[digest]
+        found: dict[str, tuple[float, Config]] = {}
+        for other in self.leaders:
+            if other != digest:
+                theirs = self.members[other]
+                config = {**own.config, **{n: v for n, v in theirs.config.items() if n in own.config}}
+                key = config_key(config)
+                if key not in own.tried:
+                    found.setdefault(key, (theirs.best, config))
+        ranked = sorted(found.values(), key=lambda f: f[0])
+        return ranked[min(rng.randrange(len(ranked)) for _ in range(2))][1] if ranked else None
+
+    def _winner(self, rng) -> str:
+        return self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(self.params.tournament))]
+
+    # ------------------------------------------------------------ telling
+
+    def _born(self, trial: Trial) -> Member:
+        parents = [self.members[p] for p in trial.proposal.parents if p in self.members]
+        own = tuple(trial.edit.split("+")) if trial.edit else ()
+        if not parents:
+            return Member(own, trial.edit, 1.0)
+        return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents))
+
+    def _placed(self, digest: str) -> None:
+        """Puts a kernel that got better among the leaders; of equals the older one is the simpler one and stays first."""
+        if digest not in self.leaders:
+            self.leaders.append(digest)
+        self.leaders.sort(key=lambda d: self.members[d].best)
+        del self.leaders[self.params.population :]
+
+    def _grown(self, digest: str, member: Member) -> None:
+        """Who may have the next rung: near enough to the leader, and not yet tried so often."""
+        if not self.leaders:
+            return
+        if self._may_grow(member):
+            self.young.setdefault(digest)
+        elif digest in self.young:
+            del self.young[digest]
+        if self.leaders[0] == digest:  # a new leader leaves others behind
+            for other in [d for d in self.young if not self._may_grow(self.members[d])]:
+                del self.young[other]
+
+    def _may_grow(self, member: Member) -> bool:
+        near = member.best / self.members[self.leaders[0]].best
+        return len(member.tried) < max((n for limit, n in self.params.rungs if near <= limit), default=0)
+
+    def _credited(self, member: Member, before: float) -> None:
+        """Books what the member's edits gained: at its first trial, and again when tuning makes it better."""
+        if member.edit is None or (len(member.tried) > 1 and member.best == before):
+            return
+        parts = member.edit.split("+")
+        new, old = self._gain(member, member.best), self._gain(member, before)
+        for part in parts:
+            told = self.gains.setdefault(part, Gains())
+            if len(member.tried) == 1:
+                told.count += 1
+                told.total += new / len(parts)
+            else:
+                told.total += (new - old) / len(parts)
+            told.best = max(told.best, new / len(parts))
+
+    @staticmethod
+    def _gain(member: Member, score: float) -> float:
+        return max(-0.3, min(0.3, math.log(member.inherited / score))) if score < math.inf else -0.1
+
+    def _mean(self, edit: str, expected: dict[str, float]) -> float:
+        told = self.gains.get(edit, Gains())
+        return (expected.get(edit, 0.0) + told.total) / (told.count + 1)
 
     def _expected(self) -> dict[str, float]:
         """The prior: what the hints of the leading kernels (those that are drawn most as parents) suggest."""
-        leading = self._ranked()[: max(1, self.params.population // self.params.tournament)]
+        leading = self.leaders[: max(1, self.params.population // self.params.tournament)]
         return {e: self.params.hinted for digest in leading for e in self.members[digest].hinted}
-
-    def _ranked(self) -> list[str]:
-        alive = [digest for digest, m in self.members.items() if m.best < math.inf]
-        # Of equals the older one is the simpler one, and sorting keeps it first.
-        return sorted(alive, key=lambda digest: self.members[digest].best)[: self.params.population]
-
-    def _young(self, ranked: list[str]) -> list[str]:
-        limit = self.params.hopeless * self.members[ranked[0]].best
-        return [digest for digest, m in self.members.items() if m.trials < self.params.tuning and m.best <= limit]
-
-    def _winner(self, rng, ranked: list[str]) -> str:
-        return ranked[min(rng.randrange(len(ranked)) for _ in range(self.params.tournament))]

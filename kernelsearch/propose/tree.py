@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -256,8 +257,13 @@ class Patch:
         self._params.append(text)
 
     def text(self) -> str:
-        module = MetadataWrapper(cst.parse_module(self.source), unsafe_skip_copy=True)
-        return module.visit(_Apply(self)).code
+        return _with_positions(self.source).visit(_Apply(self)).code
+
+
+@lru_cache(maxsize=64)
+def _with_positions(source: str) -> MetadataWrapper:
+    """The module with the place of every node, which costs more than a patch: many edits patch one parent."""
+    return MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
 
 
 def normal(text: str) -> str:

@@ -1,0 +1,86 @@
+"""Islands: several small populations that evolve apart, with a rare exchange of their best.
+
+The island model (Tanese, 1989; FunSearch, Romera-Paredes et al., 2024, resets its weakest islands from the others'
+best). Ask n belongs to island n modulo their number; an island sees only what its own asks brought, and what came by
+migration: every so many trials each island takes in the best kernel of the one before it, and the weakest starts
+anew from the best of all. So one early lucky kernel does not drive out every other line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernelsearch.protocols import Start
+from kernelsearch.types import Proposal, ProposalKind, Trial
+
+
+@dataclass(frozen=True)
+class Params:
+    """islands: how many. migrate: told trials between two exchanges. population: kernels that an island keeps.
+
+    tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the
+    chance that tuning steps from the kernel's best config; else TPE.
+    """
+
+    islands: int = 4
+    migrate: int = 40
+    population: int = 6
+    tournament: int = 3
+    rewrite: float = 0.5
+    neighbour: float = 0.6
+
+
+@dataclass
+class Strategy:
+    params: Params
+    start: Start
+    best: dict[str, float] = field(default_factory=dict)
+    islands: list[dict[str, None]] = field(default_factory=list)
+    told: int = 0
+
+    def ask(self, number: int) -> Proposal | None:
+        rng = self.start.rng(number)
+        ranked = self._ranked(number % self.params.islands)
+        if not ranked:
+            return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
+        parent = ranked[min(rng.randrange(len(ranked)) for _ in range(self.params.tournament))]
+        if rng.random() < self.params.rewrite:
+            return Proposal(ProposalKind.REWRITE, (parent,))
+        near = rng.random() < self.params.neighbour
+        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else "tpe")
+
+    def tell(self, trial: Trial) -> None:
+        if not self.islands:
+            self.islands = [{} for _ in range(self.params.islands)]
+        self.told += 1
+        if trial.score is not None:
+            self.best[trial.kernel] = min(trial.score, self.best.get(trial.kernel, trial.score))
+            everywhere = self.islands if trial.number == 0 else [self.islands[trial.number % self.params.islands]]
+            for island in everywhere:
+                island.setdefault(trial.kernel)
+                self._kept(island)
+        if self.told % self.params.migrate == 0:
+            self._migrated()
+
+    def _migrated(self) -> None:
+        """Each island takes in the best of the one before it; the weakest is left with the best of all."""
+        firsts = [min(island, key=self._score, default=None) for island in self.islands]
+        for number, island in enumerate(self.islands):
+            if firsts[number - 1] is not None:
+                island.setdefault(firsts[number - 1])
+                self._kept(island)
+        known = [f for f in firsts if f is not None]
+        if known:
+            weakest = max(range(len(firsts)), key=lambda i: self._score(firsts[i]) if firsts[i] else float("inf"))
+            self.islands[weakest] = {min(known, key=self._score): None}
+
+    def _kept(self, island: dict[str, None]) -> None:
+        """The island's best kernels, of equals the older ones."""
+        for digest in sorted(island, key=self._score)[self.params.population :]:
+            del island[digest]
+
+    def _ranked(self, island: int) -> list[str]:
+        return sorted(self.islands[island], key=self._score) if self.islands else []
+
+    def _score(self, digest: str) -> float:
+        return self.best[digest]

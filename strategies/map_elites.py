@@ -1,0 +1,78 @@
+"""Map elites: the best kernel of each niche is kept, and every niche may have children.
+
+MAP-Elites (Mouret and Clune, 2015): an archive whose cells are what a kernel does to the machine, not what its text
+looks like: distinct bytes, passes over them, tile class, parallelism, what limits occupancy (`niche` in a
+measurement's detail). A cell holds its best candidate. Parents are drawn from the cells, more often from good ones,
+so that a slower kernel of another kind is still built upon.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelsearch.protocols import Start
+from kernelsearch.types import Config, Proposal, ProposalKind, Trial
+
+Cell = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Params:
+    """rewrite: the chance of a new structure. greed: how strongly good cells are preferred, as a power of 1 / score.
+
+    hopeless: cells that are this many times slower than the best have no children. neighbour: the chance that tuning
+    steps from the kernel's best config; else TPE. fresh: the chance that tuning goes to the cell's own config's
+    neighbourhood through an explicit config, which keeps unlike configs of one kernel apart.
+    """
+
+    rewrite: float = 0.5
+    greed: float = 3.0
+    hopeless: float = 3.0
+    neighbour: float = 0.6
+    fresh: float = 0.3
+
+
+@dataclass(frozen=True)
+class Elite:
+    """The best candidate of a cell."""
+
+    kernel: str
+    config: Config
+    score: float
+
+
+@dataclass
+class Strategy:
+    params: Params
+    start: Start
+    cells: dict[Cell, Elite] = field(default_factory=dict)
+
+    def ask(self, number: int) -> Proposal | None:
+        rng = self.start.rng(number)
+        if not self.cells:
+            return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
+        best = min(e.score for e in self.cells.values())
+        living = [e for e in self.cells.values() if e.score <= self.params.hopeless * best]
+        chosen = rng.choices(living, [math.pow(best / e.score, self.params.greed) for e in living])[0]
+        if rng.random() < self.params.rewrite:
+            return Proposal(ProposalKind.REWRITE, (chosen.kernel,))
+        if rng.random() < self.params.fresh:  # the search takes the nearest config that is untried
+            return Proposal(ProposalKind.RETUNE, (chosen.kernel,), config=chosen.config)
+        near = rng.random() < self.params.neighbour
+        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else "tpe")
+
+    def tell(self, trial: Trial) -> None:
+        if trial.score is None or trial.outcome.measurement.abandoned:
+            return
+        cell = _cell(trial)
+        if cell not in self.cells or trial.score < self.cells[cell].score:
+            self.cells[cell] = Elite(trial.kernel, trial.config, trial.score)
+
+
+def _cell(trial: Trial) -> Cell:
+    """The niche as a key; an evaluator that says nothing of it puts all into one cell a kernel."""
+    times = trial.outcome.measurement.times
+    niche = times[0].detail.get("niche") if times else None
+    return tuple(sorted(niche.items())) if niche else (trial.kernel,)
