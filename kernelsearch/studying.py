@@ -22,7 +22,8 @@ from kernelsearch import strategies, study
 from kernelsearch.errors import KernelsearchError, StoreError, StudyError, WorkerError
 from kernelsearch.interrupts import Interrupts
 from kernelsearch.measure.protocol import PROTOCOL, spread_us
-from kernelsearch.optimize import PROPOSERS
+from kernelsearch.propose.operators import TypedEdits
+from kernelsearch.protocols import Proposer
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import study as report
@@ -37,6 +38,10 @@ from kernelsearch.types import TaskFacts, content_digest
 from kernelsearch.worker import bench as benches
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.cache import default_folder
+
+
+PROPOSERS: dict[str, Callable[[], Proposer]] = {"edits": TypedEdits}
+"""Proposers without a model; one of each serves all runs, and remembers what edits make of the parents that they share."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,7 @@ class _Running:
     options: Options
     say: Callable[[str], None]
     opened: dict[str, _Open] = field(default_factory=dict)
+    proposers: dict[str, Proposer] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     gpu: threading.Lock = field(default_factory=threading.Lock)
     began: float = field(default_factory=time.monotonic)
@@ -225,7 +231,7 @@ class _Running:
             versions=benches.versions(), settings=_settings(self.study, arm, facts),
         )  # fmt: skip
         strategy = strategies.make(arm.strategy, start_for(facts, seed, self.study.trials), **(arm.params or {}))
-        proposer = PROPOSERS[arm.proposer]()
+        proposer = self.proposers.setdefault(arm.proposer, PROPOSERS[arm.proposer]())
         settings = Settings(told, possible=known_constraints(facts))
         resumed = _stored(self.store, facts.digest, told)
         return Search(facts, strategy, proposer, opened.evaluator, self.store, settings, resumed)

@@ -385,7 +385,10 @@ def _unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
 
 def has_atomics(kernel: Kernel) -> bool:
     """Whether runs of a kernel may differ in their last bits, because additions come in any order."""
-    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(ast.parse(kernel.code)))
+    code = kernel.code
+    if "atomic_" not in code:
+        return False
+    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(ast.parse(code)))
 
 
 def _numbers(config: Config) -> str:
