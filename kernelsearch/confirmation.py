@@ -64,8 +64,14 @@ class Confirmation:
                 asked(worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S)
         self._worker = None
 
+    def _await(self) -> None:
+        """Waits until the process is prepared, before anybody takes the GPU for it."""
+        if self._preparing is not None:
+            self._preparing.join()
+
     def ceilings(self) -> dict[str, float]:
         """What this GPU can do at best, measured now."""
+        self._await()
         with self.bench.gpu, self.pool.lease() as worker:
             answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
         return dict(answer.values) if isinstance(answer, Ceilings) else {}
@@ -92,6 +98,7 @@ class Confirmation:
         failures: dict[str, str] = {}
         verdicts: dict[str, Verdict] = {}
         alone = together = False
+        self._await()
         while True:
             try:
                 with self.bench.gpu, self.pool.lease() as worker:

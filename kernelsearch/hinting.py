@@ -27,7 +27,7 @@ from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.confirm_jobs import MeasureCeilings
 from kernelsearch.worker.estimating import estimated
 from kernelsearch.worker.findings import calls
-from kernelsearch.worker.pool import WorkerDied, WorkerHung, trusted
+from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
 PROFILE_LIMIT_S = 120.0
 NO_GPU = "a measured time (no GPU here): times are the static model's, and the verdict is not asked for"
@@ -54,8 +54,9 @@ def main(path: str, options: Options) -> int:
         return _refused(verdict, options)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target))
+        counters = counting_pool(bench)
         bench.ceilings = known_ceilings(bench, options.db)
-        found = examine(bench, narrowed(bench.facts, options.shapes), text)
+        found = examine(bench, narrowed(bench.facts, options.shapes), text, counters)
     if isinstance(found, Verdict):
         return _refused(found, options)
     print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found).rstrip("\n"))
@@ -75,7 +76,16 @@ def known_ceilings(bench: Bench, db: str) -> Mapping[str, float]:
     return dict(answer.values)
 
 
-def examine(bench: Bench, facts: TaskFacts, text: str | None = None) -> report.Report | Verdict:
+def counting_pool(bench: Bench) -> Pool:
+    """The interpreters that count what sampled programs do, on a machine with a GPU too; they begin to start at once."""
+    pool = bench.interpreters or bench.workplace.pool("interpret", 1)
+    pool.warm()
+    return pool
+
+
+def examine(
+    bench: Bench, facts: TaskFacts, text: str | None = None, counters: Pool | None = None
+) -> report.Report | Verdict:
     """Everything that hints say of a kernel file's text, or of the task's own kernel; a Verdict when it is refused."""
     kernel = Kernel.parse(text) if text is not None else bench.seed
     config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
@@ -83,7 +93,7 @@ def examine(bench: Bench, facts: TaskFacts, text: str | None = None) -> report.R
     missing = [NO_COUNTERS]
     measurement = None
     with ThreadPoolExecutor(1) as beside:
-        counting = beside.submit(_counts, bench, kernel, config, shapes)
+        counting = beside.submit(_counts, bench, counters or counting_pool(bench), kernel, config, shapes)
         if bench.device is not None:
             outcome = Evaluation(bench, shapes).evaluate(kernel, config)
             if outcome.measurement is None:
@@ -142,10 +152,9 @@ def _binaries(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, .
 
 
 def _counts(
-    bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...]
+    bench: Bench, pool: Pool, kernel: Kernel, config: Config, shapes: tuple[str, ...]
 ) -> Mapping[str, tuple[Counts, ...]] | str:
-    """What sampled programs do, counted in the interpreter, on a machine with a GPU too; a sentence when it cannot."""
-    pool = bench.interpreters or bench.workplace.pool("interpret", 1)
+    """What sampled programs do; a sentence when the interpreter cannot say it."""
     job = jobs.Profile(bench.path, bench.candidate(kernel, config, code=True), shapes)
     try:
         answer = pool.ask(job, PROFILE_LIMIT_S)

@@ -20,36 +20,41 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/hints")]
 
 import binary_alone  # noqa: E402
 
-from kernelsearch.hinting import examine, known_ceilings  # noqa: E402
+from kernelsearch.hinting import counting_pool, examine, known_ceilings  # noqa: E402
 from kernelsearch.measure.changes import word_of  # noqa: E402
 from kernelsearch.measure.hints import diagnose  # noqa: E402
 from kernelsearch.types import Verdict  # noqa: E402
 from kernelsearch.worker.bench import Bench  # noqa: E402
+from kernelsearch.worker.pool import Pool  # noqa: E402
 
 
-def opened(paths: list[Path]) -> Iterator[tuple[Path, Bench]]:
+def ready(path: Path) -> tuple[Path, Bench, Pool]:
+    bench = Bench.open(path, compile_workers=2)
+    return path, bench, counting_pool(bench)
+
+
+def opened(paths: list[Path]) -> Iterator[tuple[Path, Bench, Pool]]:
     """Each task with its workers, opened ahead of time; closed behind the caller's back while the next is examined."""
     ahead = max(1, len(os.sched_getaffinity(0)) // 4)
     with ThreadPoolExecutor(ahead) as pool, ThreadPoolExecutor(1) as closing:
         rest = iter(paths)
-        waiting = [(p, pool.submit(Bench.open, p, compile_workers=2)) for p in islice(rest, ahead)]
+        waiting = [pool.submit(ready, p) for p in islice(rest, ahead)]
         while waiting:
-            path, future = waiting.pop(0)
-            bench = future.result()
-            yield path, bench
-            closing.submit(bench.workplace.close)
-            waiting += [(p, pool.submit(Bench.open, p, compile_workers=2)) for p in islice(rest, 1)]
+            found = waiting.pop(0).result()
+            yield found
+            closing.submit(found[1].workplace.close)
+            waiting += [pool.submit(ready, p) for p in islice(rest, 1)]
 
 
-def row(path: Path, bench: Bench) -> tuple[bool, str]:
+def row(path: Path, bench: Bench, counters: Pool) -> tuple[bool, str]:
     """(Right, what is printed) of one file."""
-    report = examine(bench, bench.facts)
+    report = examine(bench, bench.facts, None, counters)
     if isinstance(report, Verdict):
         return False, f"refused, {report.word.value}: {report.reason}"
     _, call, _ = report.calls[0]
     findings, said = diagnose(call), binary_alone.said(path)
     first = findings[0].hint
-    right = (first.bottleneck, word_of(first)) == (said["bottleneck"], said["change"])
+    right = binary_alone.agrees(said, first.bottleneck, word_of(first))
     if said["fault"] == "none":
         right = right and not any(f.lost for f in findings)
     roofline = sum(one.roofline_us for one in call.launches)
@@ -61,13 +66,13 @@ def row(path: Path, bench: Bench) -> tuple[bool, str]:
 def main(names: list[str]) -> int:
     paths = [p for p in binary_alone.KERNELS if not names or p.stem in names]
     begun, wrong, ceilings = time.perf_counter(), 0, None
-    for path, bench in opened(paths):
+    for path, bench, counters in opened(paths):
         if ceilings is None:
             ceilings = known_ceilings(bench, "")
             print(f"ceilings: {ceilings or 'none are measured without a GPU'}")
         bench.ceilings = ceilings
         start = time.perf_counter()
-        right, text = row(path, bench)
+        right, text = row(path, bench, counters)
         wrong += not right
         print(f"{' ' if right else '!'} {path.stem:<22} {text}  [{time.perf_counter() - start:.1f} s]", flush=True)
     print(f"{len(paths) - wrong} of {len(paths)} right, {time.perf_counter() - begun:.0f} s")

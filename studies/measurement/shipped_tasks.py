@@ -1,19 +1,23 @@
 """Every shipped task at one shape: PyTorch's baselines, Liger-Kernel, the seed, and what a short search found, confirmed.
 
 `python studies/measurement/shipped_tasks.py [NAME:SHAPE:TRIALS ...] [--json FILE] [--limit SECONDS]` needs a CUDA device.
-Each task is searched, its finalists confirmed, and one row is printed as soon as it is done; the next task's workers
-start meanwhile. Where the search finds nothing faster, the seed itself is confirmed.
+Each task is searched, its finalists confirmed, and one row is printed as soon as it is done. Where the search finds
+nothing faster, the seed itself is confirmed. Three tasks are under way at a time, so that one compiles while another
+has the GPU: they take turns on it, and a confirmation has it alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kernelsearch import optimize
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
@@ -22,12 +26,47 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed
 from kernelsearch.tasks import shipped
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.pool import Pool, Worker
 
 CASES = ("softmax:0:16", "layernorm:0:12", "rmsnorm:0:12", "swiglu:0:16", "column_sum:0:64", "cross_entropy:0:56",
          "softmax_wide:0:72", "attention:0:24", "linear_gelu:0:24", "matmul:0:32")  # fmt: skip
 COLUMNS = ("eager", "compile", "max-autotune", "liger", "seed")
+BESIDE, COMPILERS = 3, 8
+"""Tasks under way at a time, and compile workers of each."""
 SECONDS = 3.0
 """Sampling time of each confirmation."""
+
+
+GPU = threading.RLock()
+
+
+class Turns:
+    """A pool of run workers that waits for the GPU before it is asked anything."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    @contextmanager
+    def lease(self) -> Iterator[Worker]:
+        with GPU, self.pool.lease() as worker:
+            yield worker
+
+    def ask(self, job: Any, timeout: float) -> Any:
+        with GPU:
+            return self.pool.ask(job, timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pool, name)
+
+
+def whole(name: str, shape: int, trials: int, latest: float) -> tuple[dict | None, float]:
+    """(A task's finding, its seconds) from opening to confirming; None when it is too late to begin."""
+    begun = time.perf_counter()
+    if begun > latest:
+        return None, 0.0
+    with Bench.open(shipped.path(name), compile_workers=COMPILERS) as bench, Store.in_memory() as store:
+        bench.gpu, bench.runners = GPU, Turns(bench.runners)
+        return finding(bench, store, shape, trials), time.perf_counter() - begun
 
 
 def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
@@ -68,23 +107,20 @@ def main() -> None:
     cases = [(name, int(shape), int(trials)) for name, shape, trials in (c.split(":") for c in options.cases)]
     begun, kept = time.perf_counter(), {}
     print(f"{'':<14} " + " ".join(f"{c[:8]:>8}" for c in (*COLUMNS, "found")) + "  roofline  found against the fastest")
-    with ThreadPoolExecutor(1) as ahead, tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "t.db") as store:
-        waiting = ahead.submit(Bench.open, shipped.path(cases[0][0]))
-        for number, (name, shape, trials) in enumerate(cases):
-            begin = time.perf_counter()
-            with waiting.result() as bench:
-                if number + 1 < len(cases):
-                    waiting = ahead.submit(Bench.open, shipped.path(cases[number + 1][0]))
-                if time.perf_counter() - begun > options.limit:
-                    print(f"{name:<14} left out: no time is left", flush=True)
-                    continue
-                found = kept[name] = finding(bench, store, shape, trials)
-                if found["shapes"]:
-                    print(row(name, found, time.perf_counter() - begin), flush=True)
-                else:
-                    print(f"{name:<14} {found['status']}: {found['reason']}", flush=True)
+    with ThreadPoolExecutor(BESIDE) as pool:
+        done = [(name, pool.submit(whole, name, shape, trials, begun + options.limit)) for name, shape, trials in cases]
+        for name, future in done:
+            found, seconds = future.result()
+            if found is None:
+                print(f"{name:<14} left out: no time is left", flush=True)
+            elif not found["shapes"]:
+                print(f"{name:<14} {found['status']}: {found['reason']}", flush=True)
+            else:
+                kept[name] = found
+                print(row(name, found, seconds), flush=True)
             if options.json:
                 options.json.write_text(json.dumps(kept, indent=1))
+    print(f"{time.perf_counter() - begun:.0f} s")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,11 @@ def said(path: Path) -> dict[str, str]:
     return {k: v for k, _, v in (line.removeprefix("# ").partition(": ") for line in lines)}
 
 
+def agrees(said: dict[str, str], bottleneck: str, word: str) -> bool:
+    """Whether a first hint is what the file says; `tile size or none` takes either change."""
+    return bottleneck == said["bottleneck"] and word in said["change"].split(" or ")
+
+
 def calls(path: Path, target: str = "h100") -> tuple[Call, ...]:
     """The calls of the task's own kernel with its own config, one a timed shape, compiled for the target."""
     machine = targets.named(target)

@@ -1,6 +1,6 @@
 # fault: none
 # bottleneck: tensor core
-# change: tile size
+# change: tile size or none
 """A matrix product with warpgroup instructions, large tiles and a pipeline."""
 
 import torch

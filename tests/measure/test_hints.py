@@ -39,7 +39,7 @@ def test_the_one_fault_is_the_first_hint(path):
     said = binary_alone.said(path)
     calls = binary_alone.calls(path)
     first, *others = hinting.hints(calls)
-    assert (first.bottleneck, word_of(first)) == (said["bottleneck"], said["change"]), hinting.described(first)
+    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), hinting.described(first)
     assert len(first.evidence) <= 4 and len(others) < hinting.MOST
     if said["fault"] == "none":
         assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
