@@ -24,7 +24,7 @@ from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.descriptor import described
-from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, identities, work_of
+from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, machines, work_of
 from kernelsearch.worker.findings import calls
 from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
@@ -297,7 +297,7 @@ class Evaluation:
         times = tuple(
             ShapeTime(
                 shape, statistics.median(samples), spread_us(samples), len(samples),
-                content_digest(*identities(self.bench, kernel, config, shape, binaries)),
+                content_digest(*(i for _, i in machines(self.bench, kernel, config, shape, binaries))),
                 {"host_us": round(timed.host_us[shape], 1)},
             )
             for shape, samples in timed.samples_us.items()
