@@ -8,30 +8,32 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelsearch import referee
 from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError
 from kernelsearch.measure.counts import Counts
+from kernelsearch.measure.hints import Call
 from kernelsearch.record.store import Store
 from kernelsearch.report import hints as report
 from kernelsearch.shapes import narrowed
 from kernelsearch.source import Kernel
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import Config, Measurement, TaskFacts, Verdict, Word
+from kernelsearch.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.confirm_jobs import MeasureCeilings
+from kernelsearch.worker.counted import Counted, counted
 from kernelsearch.worker.estimating import estimated
 from kernelsearch.worker.findings import calls
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
 PROFILE_LIMIT_S = 120.0
 NO_GPU = "a measured time (no GPU here): times are the static model's, and the verdict is not asked for"
-NO_COUNTERS = "hardware counters: Nsight Compute is not used, what needs them is estimated"
+NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 CEILINGS_LIMIT_S = 120.0
 
@@ -90,7 +92,7 @@ def examine(
     kernel = Kernel.parse(text) if text is not None else bench.seed
     config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
     shapes = tuple(s.key for s in facts.shapes)
-    missing = [NO_COUNTERS]
+    missing: list[str] = []
     measurement = None
     with ThreadPoolExecutor(1) as beside:
         counting = beside.submit(_counts, bench, counters or counting_pool(bench), kernel, config, shapes)
@@ -101,7 +103,7 @@ def examine(
             measurement = outcome.measurement
             missing += [] if bench.ceilings else [RATES]
         else:
-            missing.append(NO_GPU)
+            missing += [NO_GPU, NO_COUNTERS.format(reason="no GPU here")]
         binaries = _binaries(bench, kernel, config, shapes)
         counts = counting.result()
     if isinstance(counts, str):
@@ -113,15 +115,38 @@ def examine(
         measurement = estimated(bench, kernel, config, binaries, counts, shapes)
     if sass.disassembler() is None:
         missing.append("the disassembly: this Triton has no nvdisasm")
-    return _reported(bench, facts, kernel, config, binaries, measurement, counts, tuple(missing))
+    known = calls(bench, kernel, config, binaries, shapes, measurement, counts)
+    if bench.device is not None:
+        known, reason = _with_counters(bench, kernel, config, binaries, known)
+        missing += [NO_COUNTERS.format(reason=reason)] if reason else []
+    return _reported(bench, facts, kernel, config, binaries, known, tuple(missing))
+
+
+def _with_counters(
+    bench: Bench, kernel: Kernel, config: Config, binaries: Mapping[str, Binary], known: tuple[Call, ...]
+) -> tuple[tuple[Call, ...], str]:
+    """The calls with the hardware's counters where they can be read, and why not where they cannot."""
+    found, reason = [], ""
+    for call in known:
+        functions = [one.function for one in call.launches]
+        job = Counted(bench.path, call.shape, bench.candidate(kernel, config, code=False), binaries)
+        if not reason:
+            with bench.gpu:
+                read = counted(job, functions, bench.workplace.cache)
+            if isinstance(read, str):
+                reason = read
+            else:
+                pairs = zip(call.launches, read, strict=True)
+                call = replace(call, launches=tuple(replace(one, counters=c) for one, c in pairs))
+        found.append(call)
+    return tuple(found), reason
 
 
 def _reported(
     bench: Bench, facts: TaskFacts, kernel: Kernel, config: Config, binaries: Mapping[str, Binary],
-    measurement: Measurement | None, counts: Mapping[str, tuple[Counts, ...]] | None, missing: tuple[str, ...],
+    known: tuple[Call, ...], missing: tuple[str, ...],
 ) -> report.Report:  # fmt: skip
     shapes = tuple(s.key for s in facts.shapes)
-    known = calls(bench, kernel, config, binaries, shapes, measurement, counts)
     labels = {s.key: s.label for s in facts.shapes}
     codes = {b.identity: b for b in binaries.values()}
     machine = {identity: sass.counts(b.cubin) for identity, b in codes.items()}

@@ -30,6 +30,8 @@ OPERAND_BYTES_PER_CLOCK = 64
 """What an SM can take from L2 in a clock, on Volta to Hopper."""
 OPERAND_RATE = 0.6
 """The share of it that matrix kernels are taken to reach: an assumption, by which 128 x 256 tiles are large enough."""
+ISSUE_BUSY = 75.0
+"""From this percentage of busy issue slots on, warps do not wait for memory: they wait for each other."""
 MMA_SHARE = 0.62
 """Rate of `mma.sync` over that of `wgmma` on Hopper: a round number."""
 
@@ -129,10 +131,13 @@ def second_read(launch: Launched) -> Finding | None:
     times = max([*again.values(), *(1 + (a.base, a.address) in stored for a in reloaded)])
     # What all resident programs read for the first time and is still in L2 costs less than a trip to memory.
     live = (total - extra) / launch.programs * launch.resident * launch.target.num_sms
-    far = live > 0.6 * launch.target.l2_bytes
+    share = extra / total * (1.0 if live > 0.6 * launch.target.l2_bytes else 0.45)
+    if launch.counters is not None:  # what came from memory a second time was counted; what came from L2 cost less
+        again_bytes = min(extra, max(0.0, launch.counters.dram_bytes - launch.footprint))
+        share = (again_bytes + 0.45 * (extra - again_bytes)) / total
     word, sentence = _once_word(launch, bool(reloaded and not again))
     return finding(
-        extra / total * (1.0 if far else 0.45), "memory bandwidth", word, sentence, times_read=times,
+        share, "memory bandwidth", word, sentence, times_read=times,
         read_again_gb=extra / 1e9, needed_gb=(total - extra) / 1e9, live_over_l2=live / launch.target.l2_bytes,
     )  # fmt: skip
 
@@ -140,6 +145,8 @@ def second_read(launch: Launched) -> Finding | None:
 def latency(launch: Launched) -> Finding | None:
     """Too few bytes under way to fill the memory's pipe, though every SM has programs."""
     if launch.tensor_us > launch.dram_us or launch.programs < launch.target.num_sms or thin(launch):
+        return None
+    if launch.counters is not None and launch.counters.issue_percent > ISSUE_BUSY:
         return None
     ratio = launch.flying / launch.needed_in_flight
     if ratio >= 0.8 or launch.dram_us < 0.5 * max(launch.issue_us, launch.special_us):

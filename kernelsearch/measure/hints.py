@@ -97,7 +97,7 @@ def binding(call: Call, launch: Launched) -> Finding:
         evidence["percent_of_roofline"] = 100 * roofline / call.time_us
     near = call.measured and call.time_us is not None and roofline > 0.85 * call.time_us
     if name == "memory bandwidth":
-        evidence["moved_gb"] = sum(one.footprint for one in call.launches) / 1e9
+        evidence["moved_gb"] = sum(map(moved_bytes, call.launches)) / 1e9
         sentence = "it moves no byte twice; only fewer bytes make it faster"
         if not near and launch.traffic > 1.5 * launch.footprint:
             if launch.code.dots:
@@ -117,6 +117,11 @@ def binding(call: Call, launch: Launched) -> Finding:
             return finding(0.0, name, "reciprocal" if "divide" in kinds else "exp2", **evidence)
         sentence = "its arithmetic takes longer than its bytes; only less of it makes it faster"
     return finding(0.0, name, "none", sentence, **evidence)
+
+
+def moved_bytes(launch: Launched) -> float:
+    """Bytes to and from memory: as counted by the hardware, else those that must move."""
+    return launch.counters.dram_bytes if launch.counters is not None else launch.footprint
 
 
 def _gap(call: Call) -> float:

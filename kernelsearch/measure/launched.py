@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kernelsearch.measure.counters import Counters
 from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.estimate import Machine, programs_per_sm
 from kernelsearch.mix import Access, Code, Dot, Loop, Scalar, folded
@@ -34,7 +35,10 @@ WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch as data: the binary's machine half and code, grid, arguments by parameter name, options, target."""
+    """A launch as data: the binary's machine half and code, grid, arguments by parameter name, options, target.
+
+    counts are of sampled programs, counters the hardware's own; both may be missing.
+    """
 
     function: str
     machine: Machine
@@ -44,6 +48,7 @@ class Launched:
     target: Target
     options: Mapping[str, object] = field(default_factory=dict)
     counts: Counts | None = None
+    counters: Counters | None = None
 
     # ------------------------------------------------------------ sizes
 

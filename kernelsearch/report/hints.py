@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernelsearch.measure.counters import Counters
 from kernelsearch.measure.diagnosis import Finding, tidy
 from kernelsearch.measure.hints import MOST, Call, diagnose
 from kernelsearch.measure.launched import Launched
@@ -35,6 +36,8 @@ def as_text(report: Report) -> str:
         lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
         for launch, counts in zip(call.launches, machine, strict=True):
             lines += _wrapped(_launch(launch, counts), "  ", "    ")
+            if launch.counters is not None:
+                lines += _wrapped(_counters(launch.counters), "    ", "    ")
         for number, found in enumerate(diagnose(call)[:MOST], 1):
             lines += _finding(number, found)
     if report.missing:
@@ -93,6 +96,13 @@ def _launch(launch: Launched, counts: Mapping[str, int]) -> str:
     return f"{launch.function}: {'; '.join(parts)}"
 
 
+def _counters(c: Counters) -> str:
+    waits = ", ".join(f"{what} {share:.0%}" for what, share in c.longest_waits)
+    return (f"counters: {c.dram_bytes / 1e9:.3g} GB to and from memory at {c.bandwidth_percent:.0f} % of its bandwidth; "
+            f"L2 hits {c.l2_hit_percent:.0f} %; issue slots {c.issue_percent:.0f} % busy; {c.warps_percent:.0f} % of the "
+            f"warps an SM can hold; they wait for {waits or 'nothing'}")  # fmt: skip
+
+
 def _launch_dict(launch: Launched, counts: Mapping[str, int]) -> dict[str, Any]:
     m = launch.machine
     return {
@@ -100,6 +110,7 @@ def _launch_dict(launch: Launched, counts: Mapping[str, int]) -> dict[str, Any]:
         "stack_bytes": m.stack_bytes, "shared_bytes": m.shared, "programs_per_sm": launch.occupancy,
         "loads_by_bytes": dict(m.mix.loads), "stores_by_bytes": dict(m.mix.stores),
         "layout_conversion_bytes": launch.code.conversions, "sass": dict(counts),
+        "counters": None if launch.counters is None else {**vars(launch.counters), "waits": dict(launch.counters.waits)},
         "parts_us": {name: tidy(value) for name, value in _parts(launch).items()},
     }  # fmt: skip
 

@@ -1,0 +1,87 @@
+"""Hardware counters of one launch, as Nsight Compute reads them: which to ask for, and what its answer says.
+
+Metric names are those of Nsight Compute's "Metrics Guide" for Volta and later. Times under it are not used:
+counting takes several passes.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+WAITS: Final = {
+    "loads": "long_scoreboard", "shared memory": "short_scoreboard", "barriers": "barrier", "fixed latency": "wait",
+    "a busy issue slot": "not_selected", "the arithmetic units": "math_pipe_throttle",
+    "the memory units": "lg_throttle", "the shared-memory units": "mio_throttle",
+}  # fmt: skip
+"""What a warp waits for, and the stall reason's name."""
+_PLAIN: Final = {
+    "read": "dram__bytes_read.sum",
+    "written": "dram__bytes_write.sum",
+    "bandwidth_percent": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "issue_percent": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "warps_percent": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "l2_hit_percent": "lts__t_sector_hit_rate.pct",
+}
+METRICS: Final = (*_PLAIN.values(), *(_STALL.format(reason) for reason in WAITS.values()))
+
+
+@dataclass(frozen=True)
+class Counters:
+    """One launch: bytes to and from memory, percentages of the peak, and what warps wait for, in shares of all waiting."""
+
+    function: str
+    dram_bytes: float
+    bandwidth_percent: float
+    issue_percent: float
+    warps_percent: float
+    l2_hit_percent: float
+    waits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def longest_waits(self) -> tuple[tuple[str, float], ...]:
+        """The waits that are at least a tenth, longest first."""
+        return tuple(sorted(((n, s) for n, s in self.waits.items() if s >= 0.1), key=lambda pair: -pair[1]))
+
+
+def parsed(text: str) -> tuple[Counters, ...]:
+    """The launches of `ncu --csv --print-units base`, in order; without those that miss a metric."""
+    launches: dict[str, tuple[str, dict[str, float]]] = {}
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    for row in csv.DictReader(lines):
+        _, values = launches.setdefault(row["ID"], (row["Kernel Name"].partition("(")[0], {}))
+        values[row["Metric Name"]] = _number(row["Metric Value"])
+    return tuple(_counters(name, values) for name, values in launches.values() if set(METRICS) <= set(values))
+
+
+def refusal(text: str) -> str:
+    """Why ncu counted nothing, in a sentence's end."""
+    if "ERR_NVGPUCTRPERM" in text:
+        return "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)"
+    errors = [line.removeprefix("==ERROR==").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
+    return f"Nsight Compute says: {errors[0][:200]}" if errors else "Nsight Compute counted nothing"
+
+
+def _counters(name: str, values: Mapping[str, float]) -> Counters:
+    waits = {word: values[_STALL.format(reason)] for word, reason in WAITS.items()}
+    whole = sum(waits.values()) or 1.0
+    plain = {field: values[metric] for field, metric in _PLAIN.items()}
+    dram_bytes = plain.pop("read") + plain.pop("written")
+    return Counters(name, dram_bytes, **plain, waits={word: value / whole for word, value in waits.items()})
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return 0.0
+
+
+def matched(counted: Sequence[Counters], functions: Sequence[str]) -> tuple[Counters | None, ...]:
+    """The counters of each of a call's launches, in order; nothing for any of them where the launches differ."""
+    if [c.function for c in counted] != list(functions):
+        return (None,) * len(functions)
+    return tuple(counted)
