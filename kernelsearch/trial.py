@@ -24,7 +24,7 @@ from kernelsearch.verify import gate
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.descriptor import described
-from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, machines, work_of
+from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, identities, work_of
 from kernelsearch.worker.findings import calls
 from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
@@ -88,6 +88,15 @@ class Evaluation:
         except Rejected as rejected:
             outcome = replace(outcome, verdict=self._signed(rejected.verdict), measurement=None, hints=())
         return replace(outcome, seconds=outcome.seconds + time.perf_counter() - started)
+
+    def compiles(self, kernel: Kernel, config: Config) -> Verdict:
+        """The gate's and the compilers' verdict alone, at the timed shapes."""
+        try:
+            self._gated(kernel)
+            self._compiled(kernel, config, self.timed)
+        except Rejected as rejected:
+            return self._signed(rejected.verdict)
+        return self._signed(Verdict(Word.ACCEPT, "compile"))
 
     def work(self, kernel: Kernel, config: Config) -> str:
         """The digest of what a candidate makes the GPU do at the shapes of `screen`; empty without a GPU or a binary."""
@@ -297,7 +306,7 @@ class Evaluation:
         times = tuple(
             ShapeTime(
                 shape, statistics.median(samples), spread_us(samples), len(samples),
-                content_digest(*(i for _, i in machines(self.bench, kernel, config, shape, binaries))),
+                content_digest(*identities(self.bench, kernel, config, shape, binaries)),
                 {"host_us": round(timed.host_us[shape], 1)},
             )
             for shape, samples in timed.samples_us.items()

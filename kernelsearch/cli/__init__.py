@@ -16,13 +16,14 @@ from kernelsearch.cli.exchange import import_
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
 from kernelsearch.cli.spaces import record
+from kernelsearch.cli.propose import propose
 from kernelsearch.cli.start import doctor, new
 from kernelsearch.cli.ui import ui
 from kernelsearch.cli.study import study
 from kernelsearch.errors import KernelsearchError
 
 COMMANDS = (
-    optimize,
+    optimize, propose,
     verify, measure, hints,
     leaderboard, lineage, show, ui, import_,
     record,

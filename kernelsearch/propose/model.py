@@ -8,7 +8,7 @@ model rests. State is a function of the stored calls and of what was told, so th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from kernelsearch.calls import Answered, ModelCall
@@ -189,7 +189,7 @@ class ModelProposer:
         seed = next(iter(history.entries.values()), None)
         return prompt.Page(
             request.task, self.models.device, grammar.lines, idea,
-            config=_config(request.trial), trial=request.trial, seed=seed.best if seed else None, hints=request.hints,
+            config=prompt.configured(request.trial.config if request.trial else {}), trial=request.trial, seed=seed.best if seed else None, hints=request.hints,
             children=() if failed else prompt.family(history, digest),
             elsewhere=() if failed else prompt.elsewhere(history, digest),
             rules=tuple(self.repairs.rules()), failed=failed,
@@ -261,7 +261,3 @@ def _answered(found: Fate) -> Answered:
     sample = found.sample
     return Answered(sample.text, sample.finish, sample.tokens, found.stage, clean(found.reason), kernel)
 
-
-def _config(trial: Trial | None) -> str:
-    config: Mapping[str, object] = trial.config if trial else {}
-    return ", ".join(f"{name}={value}" for name, value in config.items())

@@ -14,7 +14,7 @@ from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.ideas import Idea
 from kernelsearch.propose.repair import Failed, clean
 from kernelsearch.targets import Target
-from kernelsearch.types import Hint, ShapeFact, TaskFacts, Trial
+from kernelsearch.types import Config, Hint, ShapeFact, TaskFacts, Trial
 
 SYSTEM = """\
 You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an edit \
@@ -193,6 +193,11 @@ def _told(history: History, entry: Entry) -> str:
 
 def _did(entry: Entry) -> str:
     return clean(entry.action or entry.edit, 140)
+
+
+def configured(config: Config) -> str:
+    """A config in words."""
+    return ", ".join(f"{name}={value}" for name, value in config.items())
 
 
 def _joined(parts: Sequence[_Part]) -> str:

@@ -1,0 +1,107 @@
+"""`vllm:MODEL`: a model in this process by vLLM's offline engine, grammar and prefix cache included.
+
+All n answers to an ask are one request, so that vLLM batches them over one cached prompt. Its package pins its own
+torch: give it an environment of its own.
+
+Options: backend=guidance|xgrammar (guidance compiles a new parent's grammar in tenths of a second, xgrammar in seconds
+but masks faster), ngram=N (speculative decoding with N drafted tokens out of the prompt; 0: off), prefix_cache=on|off,
+max_model_len, gpu_memory (share), dtype.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from vllm import LLM, SamplingParams
+from vllm.sampling_params import StructuredOutputsParams
+
+from kernelsearch.errors import ModelError
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
+
+
+def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+    options = spec.options
+    backend = options.get("backend", "guidance")
+    if backend not in ("guidance", "xgrammar"):
+        raise ModelError(f"backend={backend}: it is guidance or xgrammar")
+    given: dict[str, Any] = {
+        "enable_prefix_caching": _switch(options, "prefix_cache"),
+        "structured_outputs_config": {"backend": backend},
+        "disable_log_stats": True,
+    }
+    try:
+        if int(options.get("ngram", 0)):
+            drafted = {"method": "ngram", "num_speculative_tokens": int(options["ngram"]), "prompt_lookup_max": 4}
+            given["speculative_config"] = drafted
+        if "max_model_len" in options:
+            given["max_model_len"] = int(options["max_model_len"])
+        if "gpu_memory" in options:
+            given["gpu_memory_utilization"] = float(options["gpu_memory"])
+    except ValueError as error:
+        raise ModelError(f"an option of {spec.text} is no number: {error}") from None
+    if "dtype" in options:
+        given["dtype"] = options["dtype"]
+    try:
+        model = LLM(model=spec.rest, **given)
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+        raise ModelError(f"vLLM cannot load {spec.rest}: {_short(str(error))}") from None
+    return VLLMOffline(spec.text, spec.rest.rstrip("/").rpartition("/")[2], model, backend)
+
+
+class VLLMOffline:
+    """One `vllm.LLM`."""
+
+    def __init__(self, name: str, label: str, model: Any, backend: str) -> None:
+        self.name, self.label, self.model = name, label, model
+        self._tokenizer = model.get_tokenizer()
+        self._dialect = "lark" if backend == "guidance" else "ebnf"
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        started = time.monotonic()
+        structured = StructuredOutputsParams(grammar=getattr(ask.grammar, self._dialect))
+        params = SamplingParams(n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed,
+                                structured_outputs=structured)  # fmt: skip
+        try:
+            (found,) = self._generated(ask, params)
+        except (ValueError, RuntimeError, AssertionError) as error:
+            return self._failure(str(error), time.monotonic() - started)
+        samples = tuple(
+            Sample(o.text, CUT if o.finish_reason == CUT else STOP, len(o.token_ids)) for o in found.outputs
+        )
+        cached = getattr(found, "num_cached_tokens", None) or 0
+        total = sum(s.tokens for s in samples)
+        return Reply(samples, len(found.prompt_token_ids or ()), total, cached, time.monotonic() - started)
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text))
+
+    def close(self) -> None:
+        self.model = None
+
+    def _generated(self, ask: Ask, params: SamplingParams) -> Any:
+        if getattr(self._tokenizer, "chat_template", None):
+            messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
+            return self.model.chat([messages], params, use_tqdm=False)
+        return self.model.generate([f"{ask.system}\n\n{ask.page}\n"], params, use_tqdm=False)
+
+    def _failure(self, said: str, seconds: float) -> Failure:
+        lower = said.lower()
+        kind = "busy"
+        if "context" in lower or "max_model_len" in lower or "longer than the maximum" in lower:
+            kind = "context"
+        elif "grammar" in lower or "lark" in lower:
+            kind = "grammar"
+        return Failure(f"{self.label}: {_short(said)}", kind, None, seconds)
+
+
+def _switch(options: Any, name: str) -> bool:
+    value = options.get(name, "on")
+    if value not in ("on", "off"):
+        raise ModelError(f"{name}={value}: it is on or off")
+    return value == "on"
+
+
+def _short(text: str, most: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,0 +1,94 @@
+"""Proposals with their fates as a table of rates for people, and as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelsearch.report import words
+from kernelsearch.source import Kernel
+
+MOST_REASONS = 8
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """One answer: the stages that it passed, in order, what refused it and why, and its time over the parent's."""
+
+    answer: str
+    edit: str
+    kernel: Kernel | None = None
+    passed: tuple[str, ...] = ()
+    refused: str = ""
+    reason: str = ""
+    ratio: float | None = None
+    note: str = ""
+
+
+@dataclass
+class Report:
+    """All answers of one proposer for one kernel; stages are those that were looked at."""
+
+    task: str
+    kernel: str
+    proposer: str
+    stages: tuple[str, ...]
+    proposals: list[Proposed] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+    seconds: float = 0.0
+    usd: float = 0.0
+
+
+def rates(report: Report) -> list[tuple[str, int, float]]:
+    """Each stage, how many passed it, and the share of all answers."""
+    n = max(1, len(report.proposals))
+    counts = [(stage, sum(stage in p.passed for p in report.proposals)) for stage in report.stages]
+    return [(stage, count, count / n) for stage, count in counts]
+
+
+def as_text(report: Report) -> str:
+    """The table, the commonest reasons, and the best proposal."""
+    n = len(report.proposals)
+    kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
+    lines = [f"{report.task} {report.kernel[:8]}: {n} answers of {report.proposer}, {kernels} different kernels"]
+    lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in rates(report)]
+    reasons = Counter((p.refused, _short(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
+    if reasons:
+        lines.append("  refused because:")
+        lines += [f"    {count:4d}  {stage}: {reason}" for (stage, reason), count in reasons.most_common(MOST_REASONS)]
+    best = min((p for p in report.proposals if p.ratio), key=lambda p: p.ratio, default=None)
+    if best is not None:
+        lines.append(f"  best: {1 / best.ratio:.2f}x the parent by {best.edit}, kernel {best.kernel.digest[:8]}")
+    if report.seconds:
+        cost = f", ${report.usd:.4f}" if report.usd else ""
+        lines.append(
+            f"  {report.tokens_in:,} tokens in ({report.tokens_cached:,} cached), {report.tokens_out:,} out, "
+            f"{words.duration(report.seconds)}{cost}"
+        )
+    lines += [f"  no answer: {reason}" for reason in dict.fromkeys(report.failures)]
+    return "\n".join(lines) + "\n"
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """The report as JSON's types."""
+    return {
+        "task": report.task, "kernel": report.kernel, "proposer": report.proposer, "n": len(report.proposals),
+        "stages": {stage: {"passed": count, "rate": round(rate, 4)} for stage, count, rate in rates(report)},
+        "tokens_in": report.tokens_in, "tokens_cached": report.tokens_cached, "tokens_out": report.tokens_out,
+        "seconds": round(report.seconds, 3), "usd": report.usd, "failures": report.failures,
+        "proposals": [
+            {"answer": p.answer, "edit": p.edit, "kernel": p.kernel.digest if p.kernel else None, "passed": list(p.passed),
+             "refused": p.refused or None, "reason": p.reason, "note": p.note, "ratio": p.ratio,
+             "source": p.kernel.render() if p.kernel else None}
+            for p in report.proposals
+        ],
+    }  # fmt: skip
+
+
+def _short(reason: str, most: int = 90) -> str:
+    text = " ".join(reason.split())
+    return text if len(text) <= most else f"{text[:most]}..."
