@@ -86,9 +86,12 @@ def counting_pool(bench: Bench) -> Pool:
 
 
 def examine(
-    bench: Bench, facts: TaskFacts, text: str | None = None, counters: Pool | None = None
+    bench: Bench, facts: TaskFacts, text: str | None = None, counters: Pool | None = None, *, profile: bool = True
 ) -> report.Report | Verdict:
-    """Everything that hints say of a kernel file's text, or of the task's own kernel; a Verdict when it is refused."""
+    """Everything that hints say of a kernel file's text, or of the task's own kernel; a Verdict when it is refused.
+
+    profile asks for the hardware's counters too, which takes some seconds a shape.
+    """
     kernel = Kernel.parse(text) if text is not None else bench.seed
     config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
     shapes = tuple(s.key for s in facts.shapes)
@@ -116,7 +119,7 @@ def examine(
     if sass.disassembler() is None:
         missing.append("the disassembly: this Triton has no nvdisasm")
     known = calls(bench, kernel, config, binaries, shapes, measurement, counts)
-    if bench.device is not None:
+    if bench.device is not None and profile:
         known, reason = _with_counters(bench, kernel, config, binaries, known)
         missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     return _reported(bench, facts, kernel, config, binaries, known, tuple(missing))
