@@ -2,14 +2,14 @@
 
 An idea whose first implementation fails is not lost: it stays among the actions and may be tried again (K-Search: "an
 idea should survive a buggy first implementation"). Ideas come from the parent's hints, from the summaries of the typed
-edits, and from a short list of open ones.
+edits that apply, and from a short list of open ones.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.propose.edits import EDITS
@@ -41,11 +41,11 @@ class Idea:
         return content_digest(self.action)[:8]
 
 
-def ideas(hints: Sequence[Hint]) -> list[Idea]:
-    """What could be done to a kernel with these hints, the likeliest first; each action once."""
+def ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
+    """What could be done to a kernel with these hints, for which these typed edits apply; each action once."""
     found = [Idea(_sentence(h), HINT / (1 + place)) for place, h in enumerate(hints) if _doable(h)]
     found += [Idea(action, FREE / (1 + place)) for place, action in enumerate(OPEN)]
-    found += [Idea(_capital(f"{e.summary}."), EDIT) for e in EDITS]
+    found += [Idea(f"Try this: {e.summary}.", EDIT) for e in EDITS if e.name in offered]
     return list({i.action: i for i in reversed(found)}.values())[::-1]
 
 

@@ -115,7 +115,7 @@ class ModelProposer:
                 return self._rewrite(kept, request.parent.digest)
         if not self.available(request.number):
             return None
-        idea = ideas.choose(ideas.ideas(request.hints), request.parent.digest, self.models.history, rng)
+        idea = ideas.choose(ideas.ideas(request.hints, grammar.edits), request.parent.digest, self.models.history, rng)
         page = self._page(request, grammar, idea, None)
         return self._asked(request, grammar, page, idea.id, idea.action, self.name, None, rng)
 
@@ -192,7 +192,7 @@ class ModelProposer:
             config=prompt.configured(request.trial.config if request.trial else {}), trial=request.trial, seed=seed.best if seed else None, hints=request.hints,
             children=() if failed else prompt.family(history, digest),
             elsewhere=() if failed else prompt.elsewhere(history, digest),
-            rules=tuple(self.repairs.rules()), failed=failed,
+            rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
         )  # fmt: skip
 
     def _rewrite(self, kept: _Kept, parent: str) -> Rewrite:

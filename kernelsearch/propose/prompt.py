@@ -2,7 +2,7 @@
 
 Parts are shown in a fixed order, what changes least first, so that engines with a prefix cache read only the end anew.
 Where they do not fit, they are cut by worth: the kernel, the thing to do and the format always stay; then come times,
-hints, what was tried from here, rules from failures, and what was tried elsewhere.
+hints, what was tried from here, rules from failures, what was tried elsewhere, and the ready-made edits.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from kernelsearch.propose.edits import EDITS
+from kernelsearch.propose.grammar import Grammar
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.ideas import Idea
 from kernelsearch.propose.repair import Failed, clean
@@ -51,7 +53,7 @@ class Page:
     """All that a page can say of one parent.
 
     lines is the numbered source; trial the parent's best trial; children what was tried from here; elsewhere the best
-    other kernels of the run; rules short sentences; failed is an answer to be repaired.
+    other kernels of the run; rules short sentences; failed is an answer to be repaired; edits are the ready-made ones.
     """
 
     task: TaskFacts
@@ -66,6 +68,7 @@ class Page:
     elsewhere: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     failed: Failed | None = None
+    edits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,13 @@ def family(history: History, digest: str) -> tuple[str, ...]:
     return tuple(_told(history, e) for e in (*better, *refused, *worse))
 
 
+def offered(grammar: Grammar) -> tuple[str, ...]:
+    """The typed edits that an answer may name, with their variants and what they do."""
+    summaries = {e.name: e.summary for e in EDITS}
+    numbers = {name: "1" if len(v) == 1 else f"1 to {len(v)}" for name, v in grammar.edits.items()}
+    return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
+
+
 def elsewhere(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
     """The best kernels of the run that are neither this one nor its children."""
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
@@ -131,6 +141,7 @@ def _parts(page: Page) -> list[_Part]:
     if page.config:
         parts.append(_Part("ITS BEST CONFIG", (page.config,)))
     parts += [
+        _Part("READY-MADE EDITS", page.edits, 6),
         _Part("ITS TIMES", tuple(_times(page)), 1),
         _Part("WHERE ITS TIME GOES", tuple(_hint(h) for h in page.hints), 2),
         _Part("WHAT WAS TRIED FROM HERE", page.children, 3),
