@@ -148,14 +148,15 @@ class Proposal:
 
     parents are kernel digests (none for a seed). edit names a typed edit, None leaves the
     choice to the proposer. config is an explicit config, None leaves it to the tuner;
-    sampler says how the tuner should choose it (`tpe`, `random` or `neighbour`, one step from its best).
+    sampler says how the tuner should choose it (`surrogate`, its default; `neighbour`, one step from its best; `random`;
+    or one of Optuna's, `tpe`, `gp`, `cmaes`).
     """
 
     kind: ProposalKind
     parents: tuple[str, ...] = ()
     edit: str | None = None
     config: Config | None = None
-    sampler: str = "tpe"
+    sampler: str = "surrogate"
 
     def __post_init__(self) -> None:
         if self.kind is ProposalKind.SEED and self.parents:

@@ -131,7 +131,7 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
     allowed = {
         "optuna": {"tune"}, "sqlite_utils": {"record"}, "libcst": {"propose"},
         "torch": {"tasks", "verify", "measure", "worker"}, "triton": {"tasks", "worker"},
-        "numpy": {"tasks", "verify", "measure", "worker"},
+        "numpy": {"tasks", "verify", "measure", "worker", "tune"},
     }  # fmt: skip
     for module, path in modules().items():
         for node in ast.parse(path.read_text()).body:

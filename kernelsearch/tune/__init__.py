@@ -1,0 +1,75 @@
+"""Numbers: a tuner per kernel chooses configs, never one twice and none that is known to be impossible.
+
+A tuner's state is a function of what it was asked and told, in that order; its randomness comes from
+(seed, trial number). A search that asks and tells the same is the same search. Tuners live in memory
+and their models are made when the first suggestion needs them: what is kept is in the record.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from kernelsearch.source import Kernel
+from kernelsearch.space import Predicate, Space, possible
+from kernelsearch.tune.starts import nearest, space_of, start_of
+from kernelsearch.tune.tuner import DEFAULT, SAMPLERS, Tuner
+from kernelsearch.types import Config, TaskFacts, Trial, Value
+
+__all__ = ["DEFAULT", "SAMPLERS", "Tuner", "Tuners", "nearest", "seed_tuners", "space_of", "start_of"]
+
+
+class Tuners:
+    """Chooses configs for every kernel of a run; asks in flight are known to it."""
+
+    def __init__(self, seed: int = 0, possible: Predicate = possible) -> None:
+        self._seed = seed
+        self._possible = possible
+        self._tuners: dict[str, Tuner] = {}
+        self._kernels: dict[str, Kernel] = {}
+
+    def add(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config) -> None:
+        """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is."""
+        if kernel.digest not in self._tuners:
+            self._kernels[kernel.digest] = kernel
+            self._tuners[kernel.digest] = Tuner(Space(space), dict(start), lambda c: self._possible(kernel, c))
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._tuners
+
+    def space(self, digest: str) -> Space:
+        return self._tuners[digest].space
+
+    def kernel(self, digest: str) -> Kernel:
+        return self._kernels[digest]
+
+    def best(self, digest: str) -> Config:
+        """The kernel's best config told so far, or where its tuning starts."""
+        tuner = self._tuners[digest]
+        return tuner.best[1] if tuner.best else tuner.start
+
+    def ask(self, digest: str, number: int, sampler: str = DEFAULT) -> Config | None:
+        """An untried, possible config for the kernel, now reserved; None when its space is used up.
+
+        All samplers but `random` give the kernel's own start first; `random` is uniform among untried configs;
+        `neighbour` is one step from the best config, or what the default sampler says where all of those were tried.
+        """
+        return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
+
+    def take(self, digest: str, config: Config) -> Config | None:
+        """The explicit config if untried and possible, else the nearest that is, now reserved; None if none is."""
+        return self._tuners[digest].take(dict(config))
+
+    def reserve(self, digest: str, config: Config) -> bool:
+        """Takes an explicit config out of what can be asked; False if it was asked or reserved before."""
+        return self._tuners[digest].reserve(config)
+
+    def tell(self, trial: Trial) -> None:
+        self._tuners[trial.kernel].tell(trial.config, trial.score)
+
+
+def seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = possible) -> Tuners:
+    """Tuners that know the task's seed kernel, with the task's space and config."""
+    tuners = Tuners(seed, possible)
+    tuners.add(kernel, dict(task.space), {**{n: v[0] for n, v in task.space.items()}, **task.config})
+    return tuners

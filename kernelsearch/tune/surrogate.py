@@ -1,0 +1,197 @@
+"""The default sampler: a Gaussian process over the logarithm of the times, and expected improvement over free configs.
+
+Bayesian optimisation as it was found to work on GPU tuning spaces (Willemsen et al., 2021), and on the spaces recorded
+in studies/spaces: all configs that are not yet asked are compared where the space is small, else a sample and the
+neighbours of the best. A failed config counts as the slowest one told, so that its neighbourhood is left alone
+without making the landscape steeper. Configs in flight are believed to take what is predicted of them ("kriging
+believer", Ginsbourger et al., 2010). Suggestions are a function of what was begun and ended, not of earlier
+suggestions: parameters are learnt on the first 6, 8, 10, 12, 15, ... configs, whenever that many have ended.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from kernelsearch.space import Space
+from kernelsearch.tune.axes import Axes
+from kernelsearch.tune.process import Process
+from kernelsearch.types import Config, Value
+
+Free = Callable[[Config], bool]
+"""Whether a config may be suggested: possible, and not asked before."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the sampler works; chosen by leave-one-space-out on recorded spaces (studies/spaces).
+
+    design: configs that end before the process is asked. apart: random configs of which the farthest from all begun
+    ones is taken until then; many would find corners only. enumerated: the largest space that is compared
+    whole; of a larger one sampled random configs and the neighbours of the best around ones. kept_best, kept_last:
+    of more configs than these together the process sees the best and the last. growth: parameters are learnt again
+    when so many times more configs have ended.
+    """
+
+    design: int = 6
+    apart: int = 2
+    enumerated: int = 1024
+    sampled: int = 384
+    around: int = 8
+    kept_best: int = 96
+    kept_last: int = 64
+    growth: float = 1.2
+
+
+class Surrogate:
+    """Suggests configs of one space. listed are all configs that are possible, where that is known.
+
+    prior guesses the logarithm of a config's time from what else is known (a static model, say); where it is given
+    the process learns what is left of the times, and the design begins with what the prior likes best.
+    """
+
+    def __init__(self, space: Space, listed: Sequence[Config] | None = None, settings: Settings = Settings()) -> None:  # noqa: B008
+        self.axes, self.settings = Axes(space), settings
+        self._process = Process([axis.distances for axis in self.axes.axes])
+        self._all = self._whole(space, listed)
+        self._begun: list[tuple[int, ...]] = []
+        self._place: dict[tuple[int, ...], int] = {}
+        self._ended: list[int] = []
+        self._scores: dict[int, float | None] = {}
+        self._learnt = 0
+
+    def begin(self, config: Config) -> None:
+        """A config was asked for; one from outside the space is left out."""
+        point = self.axes.point(config)
+        if point is not None and point not in self._place:
+            self._place[point] = len(self._begun)
+            self._begun.append(point)
+
+    def end(self, config: Config, score: float | None) -> None:
+        """A begun config has a score, a positive number in any unit; None for one that failed."""
+        place = self._place.get(self.axes.point(config) or ())
+        if place is not None and place not in self._scores:
+            self._ended.append(place)
+            self._scores[place] = score
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough is known for the process to be asked."""
+        times = sum(s is not None for s in self._scores.values()) if len(self._ended) < 64 else 2
+        return len(self._ended) >= self.settings.design and times >= 2
+
+    def suggest(self, free: Free, rng: random.Random) -> dict[str, Value] | None:
+        """The most promising free config; None when none is found among the candidates."""
+        draw = np.random.default_rng(rng.getrandbits(64))
+        if not self.ready:
+            return self._designed(free, draw)
+        candidates = self._candidates(draw)
+        if not len(candidates):
+            return None
+        mean, deviation = self._predicted(candidates)
+        improvement = log_expected_improvement(mean, deviation, self._best())
+        return self._first(candidates[np.argsort(-improvement, kind="stable")], free)
+
+    def nearest_best(self, around: Iterable[Config], free: Free) -> dict[str, Value] | None:
+        """Of these configs the free one with the least expected time."""
+        configs = [c for c in around if free(c) and self.axes.point(c) is not None]
+        if not configs:
+            return None
+        mean, _ = self._predicted(np.array([self.axes.point(c) for c in configs]))
+        return dict(configs[int(np.argmin(mean))])
+
+    # ------------------------------------------------------------ candidates
+
+    def _whole(self, space: Space, listed: Sequence[Config] | None) -> np.ndarray | None:
+        if listed is not None:
+            return np.array([self.axes.point(c) for c in listed])
+        return self.axes.every() if space.size <= self.settings.enumerated else None
+
+    def _candidates(self, draw: np.random.Generator) -> np.ndarray:
+        points = self._all
+        if points is None or len(points) > self.settings.enumerated:
+            count = self.settings.sampled
+            some = self.axes.drawn(count, draw) if points is None else points[draw.integers(len(points), size=count)]
+            points = np.unique(np.concatenate([some, self._neighbours()]), axis=0)
+        unseen = [i for i, p in enumerate(map(tuple, points.tolist())) if p not in self._place]
+        return points[unseen]
+
+    def _neighbours(self) -> np.ndarray:
+        timed = [i for i in self._ended if self._scores[i] is not None]
+        best = sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.around]
+        return np.array([p for i in best for p in self.axes.around(np.array(self._begun[i]))])
+
+    def _designed(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
+        """One of a few random free configs: the one that lies farthest from all that were begun."""
+        count = 32 * self.settings.apart
+        drawn = self.axes.drawn(count, draw) if self._all is None else self._all[draw.integers(len(self._all), size=count)]
+        found: list[np.ndarray] = []
+        for point in drawn:
+            if tuple(point.tolist()) not in self._place and free(self.axes.config(point)):
+                found.append(point)
+                if len(found) == self.settings.apart:
+                    break
+        if not found:
+            return None
+        if not self._begun:
+            return self.axes.config(found[0])
+        points, begun = np.array(found), np.array(self._begun[-64:])
+        apart = sum(t[points[:, i]][:, begun[:, i]] for i, t in enumerate(self._process.distances)).min(axis=1)
+        return self.axes.config(points[int(np.argmax(apart))])
+
+    def _first(self, points: np.ndarray, free: Free) -> dict[str, Value] | None:
+        return next((c for c in map(self.axes.config, points) if free(c)), None)
+
+    # ------------------------------------------------------------ the process
+
+    def _predicted(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        self._learn()
+        places = self._kept(self._ended)
+        points, values = np.array([self._begun[i] for i in places]), self._values(places)
+        self._process.fit(points, values)
+        flying = [p for i, p in enumerate(self._begun) if i not in self._scores][-self.settings.kept_last :]
+        if flying:
+            believed, _ = self._process.predict(np.array(flying))
+            self._process.fit(np.concatenate([points, np.array(flying)]), np.concatenate([values, believed]))
+        return self._process.predict(candidates)
+
+    def _learn(self) -> None:
+        """Learns the parameters on the first configs that ended, as many as the schedule says."""
+        count = due = self.settings.design
+        while due <= len(self._ended):
+            count, due = due, max(due + 2, int(due * self.settings.growth))
+        if count != self._learnt:
+            places = self._kept(self._ended[:count])
+            self._process.learn(np.array([self._begun[i] for i in places]), self._values(places))
+            self._learnt = count
+
+    def _kept(self, ended: list[int]) -> list[int]:
+        most, last = self.settings.kept_best + self.settings.kept_last, ended[-self.settings.kept_last :]
+        if len(ended) <= most:
+            return ended
+        timed = [i for i in ended[: -self.settings.kept_last] if self._scores[i] is not None]
+        return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.kept_best], *last])
+
+    def _values(self, places: Sequence[int]) -> np.ndarray:
+        scores = [self._scores[i] for i in places]
+        times = [s for s in scores if s is not None]
+        worst = max(times, default=1.0)
+        return np.log(np.array([worst if s is None else s for s in scores]))
+
+    def _best(self) -> float:
+        return math.log(min(s for s in self._scores.values() if s is not None))
+
+
+def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
+    """log E[max(best - value, 0)] for normal values; finite also where the expectation underflows (Ament et al., 2023)."""
+    z = (best - mean) / deviation
+    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    inner = np.maximum(z * ndtr(z) + density, 1e-290)
+    # Far below, E ~ density / z^2: through logarithms.
+    far = -0.5 * z * z - 0.5 * math.log(2.0 * math.pi) - 2.0 * np.log(np.maximum(-z, 1.0))
+    return np.where(z > -12.0, np.log(inner), far) + np.log(deviation)

@@ -1,0 +1,174 @@
+"""The configs of one kernel: asked, told, reserved; which sampler suggests the next one, and what of it is free.
+
+Every sampler gets the same service: no config twice, none that is known to be impossible, and the nearest free one
+where a sampler wants another.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.space import Space
+from kernelsearch.types import Config, Value, config_key
+
+if TYPE_CHECKING:
+    from kernelsearch.tune.optuna_studies import Study
+    from kernelsearch.tune.surrogate import Surrogate
+
+DEFAULT = "surrogate"
+OPTUNA = ("tpe", "gp", "cmaes")
+SAMPLERS = (DEFAULT, *OPTUNA, "random", "neighbour")
+
+STARTUP = {"tpe": 6, "gp": 6, "cmaes": 0}
+"""Told trials before an Optuna sampler has something to go by; until then the draw is uniform."""
+
+DRAWS = 64
+"""Uniform draws before the untried configs are enumerated instead."""
+
+
+@dataclass
+class Tuner:
+    """Chooses configs of one space. start is where it begins, {} for nowhere in particular.
+
+    listed are all possible configs, where they are known one by one; else possible says of any config of the space
+    whether it is one.
+    """
+
+    space: Space
+    start: dict[str, Value]
+    possible: Callable[[Config], bool]
+    listed: Sequence[Config] | None = None
+    asked: dict[str, dict[str, Value]] = field(default_factory=dict)
+    told: dict[str, float | None] = field(default_factory=dict)
+    best: tuple[float, dict[str, Value]] | None = None
+    used_up: bool = False
+    _surrogate: Surrogate | None = None
+    _studies: dict[str, Study] = field(default_factory=dict)
+
+    def ask(self, rng: random.Random, sampler: str = DEFAULT) -> dict[str, Value] | None:
+        """An untried, possible config, now reserved; None when the space is used up. Raises ValueError."""
+        if sampler not in SAMPLERS:
+            raise ValueError(f"a sampler is one of {', '.join(SAMPLERS)}, not {sampler!r}")
+        return None if self.used_up else self.take(self._wanted(rng, sampler))
+
+    def take(self, config: dict[str, Value]) -> dict[str, Value] | None:
+        """The config if it is free, else the nearest that is, now reserved; None when the space is used up."""
+        if not self._free(config):
+            config = next((c for c in self._outward(config) if self._free(c)), None)
+            self.used_up = config is None
+        if config is not None:
+            self.reserve(config)
+        return config
+
+    def reserve(self, config: Config) -> bool:
+        """Takes a config out of what can be asked; False if it was asked or reserved before."""
+        key = config_key(config)
+        if key in self.asked:
+            return False
+        self.asked[key] = dict(config)
+        for model in self._models():
+            model.begin(config)
+        return True
+
+    def tell(self, config: Config, score: float | None) -> None:
+        """The score of a config, less is better; None for a failed one."""
+        self.reserve(config)
+        self.told[config_key(config)] = score
+        if score is not None and (self.best is None or score < self.best[0]):
+            self.best = (score, dict(config))
+        for model in self._models():
+            model.end(config, score)
+
+    # ------------------------------------------------------------ what is wanted
+
+    def _wanted(self, rng: random.Random, sampler: str) -> dict[str, Value]:
+        if sampler == "random":
+            return self._uniform(rng)
+        if not self.asked and self.start:
+            return self.start
+        if self.space.size == 1:
+            return self._full(next(self.space.configs()))
+        if sampler == "neighbour":
+            near = self._neighbour(rng)
+            if near is not None:
+                return near
+        if sampler in OPTUNA:
+            few = len(self.told) < STARTUP[sampler]
+            return self._uniform(rng) if few else self._full(self._study(sampler).suggest(rng.getrandbits(32)))
+        point = self._model().suggest(lambda c: self._free(self._full(c)), rng)
+        return self._uniform(rng) if point is None else self._full(point)
+
+    def _neighbour(self, rng: random.Random) -> dict[str, Value] | None:
+        """A free neighbour of the best config: the most promising one, or any while little is known."""
+        around = [c for c in self.space.neighbours(self.best[1] if self.best else self.start) if self._free(c)]
+        if len(around) < 2:
+            return around[0] if around else None
+        if self._model().ready:
+            return self._full(self._model().nearest_best(around, self._free) or around[0])
+        return rng.choice(around)
+
+    def _uniform(self, rng: random.Random) -> dict[str, Value]:
+        for _ in range(DRAWS):
+            point = rng.choice(self.listed) if self.listed else {n: rng.choice(v) for n, v in self.space.values.items()}
+            config = self._full(point)
+            if self._free(config):
+                return config
+        rest = [c for c in map(self._full, self.listed or self.space.configs()) if self._free(c)]
+        return rng.choice(rest) if rest else self.start
+
+    def _outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
+        """All configs, nearest first."""
+        if self.listed is None:
+            return map(self._full, self.space.outward(config))
+        return iter(sorted(map(self._full, self.listed), key=lambda c: _steps(self.space, config, c)))
+
+    def _full(self, point: Config) -> dict[str, Value]:
+        """A point of the space with the values that the start fixes for names outside it."""
+        return {**self.start, **point}
+
+    def _free(self, config: Config) -> bool:
+        return config_key(config) not in self.asked and self.possible(config)
+
+    # ------------------------------------------------------------ models
+
+    def _models(self) -> Iterator[Surrogate | Study]:
+        if self._surrogate is not None:
+            yield self._surrogate
+        yield from self._studies.values()
+
+    def _model(self) -> Surrogate:
+        if self._surrogate is None:
+            from kernelsearch.tune.surrogate import Surrogate
+
+            self._surrogate = self._informed(Surrogate(self.space, self.listed))
+        return self._surrogate
+
+    def _study(self, sampler: str) -> Study:
+        if sampler not in self._studies:
+            from kernelsearch.tune.optuna_studies import Study
+
+            self._studies[sampler] = self._informed(Study(self.space, sampler))
+        return self._studies[sampler]
+
+    def _informed(self, model: Any) -> Any:
+        """The model, told what happened before it was needed."""
+        for config in self.asked.values():
+            model.begin(config)
+        for key, score in self.told.items():
+            model.end(self.asked[key], score)
+        return model
+
+
+def _steps(space: Space, one: Config, other: Config) -> float:
+    """How many steps of `Space.neighbours` lie between two configs; a value outside the space is one step from all."""
+    total = 0.0
+    for name, values in space.values.items():
+        a, b = one.get(name), other[name]
+        if a == b and isinstance(a, bool) == isinstance(b, bool):
+            continue
+        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+        total += abs(values.index(a) - values.index(b)) if numbers and a in values else 1.0
+    return total
