@@ -15,7 +15,7 @@ from kernelsearch.cli.database import leaderboard, lineage, show
 from kernelsearch.cli.exchange import import_
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
-from kernelsearch.cli.spaces import record
+from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.propose import propose
 from kernelsearch.cli.start import doctor, new
 from kernelsearch.cli.ui import ui
@@ -26,7 +26,7 @@ COMMANDS = (
     optimize, propose,
     verify, measure, hints,
     leaderboard, lineage, show, ui, import_,
-    record,
+    record, simulate,
     study,
     new, doctor,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -23,3 +24,26 @@ def record(task: str, out: str, **options: Any) -> None:
     from kernelsearch import recording
 
     sys.exit(recording.main(task, out, recording.Options(**options)))
+
+
+@click.command()
+@click.argument("space", type=click.Path(dir_okay=False))
+@click.option("--strategy", default="surrogate", show_default=True,
+              help="A strategy's name or file, or a sampler of the tuner: surrogate, tpe, gp, cmaes, random.")  # fmt: skip
+@click.option("--trials", default=100, show_default=True, type=click.IntRange(min=1), help="Unique evaluations.")
+@click.option("--seeds", default=8, show_default=True, type=click.IntRange(min=1), help="Runs, with seeds 0, 1, ...")
+@click.option("--noise", is_flag=True, help="Draw each time anew from the recorded samples.")
+@click.option("--window", default=1, show_default=True, type=click.IntRange(min=1), help="Candidates in flight.")
+@click.option("--quiet", is_flag=True, help="No summary on stderr.")
+def simulate(space: str, strategy: str, trials: int, seeds: int, noise: bool, window: int, quiet: bool) -> None:
+    """Replays SPACE, a recorded space, with a strategy. Prints JSON: the best time after 1, 2, ... unique trials."""
+    from kernelsearch.replay import recorded, simulation
+
+    found = recorded.read(space)
+    simulation.named(strategy)
+    runs = [simulation.simulated(found, strategy, trials, seed, noise, window) for seed in range(seeds)]
+    click.echo(json.dumps(simulation.as_json(found, strategy, runs)))
+    if not quiet:
+        from kernelsearch.replay import score
+
+        click.echo(score.as_text(found, runs), err=True)
