@@ -44,6 +44,10 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {"edits": TypedEdits}
 """Proposers without a model; one of each serves all runs, and remembers what edits make of the parents that they share."""
 
 
+MOST_OPEN = 8
+"""Tasks that stay open on a GPU, which has the memory; opening one costs seconds."""
+
+
 @dataclass(frozen=True)
 class Options:
     """The command's options, as the command line names them. jobs is how many runs share the machine at a time."""
@@ -127,7 +131,7 @@ class _Running:
         """How many runs could not be done."""
         self.target, self.device = benches.choose_target(self.options.target)
         jobs = self.options.jobs or (len(self.study.arms) if self.device else 1)
-        self.kept = max(2, jobs) if self.device else 1
+        self.kept = MOST_OPEN if self.device else 1
         where = f"measuring on {self.device.name}" if self.device else f"no GPU here: times are estimated for {self.target.name}"
         runs = len(self.study.tasks) * len(self.study.arms) * len(self.study.seeds)
         self.say(f"{self.study.name}: {runs} runs of {self.study.trials} trials; {where}")
@@ -137,6 +141,8 @@ class _Running:
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self.stopping = lambda: interrupts.count > 0 or self._out_of_time()
             try:
+                if self.device:
+                    self._open_ahead()
                 self._interleaved(pool, jobs)
                 if self.device and not self.stopping():
                     self._baselines()
@@ -249,18 +255,35 @@ class _Running:
 
     # ------------------------------------------------------------ tasks
 
+    def _open_ahead(self) -> None:
+        """Opens the tasks that have runs to do, side by side and before anything is timed."""
+        todo = dict.fromkeys(t for t, arm, seed in self._planned() if not self._done_before(t, arm, seed))
+        tasks = list(todo)[: self.kept]
+        with ThreadPoolExecutor(max(1, len(tasks))) as pool:
+            benches = [pool.submit(self._bench, task) for task in tasks]
+        for task, bench in zip(tasks, benches, strict=True):
+            try:
+                self.opened[task.name] = self._served(task, bench.result())
+            except KernelsearchError as error:
+                self.failed[task.name] = str(error)
+
     def _opened(self, task: StudyTask) -> _Open:
         if task.name not in self.opened:
             idle = [name for name, one in self.opened.items() if not one.users]
             for name in idle[: max(0, len(self.opened) + 1 - self.kept)]:
                 self.opened.pop(name).bench.workplace.close()
-            bench = Bench.open(task.path, self.options.target, compiled=default_folder(), gpu=self.gpu)
-            facts = narrowed(bench.facts, task.shapes)
-            evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
-            target = self.device.name if self.device else self.target.name
-            known = Reusing(evaluation, terms(evaluation, facts, target, benches.versions()), self.store)
-            self.opened[task.name] = _Open(bench, facts, evaluation, known)
+            self.opened[task.name] = self._served(task, self._bench(task))
         return self.opened[task.name]
+
+    def _bench(self, task: StudyTask) -> Bench:
+        return Bench.open(task.path, self.options.target, compiled=default_folder(), gpu=self.gpu)
+
+    def _served(self, task: StudyTask, bench: Bench) -> _Open:
+        facts = narrowed(bench.facts, task.shapes)
+        evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+        target = self.device.name if self.device else self.target.name
+        known = Reusing(evaluation, terms(evaluation, facts, target, benches.versions()), self.store)
+        return _Open(bench, facts, evaluation, known)
 
     def _close_all(self) -> None:
         for one in self.opened.values():
