@@ -38,15 +38,15 @@ def tokenizer(size: int = 1024):
     return fast
 
 
-def build(folder: Path, seed: int = 0, vocabulary: int = 1024, context: int = 8192) -> Path:
-    """Writes the model and its tokenizer into folder, as `from_pretrained` reads them."""
+def build(folder: Path, seed: int = 0, vocabulary: int = 1024, context: int = 8192, hidden: int = 64) -> Path:
+    """Writes the model and its tokenizer into folder, as `from_pretrained` reads them; it has four heads."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     tokens = tokenizer(vocabulary)
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=len(tokens), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        vocab_size=len(tokens), hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=context, tie_word_embeddings=True,
         bos_token_id=None, eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id,
     )  # fmt: skip
