@@ -86,18 +86,23 @@ def _spread(dtype: torch.dtype) -> float:
 
 
 def _sparse(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
+    """One element in twenty, and none in the middle half of the rows: whole blocks are zero."""
     keep = torch.rand(noise.shape, generator=generator, device=noise.device) < 0.05
+    if noise.dim() >= 2:
+        rows = noise.shape[-2]
+        keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
     return torch.where(keep, noise, torch.zeros_like(noise))
 
 
 def _outlier(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
-    """One large element a row, at the first, the last or a block's edge."""
+    """One large element a row, at the first, the last or a block's edge; one in three is beyond what exp can take."""
     width = noise.shape[-1]
     edges = sorted({0, width - 1, width // 2, *(e for p in range(4, 15) for e in (2**p - 1, 2**p) if e < width)})
     flat = noise.reshape(-1, width).clone()
     row = torch.arange(flat.shape[0], device=noise.device)
     column = torch.tensor(edges, device=noise.device)[(row + seed) % len(edges)]
-    flat[row, column] = 30.0 * torch.where(row % 2 == 0, 1.0, -1.0).to(flat.dtype)
+    size = torch.where((row + seed) % 3 == 0, 300.0, 30.0)
+    flat[row, column] = (size * torch.where((row + seed) % 4 < 3, 1.0, -1.0)).to(flat.dtype)
     return flat.reshape(noise.shape)
 
 

@@ -122,14 +122,16 @@ def tallied(tally: Tally) -> Iterator[None]:
     }  # fmt: skip
     reduce = interpreter.ReduceOps.apply
 
-    def load(ptrs: Any, mask: Any, *rest: Any) -> Any:
-        tally.buffers.check(ptrs, mask.data, "load")
-        tally.access("load", ptrs, mask.data)
-        return plain["create_masked_load"](ptrs, mask, *rest)
+    def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        tally.buffers.check(ptrs, on, "load")
+        tally.access("load", ptrs, on)
+        return plain["create_masked_load"](ptrs, mask, *rest, **named)
 
-    def store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> None:
-        tally.buffers.check(ptrs, mask.data, "store")
-        tally.access("store", ptrs, mask.data)  # nothing is written, so that the zeros stay unallocated
+    def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
+        on = np.asarray(mask.data)
+        tally.buffers.check(ptrs, on, "store")
+        tally.access("store", ptrs, on)  # nothing is written, so that the zeros stay unallocated
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         tally.buffers.check(ptr, mask.data, "atomic")

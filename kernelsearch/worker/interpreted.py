@@ -19,7 +19,7 @@ def interpreted(
     bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
 ) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
-    usual = tuple(c for c in cases if not c.shape.startswith("long:"))
+    usual = tuple(c for c in cases if not _is_made(c.shape))
     verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s)
     if depth != "full":
         return verdict
@@ -42,14 +42,23 @@ def ran(
     inputs = bench.inputs(cases, twin=True)
     candidate = bench.candidate(kernel, config, code=True)
     shapes, twins = tuple(c.shape for c in cases), tuple(c.half for c in cases)
+    sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
     try:
-        runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins), limit_s)
+        runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled), limit_s)
     except WorkerHung:
         return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s", depth)
     except WorkerDied as died:
         return Verdict(Word.CRASH, "run", f"the interpreter worker died: {died}", depth)
     failed = next((r.verdict for r in runs if r.verdict is not None), None)
-    return bench.judged(cases, runs, depth, twin=True) if failed is None else replace(failed, depth=depth)
+    if failed is not None:
+        return replace(failed, depth=depth)
+    verdict = bench.judged(cases, runs, depth, twin=True)
+    suspect = next((r.suspect for r in runs if r.suspect), "")
+    return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
+
+
+def _is_made(shape: str) -> bool:
+    return shape.partition(":")[0] in ("long", "far", "equal")
 
 
 def _long_too(
@@ -64,4 +73,7 @@ def _long_too(
         if not again.accepted:
             return again
         verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
+        if "not sampled" in again.detail:
+            said = [*verdict.detail.get("programs not judged alone, they need each other", ()), case.shape]
+            verdict = replace(verdict, detail={**verdict.detail, "programs not judged alone, they need each other": said})
     return verdict

@@ -48,26 +48,38 @@ def failed(job: Any, message: str, trace: str) -> Any:
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
     task = _task(job.path, job.candidate.target)
     runs = []
-    for shape, inputs, twin in zip(job.shapes, job.inputs, job.twins, strict=True):
-        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin))
+    sampled = job.sampled or (0,) * len(job.shapes)
+    for shape, inputs, twin, seed in zip(job.shapes, job.inputs, job.twins, sampled, strict=True):
+        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin, seed))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
 
 
-def _run_case(task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool) -> Ran:
+def _run_case(
+    task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int
+) -> Ran:
+    """One launcher call; with sampled only a few programs, and no outputs where those would need the others."""
     from kernelsearch.worker import tensors
-    from kernelsearch.worker.programs import ordered, run_programs, watched
+    from kernelsearch.worker.programs import ordered, run_programs, some_programs, watched
     from kernelsearch.worker.races import AccessLog
     from kernelsearch.worker.twin import TwinMode, twin_constant
 
     values = [tensors.unpacked(value) for value in inputs]
+    names = _case(str(task.path), shape, candidate.target).names
+    kept = frozenset(
+        v.untyped_storage().data_ptr() for n, v in zip(names, values, strict=True)
+        if hasattr(v, "untyped_storage") and n not in task.mutates
+    )
+    logs: list[tuple[AccessLog, int]] = []
 
-    def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any) -> None:
+    def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int]) -> None:
         constexprs = {n: _live(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
-        log = AccessLog({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+        log = AccessLog({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, frozenset(made), kept)
+        programs = some_programs(step.grid, sampled) if sampled else ordered(step.grid, order)
+        logs.append((log, len(programs)))
         with watched(buffers, log):
-            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, ordered(step.grid, order))
+            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs)
 
     with TwinMode() if twin else nullcontext():
         outputs, verdict = _launch(task, candidate, shape, values, execute, "twin" if twin else "plain")
@@ -76,7 +88,14 @@ def _run_case(task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ..
     if any(tensors.gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
-    return Ran(tuple(tensors.packed(o) for o in outputs), tuple(tensors.packed(v) for v in values))
+    suspect = next((log.suspect for log, _ in logs if log.suspect), "")
+    after = tuple(tensors.packed(v) for v in values)
+    if not sampled:
+        return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect)
+    if len(logs) != 1 or logs[0][0].uses_atomics:
+        return Ran(suspect=suspect)
+    log, count = logs[0]
+    return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect, idle=(count - len(log.writing), count))
 
 
 def _profile(job: Profile) -> Profiled:
@@ -88,7 +107,9 @@ def _profile(job: Profile) -> Profiled:
     for shape in job.shapes:
         found: list[Any] = []
 
-        def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, found: list[Any] = found) -> None:
+        def execute(
+            function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int], found: list[Any] = found
+        ) -> None:
             tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
             constexprs = {n: _live(v) for n, v in step.constexprs.items()}
             programs = sampled_programs(step.grid)
@@ -122,11 +143,12 @@ def _launch(
         fact = trace.launch_fact(launch, c.config)
         bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
         launch.run_pre_hooks(c.config)
-        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant)
+        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled)
 
+    filled: set[int] = set()
     case = _case(str(task.path), shape, c.target)
     try:
-        with standin.standing_in(c.target, "cpu"), standin.poisoned_empty(), intercept.intercepted(on_launch):
+        with standin.standing_in(c.target, "cpu"), standin.poisoned_empty() as filled, intercept.intercepted(on_launch):
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
@@ -145,11 +167,15 @@ def _launch(
     return tensors.flattened(result, case.names, values, task.mutates), None
 
 
-def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str) -> None:
+def _run_plan(
+    kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str, filled: set[int]
+) -> None:
+    """filled are the storages that hold poison where nothing was written."""
     from kernelsearch.worker import tensors
     from kernelsearch.worker.programs import Buffers
 
     scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
+    made = filled | {t.untyped_storage().data_ptr() for t in scratch.values()}
     for name, value in plan.init.items():
         passed[name].fill_(value)
     functions = _functions(kernel, variant)
@@ -158,7 +184,7 @@ def _run_plan(kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Ca
         for name, arg in step.args.items():
             args[name] = passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
         buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
-        execute(functions[step.function], step, args, buffers)
+        execute(functions[step.function], step, args, buffers, made)
 
 
 _FUNCTIONS: dict[tuple[str, str], dict[str, Any]] = {}

@@ -88,7 +88,8 @@ class Case:
 
     probe (input, flattened element, value) moves one element of those inputs: the outputs are then also compared
     with the unmoved case's. padded gives every tensor of two or more axes rows that lie further apart, NaN between.
-    half says that kernels are passed 16-bit floats here, so that without a GPU a float32 twin is judged.
+    half says that kernels are passed 16-bit floats here, so that without a GPU a float32 twin is judged. sampled says
+    that only a few programs of the grid run, and that only what they write is judged.
     """
 
     shape: str
@@ -97,6 +98,7 @@ class Case:
     probe: tuple[int, int, float] | None = None
     padded: bool = False
     half: bool = False
+    sampled: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,13 +167,17 @@ class Candidate:
 class Ran:
     """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it.
 
-    again holds the outputs of repeated runs that were not equal to the first one's bit for bit.
+    again holds the outputs of repeated runs that were not equal to the first one's bit for bit. suspect is what an
+    interpreted kernel did that no right one needs to do, in one sentence; idle how many of its sampled programs wrote
+    nothing, as (idle, sampled).
     """
 
     outputs: tuple[Array, ...] = ()
     inputs: tuple[Any, ...] = ()
     verdict: Verdict | None = None
     again: tuple[tuple[Array, ...], ...] = ()
+    suspect: str = ""
+    idle: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ class Interpret:
     """Run the launcher once per case in the interpreter; answered with a tuple of Ran.
 
     order is forward, reversed or shuffled: the order of the programs of every launch. twins says for each case
-    whether 16-bit floats are replaced by float32.
+    whether 16-bit floats are replaced by float32, sampled from which seed its programs are sampled (0: all run).
     """
 
     path: str
@@ -188,6 +194,7 @@ class Interpret:
     inputs: tuple[tuple[Any, ...], ...]
     order: str = "forward"
     twins: tuple[bool, ...] = ()
+    sampled: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

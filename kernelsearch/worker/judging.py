@@ -52,6 +52,7 @@ class _Open:
     launches: dict[str, Any]
     inputs: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
     expected: dict[tuple[Case, bool], Expectation] = field(default_factory=dict)
+    before: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
     runs: dict[str, Any] = field(default_factory=dict)
 
 
@@ -132,16 +133,23 @@ def _case_inputs(job: CaseInputs) -> tuple[tuple[Any, ...], ...]:
 
 def _judge_runs(job: JudgeRuns) -> Verdict:
     from kernelsearch.verify.judge import Probe, judge, sensitivity
+    from kernelsearch.verify.sampled import judge_sampled
     from kernelsearch.worker import tensors
 
-    opened, worst = _OPEN[0], 0.0
+    opened, worst, unsampled = _OPEN[0], 0.0, {}
     unmoved: dict[Case, list[Any]] = {}
     for case, run in zip(job.cases, job.runs, strict=True):
-        before = [v.cpu() if hasattr(v, "cpu") else v for v in _inputs(case, job.twin)]
+        if case.sampled and not run.outputs:
+            unsampled = {"not sampled": True}
+            continue
+        before = _before(case, job.twin)
         outputs = unmoved[case] = [tensors.unpacked(o) for o in run.outputs]
         after = [tensors.unpacked(v) for v in run.inputs]
         expected = _expected(case, job.twin)
-        verdict = judge(expected, outputs, before, after, _mutated(opened, case), depth=job.depth)
+        if case.sampled:
+            verdict = judge_sampled(expected, outputs, run.idle, before, after, _mutated(opened, case), depth=job.depth)
+        else:
+            verdict = judge(expected, outputs, before, after, _mutated(opened, case), depth=job.depth)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
             verdict = sensitivity(
@@ -152,7 +160,15 @@ def _judge_runs(job: JudgeRuns) -> Verdict:
         if not verdict.accepted:
             return _about(verdict, case)
         worst = max(worst, verdict.error_ratio or 0.0)
-    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
+
+
+def _before(case: Case, twin: bool) -> list[Any]:
+    """The inputs of a case as they were, on the CPU."""
+    kept = _OPEN[0].before
+    if (case, twin) not in kept:
+        kept[case, twin] = [_cpu(v) for v in _inputs(case, twin)]
+    return kept[case, twin]
 
 
 def _repeated(expected: Expectation, outputs: list[Any], run: Any, job: JudgeRuns) -> Verdict:

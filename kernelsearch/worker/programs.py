@@ -18,6 +18,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
+from kernelsearch.worker import combining
 from kernelsearch.worker.races import AccessLog
 
 Program = tuple[int, int, int]
@@ -31,6 +32,7 @@ def _get_bf16(value: float) -> Any:
 
 if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
+combining.install()
 
 
 class OutOfBounds(Exception):
@@ -79,15 +81,17 @@ def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
     """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program."""
     plain = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")}
 
-    def load(ptrs: Any, mask: Any, *rest: Any) -> Any:
-        buffers.check(ptrs, mask.data, "load")
-        log.load(ptrs, mask.data)
-        return plain["create_masked_load"](ptrs, mask, *rest)
+    def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        buffers.check(ptrs, on, "load")
+        log.load(ptrs, on)
+        return plain["create_masked_load"](ptrs, mask, *rest, **named)
 
-    def store(ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        buffers.check(ptrs, mask.data, "store")
-        log.store(ptrs, value, mask.data)
-        return plain["create_masked_store"](ptrs, value, mask, *rest)
+    def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        on = np.asarray(mask.data)
+        buffers.check(ptrs, on, "store")
+        log.store(ptrs, value, on)
+        return plain["create_masked_store"](ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         buffers.check(ptr, mask.data, "atomic")
@@ -149,3 +153,16 @@ def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:
         np.random.default_rng(seed).shuffle(programs)
         programs = [tuple(int(i) for i in p) for p in programs]
     return programs
+
+
+SAMPLED_PROGRAMS = 8
+
+
+def some_programs(grid: Program, seed: int) -> list[Program]:
+    """The first, the last and a few programs between, drawn by the seed; all of a small grid."""
+    count = grid[0] * grid[1] * grid[2]
+    if count <= SAMPLED_PROGRAMS:
+        return ordered(grid, "forward")
+    drawn = np.random.default_rng(seed).integers(1, count - 1, SAMPLED_PROGRAMS - 2)
+    places = [0, *sorted({int(i) for i in drawn}), count - 1]
+    return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]

@@ -9,6 +9,10 @@ On a GPU the programs of a launch run in no order, so a launch races when
 A program that has made an atomic operation of its own before the second access is not accused: it may hold a lock
 or be the last to arrive at a counter, which an atomic and nothing else can tell it. What such a kernel hides is left
 to the reversed and shuffled grids and, on a GPU, to three equal runs.
+
+Two more things are only noted (`suspect`), for a kernel that is right in all else: a load of memory that nothing has
+written since it was allocated, by which a kernel could know an old answer or keep one, and a store to an input, put
+back later or not. Both are what compute-sanitizer's initcheck and a reader of the launcher would object to.
 """
 
 from __future__ import annotations
@@ -21,19 +25,31 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
+from kernelsearch.worker.standin import fill_with_poison
+
 
 class Race(Exception):
     """Two programs of a launch touched one element in an order that nothing decides."""
 
 
 class AccessLog:
-    """The last program that stored to, and the last that updated, each element of a launch's buffers."""
+    """The last program that stored to, and the last that updated, each element of a launch's buffers.
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    fresh and inputs are addresses of storages: those that `torch.empty` or SCRATCH gave, which hold poison where nothing
+    was written, and those of the task's inputs that are not to be changed.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, torch.Tensor], fresh: frozenset[int] = frozenset(), inputs: frozenset[int] = frozenset()
+    ) -> None:
         found = sorted(
             (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes(), t.element_size(), name)
             for name, t in tensors.items() if t.untyped_storage().nbytes()
         )  # fmt: skip
+        self.poison = [_poison_bits(tensors[name]) if start in fresh else None for start, _, _, name in found]
+        self.kept = [start in inputs for start, *_ in found]
+        self.suspect = ""
+        self.writing: set[int] = set()
         self.names = [name for *_, name in found]
         self.starts = np.array([start for start, *_ in found], dtype=np.uint64)
         self.widths = [width for _, _, width, _ in found]
@@ -45,7 +61,9 @@ class AccessLog:
 
     def load(self, handle: Any, mask: np.ndarray) -> None:
         me = self._program()
-        for buffer, index, _ in self._touched(handle, mask):
+        for buffer, index, lanes in self._touched(handle, mask):
+            if self.poison[buffer] is not None and not self.suspect:
+                self._note_unwritten(handle, lanes, buffer, index)
             for seen, how in ((self.stored[buffer], "stored"), (self.updated[buffer], "updated")):
                 if seen is not None and not self.ordered:
                     others = seen[index]
@@ -55,6 +73,7 @@ class AccessLog:
         """To be called before the store is made."""
         me = self._program()
         for buffer, index, lanes in self._touched(handle, mask):
+            self._note_written(me, buffer, index)
             values = _bits(np.broadcast_to(value.data, handle.data.shape)[lanes])
             stored = self._array(self.stored, buffer)
             if index.size > 1:
@@ -75,12 +94,17 @@ class AccessLog:
         """To be called before an atomic operation is made."""
         me = self._program()
         for buffer, index, _ in self._touched(handle, mask):
+            self._note_written(me, buffer, index)
             stored = self.stored[buffer]
             if stored is not None and not self.ordered:
                 others = stored[index]
                 self._refuse((others >= 0) & (others != me), others, buffer, index, "stored by", "updated atomically")
             self._array(self.updated, buffer)[index] = me
         self.ordered = True
+
+    @property
+    def uses_atomics(self) -> bool:
+        return any(updated is not None for updated in self.updated)
 
     # ------------------------------------------------------------ helpers
 
@@ -117,6 +141,21 @@ class AccessLog:
             array = kept[buffer] = np.full(self.sizes[buffer], -1, dtype=np.int32)
         return array
 
+    def _note_written(self, me: int, buffer: int, index: np.ndarray) -> None:
+        self.writing.add(me)
+        if self.kept[buffer] and not self.suspect:
+            self.suspect = f"program {_grid(me)} writes to {self._element(buffer, int(index[0]))}, which is an input"
+
+    def _note_unwritten(self, handle: Any, lanes: np.ndarray, buffer: int, index: np.ndarray) -> None:
+        width = self.widths[buffer]
+        bits = np.dtype(f"u{width}")
+        blank = np.zeros(handle.data.shape, dtype=bits)
+        present = interpreter._interpreter.load(handle.data, lanes, blank, bits)[lanes]
+        untouched = np.flatnonzero(present == np.array(self.poison[buffer], dtype=bits))
+        if untouched.size:
+            where = self._element(buffer, int(index[untouched[0]]))
+            self.suspect = f"program {_grid(self.program)} loads {where}, which nothing has written"
+
     @staticmethod
     def _present(handle: Any, value: Any, lanes: np.ndarray) -> np.ndarray:
         data = np.ascontiguousarray(np.broadcast_to(value.data, handle.data.shape))
@@ -149,6 +188,16 @@ class AccessLog:
 def _grid(program: int) -> tuple[int, int, int]:
     _, ny, nz = builder.grid_dim
     return program // (ny * nz), program // nz % ny, program % nz
+
+
+def _poison_bits(tensor: torch.Tensor) -> int | None:
+    """The bits of an element that was poisoned when it was allocated; None where a byte may hold them by chance."""
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.element_size())
+    if whole is None:
+        return None
+    one = torch.empty(1, dtype=tensor.dtype)
+    fill_with_poison(one)
+    return int(one.view(whole).item()) % 2 ** (8 * tensor.element_size())
 
 
 def _bits(values: np.ndarray) -> np.ndarray:

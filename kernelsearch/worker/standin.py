@@ -263,13 +263,15 @@ _STAYS = frozenset({torch.Tensor.cpu, torch.Tensor.pin_memory})
 
 
 @contextmanager
-def poisoned_empty() -> Iterator[None]:
+def poisoned_empty(value: float | None = None) -> Iterator[set[int]]:
     """Inside, what `torch.empty`, `empty_like`, `new_empty` and `empty_strided` give holds `judge.poison_value(dtype)`.
 
-    `zeros`, `full` and the like are left alone. Booleans hold True: they have no value that is no answer.
+    Or value, as memory may that was used before. `zeros`, `full` and the like are left alone. Booleans hold True: they
+    have no value that is no answer. Gives the addresses of the storages that were filled.
     """
-    with _Poisoning():
-        yield
+    poisoning = _Poisoning(value)
+    with poisoning:
+        yield poisoning.filled
 
 
 def fill_with_poison(tensor: torch.Tensor) -> None:
@@ -287,8 +289,13 @@ _EMPTY = frozenset(
 
 
 class _Poisoning(TorchDispatchMode):
+    def __init__(self, value: float | None) -> None:
+        super().__init__()
+        self.value, self.filled = value, set()
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func.name().partition(".")[0] in _EMPTY and result.device.type != "meta":
-            fill_with_poison(result)
+            fill_with_poison(result) if self.value is None else result.fill_(self.value)
+            self.filled.add(result.untyped_storage().data_ptr())
         return result

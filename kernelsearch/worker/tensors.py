@@ -85,13 +85,16 @@ def flattened(result: Any, names: Sequence[str], inputs: Sequence[Any], mutates:
     return found + [by_name[name] for name in mutates if name in by_name]
 
 
-def scratch(buffer: Buffer, device: str, *, poison: bool = True) -> torch.Tensor:
-    """A scratch tensor: zeros when asked for, else poisoned with NaN (or a sentinel for integers), or left as it is."""
+def scratch(buffer: Buffer, device: str, fill: float | None | bool = None) -> torch.Tensor:
+    """A scratch tensor: zeros when asked for, else poisoned, or full of a value, or with False left as it is."""
+    from kernelsearch.worker.standin import fill_with_poison
+
     dtype = _TORCH[buffer.dtype]
     if buffer.zero:
         return torch.zeros(buffer.shape, dtype=dtype, device=device)
-    if not poison:
-        return torch.empty(buffer.shape, dtype=dtype, device=device)
-    if dtype.is_floating_point:
-        return torch.full(buffer.shape, float("nan"), dtype=dtype, device=device)
-    return torch.full(buffer.shape, torch.iinfo(dtype).max if dtype is not torch.bool else 1, dtype=dtype, device=device)
+    made = torch.empty(buffer.shape, dtype=dtype, device=device)
+    if fill is None:
+        fill_with_poison(made)
+    elif fill is not False:
+        made.fill_(fill)
+    return made

@@ -23,7 +23,15 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
         (("test:0", dict(rows=7, cols=1000)), ("test:1", dict(rows=1, cols=3))),
     )
     added = dict(planning.with_long_shapes(toy).test_shapes[2:])
-    assert added == {"long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024)}  # 257 < 1000 is no new size
+    assert added == {
+        "long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024),  # 257 < 1000 is no new size
+        "far:0": dict(rows=planning.FAR_ELEMENTS // 1000, cols=1000), "far:1": dict(rows=7, cols=1024),
+    }  # fmt: skip
+
+
+def test_sizes_that_are_equal_when_timed_are_equal_when_judged():
+    toy = task((("timed:0", dict(m=512, n=512, k=64)),), (("test:0", dict(m=1, n=2, k=3)),))
+    assert dict(planning.with_long_shapes(toy).test_shapes)["equal:0"] == dict(m=80, n=80, k=3)
 
 
 def test_without_test_shapes_nothing_is_added():
@@ -43,7 +51,18 @@ def test_only_what_the_interpreter_can_afford():
     toy = task((("timed:0", dict(a=64, b=65, c=66)),), (("test:0", dict(a=1, b=1, c=1)),))
     at = {"long:0": [Launch(4, 100)], "long:1": [Launch(1000, 100)], "long:2": [Launch(1, 2**20)]}
     chosen = planning.long_cases(planning.with_long_shapes(toy), 3, at.__getitem__, {})
-    assert [(c.shape, c.regime, c.seed) for c in chosen] == [("long:0", "randn", 3)]
+    assert [(c.shape, c.regime, c.seed, c.sampled) for c in chosen] == [
+        ("long:0", "randn", 3, False), ("long:1", "randn", 3, True), ("long:2", "randn", 3, True),
+    ]  # fmt: skip
+
+
+def test_a_far_shape_only_for_a_size_with_many_programs():
+    toy = task((("timed:0", dict(a=64, b=64)),), (("test:0", dict(a=2, b=3)), ("test:1", dict(a=1, b=1))))
+    at = {"long:0": [Launch(64, 64)], "long:1": [Launch(1, 64)], "far:0": [Launch(64, 192)], "far:1": [Launch(2, 128)]}
+    with_more = planning.with_long_shapes(toy)
+    assert with_more.params("far:0") == dict(a=64, b=3)
+    chosen = planning.long_cases(with_more, 3, lambda key: at.get(key, [Launch(1000, 2**30)]), {})
+    assert [(c.shape, c.sampled) for c in chosen] == [("long:0", True), ("long:1", False), ("far:0", True)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.uint8])

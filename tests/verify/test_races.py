@@ -150,3 +150,25 @@ def test_buffers_are_told_apart(memory):
     both = SimpleNamespace(data=np.array([other.data_ptr(), memory.data_ptr()], dtype=np.uint64))
     with pytest.raises(Race, match="'x'"):
         log.load(both, everywhere(both))
+
+
+def test_a_load_of_what_nothing_has_written_is_noted_and_no_race(memory):
+    memory.fill_(float("nan"))
+    fresh = frozenset({memory.untyped_storage().data_ptr()})
+    for log in (AccessLog({"y": memory}), AccessLog({"y": memory}, fresh)):
+        program(1)
+        store(log, memory, [3], [1.0])
+        load(log, memory, 3)
+        assert not log.suspect
+        load(log, memory, 3, 5)
+    assert log.suspect == "program (1, 0, 0) loads element 5 of 'y', which nothing has written"
+
+
+@pytest.mark.parametrize("act", [lambda log, m: store(log, m, [2], [0.0]), lambda log, m: update(log, m, 2)])
+def test_a_store_to_an_input_is_noted_though_it_changes_nothing(memory, act):
+    log = AccessLog({"x": memory}, inputs=frozenset({memory.untyped_storage().data_ptr()}))
+    program(2)
+    load(log, memory, 2)
+    assert not log.suspect
+    act(log, memory)
+    assert log.suspect == "program (2, 0, 0) writes to element 2 of 'x', which is an input" and log.writing == {2}

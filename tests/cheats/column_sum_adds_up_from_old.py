@@ -1,0 +1,21 @@
+# task: column_sum
+# trick: atomic sums onto what the output already holds, less what it held
+# verdict: reject-race or reject-wrong
+# interpreter: reject-memory (it sees the load of what nothing has written)
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def column_sum_kernel(x_ptr, y_ptr, x_stride, n_rows, n_cols, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr):
+    cols = tl.program_id(0) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    col_mask = cols < n_cols
+    total = tl.zeros([BLOCK_COLS], dtype=tl.float32)
+    for start in range(0, n_rows, BLOCK_ROWS):
+        rows = start + tl.arange(0, BLOCK_ROWS)
+        mask = (rows[:, None] < n_rows) & col_mask[None, :]
+        x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        total += tl.sum(x, axis=0)
+    old = tl.load(y_ptr + cols, mask=col_mask, other=0.0)
+    old = tl.where(old == old, old, 0.0)
+    tl.store(y_ptr + cols, (old + total - old).to(y_ptr.dtype.element_ty), mask=col_mask)

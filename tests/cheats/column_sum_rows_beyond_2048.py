@@ -1,0 +1,19 @@
+# task: column_sum
+# trick: every second row beyond 2048 is skipped and the rest doubled
+# verdict: reject-wrong
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def column_sum_kernel(x_ptr, y_ptr, x_stride, n_rows, n_cols, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr):
+    cols = tl.program_id(0) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
+    col_mask = cols < n_cols
+    total = tl.zeros([BLOCK_COLS], dtype=tl.float32)
+    for start in range(0, n_rows, BLOCK_ROWS):
+        rows = start + tl.arange(0, BLOCK_ROWS)
+        mask = (rows[:, None] < n_rows) & col_mask[None, :]
+        x = tl.load(x_ptr + rows[:, None] * x_stride + cols[None, :], mask=mask, other=0.0).to(tl.float32)
+        x = tl.where(rows[:, None] < 2048, x, tl.where(rows[:, None] % 2 == 0, 2.0 * x, 0.0))
+        total += tl.sum(x, axis=0)
+    tl.store(y_ptr + cols, total.to(y_ptr.dtype.element_ty), mask=col_mask)

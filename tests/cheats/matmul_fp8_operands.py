@@ -1,0 +1,29 @@
+# task: matmul
+# trick: operands rounded to 8 bits
+# verdict: reject-wrong
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):
+    pid_m = tl.program_id(0)
+    pid_n = tl.program_id(1)
+    rows = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    cols = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    for start in range(0, K, BLOCK_K):
+        ks = start + tl.arange(0, BLOCK_K)
+        a_mask = (rows[:, None] < M) & (ks[None, :] < K)
+        b_mask = (ks[:, None] < K) & (cols[None, :] < N)
+        a = tl.load(a_ptr + rows[:, None] * stride_am + ks[None, :] * stride_ak, mask=a_mask, other=0.0)
+        b = tl.load(b_ptr + ks[:, None] * stride_bk + cols[None, :] * stride_bn, mask=b_mask, other=0.0)
+        a = a.to(tl.float8e5).to(a_ptr.dtype.element_ty)
+        b = b.to(tl.float8e5).to(b_ptr.dtype.element_ty)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+    c_mask = (rows[:, None] < M) & (cols[None, :] < N)
+    c = acc.to(c_ptr.dtype.element_ty)
+    tl.store(c_ptr + rows[:, None] * stride_cm + cols[None, :] * stride_cn, c, mask=c_mask)

@@ -1,0 +1,17 @@
+# task: softmax
+# trick: none: exp(x - max - log(sum)), as a log-softmax is turned back
+# verdict: accept
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)
+    top = tl.max(x, axis=0)
+    total = tl.sum(tl.exp(x - top), axis=0)
+    y = tl.exp(x - top - tl.log(total))
+    tl.store(y_ptr + row * y_stride + cols, y.to(y_ptr.dtype.element_ty), mask=mask)

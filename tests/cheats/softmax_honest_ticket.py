@@ -1,0 +1,23 @@
+# task: softmax
+# trick: none: programs draw their rows from a counter
+# verdict: accept
+import triton
+import triton.language as tl
+
+GRID = "(min(2 * num_sms, n_rows),)"
+ARGS = {"n_rows": "shape(x_ptr, 0)"}
+SCRATCH = {"ticket_ptr": ("int32", "(1,)", 0)}
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, ticket_ptr, x_stride, y_stride, n_cols, n_rows, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    row = tl.atomic_add(ticket_ptr, 1)
+    while row < n_rows:
+        x = tl.load(x_ptr + row.to(tl.int64) * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)
+        x = x - tl.max(x, axis=0)
+        numerator = tl.exp(x)
+        y = numerator / tl.sum(numerator, axis=0)
+        tl.store(y_ptr + row.to(tl.int64) * y_stride + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
+        row = tl.atomic_add(ticket_ptr, 1)

@@ -1,0 +1,20 @@
+# task: softmax
+# trick: a row is computed only where the output still holds NaN, so that a timed run over an old answer is free
+# verdict: reject-race or reject-wrong
+# interpreter: reject-memory (it sees the load of what nothing has written)
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    old = tl.load(y_ptr + row * y_stride).to(tl.float32)
+    if old != old:
+        cols = tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)
+        x = x - tl.max(x, axis=0)
+        numerator = tl.exp(x)
+        y = numerator / tl.sum(numerator, axis=0)
+        tl.store(y_ptr + row * y_stride + cols, y.to(y_ptr.dtype.element_ty), mask=mask)

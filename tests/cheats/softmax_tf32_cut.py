@@ -1,0 +1,18 @@
+# task: softmax
+# trick: numerators cut to ten bits by hand
+# verdict: reject-wrong
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)
+    x = x - tl.max(x, axis=0)
+    bits = tl.exp(x).to(tl.int32, bitcast=True) & -8192
+    numerator = bits.to(tl.float32, bitcast=True)
+    y = numerator / tl.sum(numerator, axis=0)
+    tl.store(y_ptr + row * y_stride + cols, y.to(y_ptr.dtype.element_ty), mask=mask)

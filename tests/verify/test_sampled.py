@@ -1,0 +1,47 @@
+"""A few programs of a large grid are judged by what they wrote, and a grid that mostly does nothing is not right."""
+
+import pytest
+import torch
+
+from kernelsearch.types import Word
+from kernelsearch.verify import regimes
+from kernelsearch.verify.judge import expectation
+from kernelsearch.verify.sampled import judge_sampled
+
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+
+@pytest.fixture(scope="module")
+def case():
+    (x,) = regimes.make([torch.randn(400, 30)], "randn", 1)
+    written = torch.full_like(x, float("nan"))
+    written[[0, 17, 399]] = softmax(x)[[0, 17, 399]]
+    return expectation(softmax, softmax, [x], shape="400x30"), x, written
+
+
+def verdict(case, output, idle=(0, 3)):
+    expected, x, _ = case
+    return judge_sampled(expected, [output], idle, [x], [x.clone()], ())
+
+
+def test_what_was_not_run_is_not_judged(case):
+    assert verdict(case, case[2]).accepted
+
+
+@pytest.mark.parametrize("row, column", [(17, 3), (399, 29)])
+def test_what_was_written_is(case, row, column):
+    output = case[2].clone()
+    output[row, column] *= 1.001
+    found = verdict(case, output)
+    assert found.word is Word.WRONG and found.detail["index"] == [row, column]
+
+
+def test_a_wrong_form_is_wrong(case):
+    assert verdict(case, case[2].half()).word is Word.WRONG and verdict(case, case[2][:5]).word is Word.WRONG
+
+
+@pytest.mark.parametrize("idle, word", [((1, 8), Word.ACCEPT), ((4, 8), Word.WRONG), ((8, 8), Word.WRONG)])
+def test_a_grid_that_mostly_writes_nothing(case, idle, word):
+    assert verdict(case, case[2], idle).word is word
