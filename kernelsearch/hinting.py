@@ -16,6 +16,7 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError
 from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.hints import Call
+from kernelsearch.measure.known_error import KNOWN_ERROR
 from kernelsearch.record.store import Store
 from kernelsearch.report import hints as report
 from kernelsearch.shapes import narrowed
@@ -32,7 +33,7 @@ from kernelsearch.worker.findings import calls
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
 
 PROFILE_LIMIT_S = 120.0
-NO_GPU = "a measured time (no GPU here): times are the static model's, and the verdict is not asked for"
+NO_GPU = f"a measured time (no GPU here): times are the static model's, and the verdict is not asked for; {KNOWN_ERROR.said()}"
 NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 CEILINGS_LIMIT_S = 120.0

@@ -9,13 +9,14 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernelsearch import referee
 from kernelsearch.confirmation import SECONDS, Confirmation, Contestant, Plan
 from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
+from kernelsearch.measure.known_error import KNOWN_ERROR
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, words
@@ -30,7 +31,7 @@ CANDIDATE = "kernel"
 
 NO_GPU = (
     "no GPU here: nothing is measured. No baseline, no interval and no roofline can be given; what follows is the static "
-    "model's estimate for {target}, which is for ranking kernels: its error on this task is not known"
+    "model's estimate for {target}, which is for ranking kernels; {error}"
 )
 
 
@@ -96,7 +97,7 @@ def _confirm(
 def _estimate(
     bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Callable[[str], None]
 ) -> int:
-    reason = NO_GPU.format(target=bench.target.name)
+    reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.said())
     say(reason)
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     outcomes = {c.name: evaluation.evaluate(c.kernel, c.config) for c in contestants}
@@ -105,7 +106,8 @@ def _estimate(
         return _refused(asked.verdict, options)
     rows = [_estimated(s.key, s.label, outcomes) for s in facts.shapes]
     if options.as_json:
-        print(json.dumps({"evidence": "estimated", "target": bench.target.name, "reason": reason, "shapes": rows}, indent=2))
+        print(json.dumps({"evidence": "estimated", "target": bench.target.name, "reason": reason,
+                          "known_error": asdict(KNOWN_ERROR), "shapes": rows}, indent=2))
         return 0
     for row in rows:
         print(f"{row['label']}: estimated {', '.join(f'{n} {words.time(t)}' for n, t in row['estimated_us'].items())}")

@@ -25,7 +25,7 @@ from kernelsearch.measure.baselines import SEED
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed
 from kernelsearch.tasks import shipped
-from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.bench import Bench, versions
 from kernelsearch.worker.pool import Pool, Worker
 
 CASES = ("softmax:0:16", "layernorm:0:12", "rmsnorm:0:12", "swiglu:0:16", "column_sum:0:64", "cross_entropy:0:56",
@@ -59,12 +59,19 @@ class Turns:
         return getattr(self.pool, name)
 
 
-def whole(name: str, shape: int, trials: int, latest: float) -> tuple[dict | None, float]:
+def measured_ceilings(name: str) -> dict[str, float]:
+    """What this GPU can do at best, while nothing else of ours is there."""
+    with Bench.open(shipped.path(name), compile_workers=2) as bench, Confirmation(bench) as confirmation:
+        return confirmation.ceilings()
+
+
+def whole(name: str, shape: int, trials: int, latest: float, ceilings: dict[str, float]) -> tuple[dict | None, float]:
     """(A task's finding, its seconds) from opening to confirming; None when it is too late to begin."""
     begun = time.perf_counter()
     if begun > latest:
         return None, 0.0
     with Bench.open(shipped.path(name), compile_workers=COMPILERS) as bench, Store.in_memory() as store:
+        store.add_ceilings(bench.device.name, ceilings, versions())
         bench.gpu, bench.runners = GPU, Turns(bench.runners)
         return finding(bench, store, shape, trials), time.perf_counter() - begun
 
@@ -106,9 +113,11 @@ def main() -> None:
     options = parser.parse_args()
     cases = [(name, int(shape), int(trials)) for name, shape, trials in (c.split(":") for c in options.cases)]
     begun, kept = time.perf_counter(), {}
+    ceilings = measured_ceilings(cases[0][0])
+    print(f"ceilings: {ceilings}")
     print(f"{'':<14} " + " ".join(f"{c[:8]:>8}" for c in (*COLUMNS, "found")) + "  roofline  found against the fastest")
     with ThreadPoolExecutor(BESIDE) as pool:
-        done = [(name, pool.submit(whole, name, shape, trials, begun + options.limit)) for name, shape, trials in cases]
+        done = [(name, pool.submit(whole, name, shape, trials, begun + options.limit, ceilings)) for name, shape, trials in cases]
         for name, future in done:
             found, seconds = future.result()
             if found is None:

@@ -15,6 +15,7 @@ def test_without_a_gpu_measure_says_so_and_estimates(run):
     machine = run("measure", "column_sum.py", "--json", "--quiet")
     assert machine.json["evidence"] == "estimated" and machine.json["shapes"][0]["estimated_us"]["seed"] > 0
     assert "nothing is measured" in machine.json["reason"] and not machine.err
+    assert machine.json["known_error"]["spearman"][0] > 0 and "Spearman" in done.err
 
 
 def test_a_kernel_that_the_gate_refuses_is_not_measured(run, tmp_path):
