@@ -3,10 +3,10 @@
 Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and what kernels need besides: the seed's
 numbers are tuned first, because a structure is judged at the config that it inherits; a new structure gets one more
 rung of tuning trials only while it stays near the leader (successive halving; Jamieson and Talwalkar, 2016), at
-configs that did well for its relatives, next to its own best, or from TPE; the edits' odds begin with what hints
-about the best kernels suggest and follow the gains of this run; edits that gained elsewhere are composed in one
-rewrite of a good kernel (crossover: typed edits commute where they touch different things, and one that does not
-apply any more drops out); the last asks polish the leaders' numbers.
+configs that did well for its relatives, next to its own best, or from the tuner; what hints about a kernel suggest
+is tried on it outright, and tuned with more patience; the odds of all other rewrites follow the gains of this run;
+edits that gained elsewhere are composed in one rewrite of a good kernel (crossover: typed edits commute where they
+touch different things, and one that does not apply any more drops out); the last asks polish the leaders' numbers.
 """
 
 from __future__ import annotations
@@ -25,24 +25,29 @@ class Params:
 
     warm: the share of the budget at whose begin half of the asks tune the seed. polish: the share at the end that
     tunes the leaders only. rewrite: the chance of a new structure in between; young: of the next rung of one that is
-    near the leader; what remains tunes the population. compose: the share of rewrites that apply several edits that
-    gained. rungs: (score over the leader's, trials that a structure so near may have). population: how many kernels
-    may have children. tournament: how many of them are drawn for one place. relative, neighbour: the chances that a
-    tuning ask takes a config that did well for another structure, or a step from the kernel's best; else TPE.
-    sharpness: how strongly gains move the odds. hinted: the log gain that is expected of an edit that hints suggest,
-    before it has been tried; it counts as one trial. gained: the gain from which an edit is worth composing.
+    near the leader; what remains tunes the population. direct: the share of rewrites that do what hints say of the
+    parent and was not tried on it; compose: of those that apply several edits that gained. rungs: (score over the
+    leader's, trials that a structure so near may have); patience: trials that one has in any case if a hint asked for
+    it. population: how many kernels may have children. tournament: how many of them are drawn for one place.
+    relative, neighbour: the chances that a tuning ask takes a config that did well for another structure, or a step
+    from the kernel's best; else what sampler says. sharpness: how strongly gains move the odds. hinted: the log gain
+    that is expected of an edit that hints suggest, before it has been tried; it counts as one trial. gained: the gain
+    from which an edit is worth composing.
     """
 
     warm: float = 0.15
     polish: float = 0.15
     rewrite: float = 0.45
     young: float = 0.3
-    compose: float = 0.3
+    direct: float = 0.4
+    compose: float = 0.25
     rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
+    patience: int = 6
     population: int = 8
     tournament: int = 4
     relative: float = 0.35
     neighbour: float = 0.4
+    sampler: str = "surrogate"
     sharpness: float = 6.0
     hinted: float = 0.15
     gained: float = 1.01
@@ -53,7 +58,8 @@ class Member:
     """A kernel of this run: where it came from and how it has done so far.
 
     edits are all that made it since the seed; inherited is its parent's score then; config is its best one; tried has
-    the scores by config; hinted are the edits that hints suggest for its best config.
+    the scores by config; hinted are the edits that hints suggest for its best config; asked those that were tried on
+    it; wanted says that a hint about its parent asked for it.
     """
 
     edits: tuple[str, ...]
@@ -63,6 +69,8 @@ class Member:
     config: Config = field(default_factory=dict)
     tried: dict[str, float] = field(default_factory=dict)
     hinted: tuple[str, ...] = ()
+    asked: set[str] = field(default_factory=set)
+    wanted: bool = False
 
 
 @dataclass
@@ -106,6 +114,7 @@ class Strategy:
         before = member.best
         score = math.inf if trial.score is None else trial.score
         member.tried[config_key(trial.config)] = score
+        self._noted(trial)
         if score < member.best:
             member.best, member.config = score, trial.config
             member.hinted = suggested_edits(trial.outcome.hints)
@@ -126,7 +135,11 @@ class Strategy:
 
     def _rewritten(self, rng) -> Proposal:
         parent = self._winner(rng)
-        if rng.random() < self.params.compose:
+        draw = rng.random()
+        untried = [e for e in self.members[parent].hinted if e not in self.members[parent].asked]
+        if untried and draw < self.params.direct:
+            return Proposal(ProposalKind.REWRITE, (parent,), edit=rng.choice(untried))
+        if draw > 1 - self.params.compose:
             edits = self._worthwhile(parent)
             if len(edits) > 1:
                 chosen = edits[: rng.randint(2, min(4, len(edits)))]
@@ -146,7 +159,7 @@ class Strategy:
             if config is not None:
                 return Proposal(ProposalKind.RETUNE, (digest,), config=config)
         near = draw < self.params.relative + self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else "tpe")
+        return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else self.params.sampler)
 
     def _from_a_relative(self, rng, digest: str) -> Config | None:
         """A leader's best config, or one of its better ones, that this kernel has not tried; only names that it knows."""
@@ -172,7 +185,14 @@ class Strategy:
         own = tuple(trial.edit.split("+")) if trial.edit else ()
         if not parents:
             return Member(own, trial.edit, 1.0)
-        return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents))
+        wanted = any(e in parents[0].hinted for e in own)
+        return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents), wanted=wanted)
+
+    def _noted(self, trial: Trial) -> None:
+        """What was tried on the parent: what was asked for, whether or not something came of it."""
+        if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
+            asked = self.members[trial.proposal.parents[0]].asked
+            asked.update(e for e in (trial.proposal.edit, trial.edit) if e)
 
     def _placed(self, digest: str) -> None:
         """Puts a kernel that got better among the leaders; of equals the older one is the simpler one and stays first."""
@@ -195,7 +215,8 @@ class Strategy:
 
     def _may_grow(self, member: Member) -> bool:
         near = member.best / self.members[self.leaders[0]].best
-        return len(member.tried) < max((n for limit, n in self.params.rungs if near <= limit), default=0)
+        most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
+        return len(member.tried) < (max(most, self.params.patience) if most and member.wanted else most)
 
     def _credited(self, member: Member, before: float) -> None:
         """Books what the member's edits gained: at its first trial, and again when tuning makes it better."""
