@@ -45,7 +45,7 @@ class Server:
 
             def do_POST(self) -> None:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.requests.append((self.path, dict(self.headers), request))
+                outer.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}, request))
                 said = script(request)
                 time.sleep(said.wait_s)
                 body = said.raw if said.raw is not None else json.dumps(_body(said, request)).encode()

@@ -45,9 +45,11 @@ def parsed(text: str) -> Spec:
     if kind not in ENGINES:
         forms = ", ".join(k.form for k in ENGINES.values())
         raise ModelError(f"unknown model engine {kind!r}: one of {forms}")
-    rest, _, query = rest.partition("?")
+    address, hash_, model = rest.partition("#")
+    last, _, query = (model if hash_ else address).partition("?")
+    rest = f"{address}#{last}" if hash_ else last
     if not colon or not rest:
-        raise ModelError(f"{text!r} names no model: write it as {ENGINES[kind].form}")
+        raise ModelError(f"{kind}: names no model: write it as {ENGINES[kind].form}")
     return Spec(text, kind, rest, _options(kind, query))
 
 
@@ -70,6 +72,6 @@ def _options(kind: str, query: str) -> Mapping[str, str]:
     for part in filter(None, query.split("&")):
         name, equals, value = part.partition("=")
         if name not in known or not equals:
-            raise ModelError(f"{kind}: has no option {part!r}: it has {', '.join(known) or 'none'}, as name=value")
+            raise ModelError(f"{kind}: has no option {name[:20]!r}: it has {', '.join(known) or 'none'}, as name=value")
         found[name] = value
     return found

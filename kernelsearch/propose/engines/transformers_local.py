@@ -55,7 +55,7 @@ class TransformersLocal:
         fault = LLMatcher.validate_grammar(grammar, self._guided)
         if fault:
             return Failure(f"{self.label}: llguidance refuses the grammar: {_short(fault)}", "grammar")
-        held = _Held(self._guided, grammar, ask.n, length, self._vocabulary)
+        held = _Held(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
         try:
             written = self._generate(prompt, ask, held)
         except (RuntimeError, ValueError, IndexError) as error:
@@ -97,20 +97,22 @@ class TransformersLocal:
 
 
 class _Held(LogitsProcessor):
-    """One matcher an answer: takes the token that was drawn, forbids what the grammar does."""
+    """One matcher an answer: takes the token that was drawn, forbids what the grammar does. end is the end token."""
 
-    def __init__(self, guided: Any, grammar: str, n: int, prompt_length: int, vocabulary: int) -> None:
+    def __init__(self, guided: Any, grammar: str, n: int, prompt_length: int, vocabulary: int, end: int) -> None:
         self.matchers = [LLMatcher(guided, grammar) for _ in range(n)]
         self._length = prompt_length
         self._mask = torch.full((n, (vocabulary + 31) // 32), -1, dtype=torch.int32)
         self._bits = torch.arange(32, dtype=torch.int32)
+        self._end = torch.zeros(self._mask.shape[1], dtype=torch.int32)
+        self._end[end // 32] = torch.tensor(1 << end % 32 if end % 32 < 31 else -(1 << 31), dtype=torch.int32)
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         for row, matcher in enumerate(self.matchers):
             if input_ids.shape[1] > self._length and not matcher.is_stopped():
                 matcher.consume_token(int(input_ids[row, -1]))
-            if matcher.is_stopped():
-                self._mask[row] = -1
+            if matcher.is_stopped():  # the sentence is whole: nothing but the end token may follow
+                self._mask[row] = self._end
             else:
                 matcher.unsafe_compute_mask_ptr(self._mask[row].data_ptr(), self._mask.shape[1] * 4)
         allowed = ((self._mask.unsqueeze(-1) >> self._bits) & 1).bool().flatten(1)[:, : scores.shape[1]]
