@@ -40,8 +40,8 @@ LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
 
 FINALISTS = 3
-CONFIRM_SECONDS = 5.0
-"""Sampling time per shape of the finalists' confirmation."""
+CONFIRM_SECONDS = 12.0
+"""Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 PROPOSERS: dict[str, Callable[[], Proposer]] = {"edits": TypedEdits}
 
@@ -69,7 +69,7 @@ class Options:
     as_json: bool = False
     quiet: bool = False
     confirm: bool = True
-    confirm_seconds: float = CONFIRM_SECONDS
+    confirm_seconds: float | None = None
     fresh: bool = False
 
     def model(self) -> proposers.ModelOptions:
@@ -111,7 +111,9 @@ def searched(
 ) -> tuple[Result, list[confirmed.Finding]]:
     """The search of an opened task and the confirmation of its finalists, best first."""
     with ExitStack() as stack:
-        confirmation = _confirmation(bench, store, stack, options, say)
+        bench.ceilings = store.ceilings(bench.device.name) if bench.device else {}
+        seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(facts.shapes)))
+        confirmation = _confirmation(bench, stack, Plan(seconds), say) if options.confirm else None
         _refuse_unjudgeable(bench)
         proposer = _proposer(bench, facts, options.model(), options, stack, say)
         result = _search(bench, facts, store, options, proposer)
@@ -178,16 +180,11 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, prop
         return search.run(shown)
 
 
-def _confirmation(
-    bench: Bench, store: Store, stack: ExitStack, options: Options, say: Callable[[str], None]
-) -> Confirmation | None:
-    """The confirmation to come, its process getting ready beside the search; None where there will be none."""
+def _confirmation(bench: Bench, stack: ExitStack, plan: Plan, say: Callable[[str], None]) -> Confirmation | None:
+    """The confirmation to come, its process getting ready beside the search; None without a GPU."""
     if bench.device is None:
         return None
-    bench.ceilings = store.ceilings(bench.device.name)
-    if not options.confirm:
-        return None
-    confirmation = stack.enter_context(Confirmation(bench, Plan(options.confirm_seconds), say))
+    confirmation = stack.enter_context(Confirmation(bench, plan, say))
     confirmation.prepare()
     return confirmation
 

@@ -24,7 +24,7 @@ SPILL_BYTES = 32
 """Stack bytes a thread from which spills are worth a word."""
 NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
 """Share of the time that loads of 1, 2 or 4 bytes a thread are taken to cost where 16 were possible. For 2 bytes: rows of
-8191 bfloat16 against 8192 on an H100 cost 7 to 14 % (studies/hints/findings.md); the others are assumptions. A measured
+8191 bfloat16 against 8192 on an H100 cost 3 to 14 % (studies/hints/findings.md); the others are assumptions. A measured
 time overrules them."""
 OPERAND_BYTES_PER_CLOCK = 64
 """What an SM can take from L2 in a clock, on Volta to Hopper."""

@@ -18,6 +18,8 @@ from kernelsearch.types import Hint
 WORTH = 0.1
 """The share of the time from which a fault is said."""
 MOST = 3
+FAR = 0.7
+"""Below this share of the roofline it would be wrong to say that a kernel is as fast as its bytes allow."""
 MEASURED_LAUNCH_US = 1.0
 """What a launch adds to a measured event time behind a full queue, at least: such times count as the launch's own."""
 
@@ -104,6 +106,9 @@ def binding(call: Call, launch: Launched) -> Finding:
                 return finding(0.0, name, "grouped_order", **evidence)
             sentence = "several rows a program, so that what all rows share is loaded once"
             return finding(0.0, name, "rows_2d", sentence, **evidence)
+        if call.time_us and roofline < FAR * call.time_us:
+            sentence = "another one, and other num_warps: nothing in the binary explains why it is so far from the roofline"
+            return finding(0.0, name, "tile size", sentence, **evidence)
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
         if not near:

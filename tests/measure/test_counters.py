@@ -108,3 +108,11 @@ def test_the_binding_hint_and_the_report_show_what_was_counted(row):
     text = report.as_text(report.Report("t", "0" * 64, {}, "GPU", (("n", call, ({},)),)))
     text = " ".join(text.split())
     assert "1.07 GB to and from memory at 51 %" in text and "they wait for loads 63%, shared memory 22%" in text
+
+
+def test_a_kernel_far_from_its_roofline_is_not_called_as_fast_as_its_bytes_allow(row):
+    read = replace(counters.parsed(answer("k"))[0], issue_percent=90.0)  # so that no fault is found
+    for share, word in ((0.9, "none"), (0.5, "tile size")):
+        call = hints.Call("s", (replace(row, counters=read),), row.roofline_us / share, True)
+        (found,) = hints.diagnose(call)
+        assert (found.lost, found.hint.suggestion.partition(":")[0]) == (0, word)
