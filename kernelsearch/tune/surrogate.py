@@ -10,6 +10,7 @@ suggestions: parameters are learnt on the first 6, 8, 10, 12, 15, ... configs, w
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 from kernelsearch.space import Space
 from kernelsearch.tune.axes import Axes
@@ -48,12 +50,14 @@ class Settings:
     growth: float = 1.2
 
 
-class Surrogate:
-    """Suggests configs of one space. listed are all configs that are possible, where that is known.
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    """The loaded BLAS: its threads cost these small matrices more than they give, and compilers want the cores."""
+    return ThreadpoolController()
 
-    prior guesses the logarithm of a config's time from what else is known (a static model, say); where it is given
-    the process learns what is left of the times, and the design begins with what the prior likes best.
-    """
+
+class Surrogate:
+    """Suggests configs of one space. listed are all configs that are possible, where that is known."""
 
     def __init__(self, space: Space, listed: Sequence[Config] | None = None, settings: Settings = Settings()) -> None:  # noqa: B008
         self.axes, self.settings = Axes(space), settings
@@ -150,6 +154,10 @@ class Surrogate:
     # ------------------------------------------------------------ the process
 
     def _predicted(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with _libraries().limit(limits=1, user_api="blas"):
+            return self._asked(candidates)
+
+    def _asked(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self._learn()
         places = self._kept(self._ended)
         points, values = np.array([self._begun[i] for i in places]), self._values(places)
