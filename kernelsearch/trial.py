@@ -238,7 +238,7 @@ class Evaluation:
 
     def _interpreted(self, kernel: Kernel, config: Config, depth: str) -> Verdict:
         """The verdict on float32 twins; launch options do not change what the interpreter does, so it is kept."""
-        key = f"{depth}/{kernel.digest}/{_numbers(config)}"
+        key = f"{depth}/{kernel.digest}/{_numbers(kernel, config)}"
         cases = self._cases(depth)
         verdict = self._once(key, lambda: interpreted(self.bench, kernel, config, cases, depth, self.limit_s))
         if not verdict.accepted:
@@ -252,7 +252,7 @@ class Evaluation:
     def _profiled(self, kernel: Kernel, config: Config) -> jobs.Profiled:
         """Counts of the timed shapes; launch options do not change them."""
         profiled = self._once(
-            f"profile/{kernel.digest}/{_numbers(config)}",
+            f"profile/{kernel.digest}/{_numbers(kernel, config)}",
             lambda: self._ask(
                 self.bench.interpreters,
                 jobs.Profile(self.bench.path, self.bench.candidate(kernel, config, code=True), self.timed),
@@ -296,7 +296,7 @@ class Evaluation:
                 ran = self._asked(runner, kernel, binaries, lambda b: jobs.RunSeeded(self.bench.path, candidate, b, case))
                 if ran.verdict is not None:
                     raise Rejected(replace(ran.verdict, depth="full"))
-                return trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), 120.0)
+                return trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, has_atomics(kernel)), 120.0)
 
     def _measured(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
@@ -400,6 +400,7 @@ def has_atomics(kernel: Kernel) -> bool:
     return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(ast.parse(code)))
 
 
-def _numbers(config: Config) -> str:
-    """The key of a config's constexprs alone: launch options do not change what the interpreter does."""
-    return config_key({k: v for k, v in config.items() if k.rpartition(".")[2] not in LAUNCH_OPTIONS})
+def _numbers(kernel: Kernel, config: Config) -> str:
+    """The key of what the interpreter sees of a config: no launch options, but for those that a function takes itself."""
+    taken = {n for f in kernel.functions for n in f.params}
+    return config_key({k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS})

@@ -45,23 +45,26 @@ class Flush:
 
 
 def sample(
-    call: Callable[..., Any], inputs: Sequence[tuple[Any, ...]], flush: Flush, limit_us: float | None = None
+    call: Callable[..., Any], inputs: Sequence[tuple[Any, ...]], flush: Flush, limit_us: float | None = None,
+    after: Callable[[], None] = lambda: None,
 ) -> Samples:
-    """Times call(*inputs[i]) with i rotating.
+    """Times call(*inputs[i]) with i rotating; after() follows each call, outside of its span.
 
     limit_us is the time above which a candidate is not worth more samples: when the median of the
     first few is above it, sampling stops.
     """
     for i in range(WARM_UP_CALLS):
         call(*inputs[i % len(inputs)])
+        after()
     torch.cuda.synchronize()
     started = time.perf_counter()
     call(*inputs[0])
     host_us = (time.perf_counter() - started) * 1e6
+    after()
     torch.cuda.synchronize()
     times: list[float] = []
     while len(times) < MAX_SAMPLES and (len(times) < MIN_SAMPLES or sum(times) < BUDGET_US):
-        batch = [_queued(call, inputs[(len(times) + i) % len(inputs)], flush, host_us) for i in range(ABANDON_AFTER)]
+        batch = [_queued(call, inputs[(len(times) + i) % len(inputs)], flush, host_us, after) for i in range(ABANDON_AFTER)]
         torch.cuda.synchronize()
         times.extend(start.elapsed_time(end) * 1000.0 for start, end in batch)
         if limit_us is not None and statistics.median(times) > limit_us:
@@ -69,11 +72,14 @@ def sample(
     return Samples(tuple(times), host_us, abandoned=False)
 
 
-def _queued(call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, host_us: float) -> tuple[Any, Any]:
+def _queued(
+    call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, host_us: float, after: Callable[[], None]
+) -> tuple[Any, Any]:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda._sleep(int(min(2_000.0, 1.5 * host_us + 30.0) * CYCLES_PER_US))
     flush()
     start.record()
     call(*inputs)
     end.record()
+    after()
     return start, end

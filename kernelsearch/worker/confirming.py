@@ -87,6 +87,7 @@ def _said(message: str) -> str:
 @dataclass
 class _Contestant:
     call: Callable[..., Any]
+    wipe: Callable[[], None]
     judged: bool
     host_us: float = 0.0
     kept: list[tuple[int, list[Any]]] = field(default_factory=list)
@@ -181,8 +182,10 @@ def _enter(job: Enter) -> Entered | MissingBinary:
 
     stage = _STAGE[0]
     try:
-        call = _launcher(stage, job) if job.candidate else baselines.make(job.name, stage.task, stage.case)
-        contestant = _Contestant(call, judged=job.candidate is not None)
+        if job.candidate:
+            contestant = _Contestant(*_launcher(stage, job), judged=True)
+        else:
+            contestant = _Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
         pilot_us = _pilot(stage, contestant)
     except Missing as missing:
         return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
@@ -194,20 +197,22 @@ def _enter(job: Enter) -> Entered | MissingBinary:
     return Entered(pilot_us, contestant.host_us)
 
 
-def _launcher(stage: _Stage, job: Enter) -> Callable[..., Any]:
+def _launcher(stage: _Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """A candidate's call, and what takes from memory what the call left in its scratch."""
     from kernelsearch.worker import intercept
     from kernelsearch.worker.gpu import Launcher
 
     def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
         function.launch(step.grid, [args[n] for n, _ in function.binary.params])
 
-    launcher = Launcher(job.candidate, job.binaries, execute, poison=False)
+    launcher = Launcher(job.candidate, job.binaries, execute)
 
     def call(*inputs: Any) -> Any:
+        launcher.used.clear()
         with intercept.intercepted(launcher):
             return stage.case.launch(*inputs)
 
-    return call
+    return call, launcher.wipe
 
 
 def _pilot(stage: _Stage, contestant: _Contestant) -> float:
@@ -244,6 +249,7 @@ def _sample(stage: _Stage, contestant: _Contestant, keep: bool = False) -> tuple
     start.record()
     result = contestant.call(*args)
     end.record()
+    contestant.wipe()
     return (start, end), [_looked_at(stage, which, args, result)] if keep else []
 
 

@@ -77,7 +77,7 @@ def call(job: Counted) -> None:
 
     torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
     case = trace.open_task(job.path).build(job.shape, 0, "cuda")
-    with intercept.intercepted(Launcher(job.candidate, job.binaries, execute, poison=False)):
+    with intercept.intercepted(Launcher(job.candidate, job.binaries, execute)):
         case.launch(*case.inputs)
     torch.cuda.synchronize()
 

@@ -44,9 +44,9 @@ def preload() -> None:
 def handle(job: Any) -> Any:
     match job:
         case RunCases():
-            return _answered(job, _run_cases)
+            return _answered(job, _staged().run_cases)
         case RunSeeded():
-            return _answered(job, _run_seeded)
+            return _answered(job, _staged().run_seeded)
         case Time():
             return _answered(job, _time)
         case TimeBaseline():
@@ -61,6 +61,12 @@ def failed(job: Any, message: str, trace: str) -> Any:
     if isinstance(job, (TimeBaseline, DeviceInfo)):
         return Failure(message, "WorkerError")
     return _rejected(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
+
+
+def _staged() -> Any:
+    from kernelsearch.worker import staged
+
+    return staged
 
 
 def _rejected(job: Any, word: Word, stage: str, message: str, **detail: Any) -> Any:
@@ -85,84 +91,22 @@ def _answered(job: Any, run: Callable[[Any], Any]) -> Any:
         return _rejected(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
 
 
-def _run_cases(job: RunCases) -> tuple[Ran, ...]:
-    from kernelsearch.worker import tensors
-
-    task = _task(job.path)
-    runs = []
-    for shape, inputs in zip(job.shapes, job.inputs, strict=True):
-        first: tuple[Any, ...] = ()
-        after: tuple[Any, ...] = ()
-        again = []
-        for number in range(job.repeats):
-            values = [tensors.unpacked(v, "cuda") for v in inputs]
-            outputs = tuple(tensors.packed(o) for o in _guarded(task, job, shape, values))
-            if any(tensors.gap_changed(v) for v in values):
-                raise GuardBroken(f"wrote between the rows of an input whose rows lie apart, at {shape}")
-            if number == 0:  # kept on the CPU, where no kernel can reach it
-                first, after = outputs, tuple(tensors.packed(v) for v in values)
-            elif outputs != first:
-                again.append(outputs)
-        runs.append(Ran(first, after, again=tuple(again)))
-    return tuple(runs)
-
-
-def _run_seeded(job: RunSeeded) -> Ran:
-    """A whole timed shape: inputs from a seed, outputs and inputs handed over in GPU memory."""
-    from kernelsearch.worker import ipc
-
-    task = _task(job.path)
-    ipc.release()
-    values = list(task.build(job.case.shape, job.case.seed, "cuda").inputs)
-    outputs = _guarded(task, job, job.case.shape, values)
-    import torch
-
-    torch.cuda.synchronize()
-    return Ran(tuple(ipc.share(o) for o in outputs), tuple(ipc.share(v) for v in values))
-
-
-def _guarded(task: Any, job: Any, shape: str, values: list[Any]) -> list[torch.Tensor]:
-    """One launcher call with staged arguments and poisoned allocations. Raises GuardBroken."""
-    import torch
-
-    from kernelsearch.worker import intercept, standin, tensors
-    from kernelsearch.worker.arena import Arena
-
-    def execute(function: Any, step: Step, args: dict[str, Any]) -> None:
-        arena = Arena({n: a for n, a in args.items() if isinstance(a, torch.Tensor)})
-        staged = {n: arena.view(n) if isinstance(a, torch.Tensor) else a for n, a in args.items()}
-        function.launch(step.grid, [staged[n] for n, _ in function.binary.params])
-        torch.cuda.synchronize()
-        broken = arena.finish()
-        if broken:
-            raise GuardBroken(f"{step.function} overwrote {broken} bytes outside its buffers, at {shape}")
-
-    case = _case(task, shape)
-    launcher = Launcher(job.candidate, job.binaries, execute, poison=True)
-    with standin.poisoned_empty(), intercept.intercepted(launcher):
-        result = case.launch(*values)
-    torch.cuda.synchronize()
-    return tensors.flattened(result, case.names, values, task.mutates)
-
-
 def _time(job: Time) -> Timed:
     import torch
 
     from kernelsearch.measure import timing
     from kernelsearch.worker import intercept
 
-    def execute(function: Any, step: Step, args: dict[str, Any]) -> None:
-        function.launch(step.grid, [args[n] for n, _ in function.binary.params])
-
-    task = _task(job.path)
+    task = task_of(job.path)
     times: dict[str, tuple[float, ...]] = {}
     host: dict[str, float] = {}
     abandoned = False
-    launcher = Launcher(job.candidate, job.binaries, execute, poison=False)
+    launcher = Launcher(job.candidate, job.binaries, launched)
     for shape in job.shapes:
         inputs = _rotating_inputs(task.path, shape)
         with intercept.intercepted(launcher):
-            samples = timing.sample(_case(task, shape).launch, inputs, _flush(), job.limits_us.get(shape))
+            limit_us = job.limits_us.get(shape)
+            samples = timing.sample(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
         times[shape], host[shape] = samples.times_us, samples.host_us
         abandoned = abandoned or samples.abandoned
         if samples.abandoned:
@@ -176,8 +120,8 @@ def _time_baseline(job: TimeBaseline) -> Timed:
 
     from kernelsearch.measure import timing
 
-    task = _task(job.path)
-    call = _case(task, job.shape).reference
+    task = task_of(job.path)
+    call = case_of(task, job.shape).reference
     if job.baseline != "eager":
         mode = {"compile": None, "max-autotune": "max-autotune-no-cudagraphs"}[job.baseline]
         torch._dynamo.reset()
@@ -187,17 +131,26 @@ def _time_baseline(job: TimeBaseline) -> Timed:
     return Timed({job.shape: samples.times_us}, {job.shape: samples.host_us})
 
 
+def launched(function: Any, step: Step, args: dict[str, Any]) -> None:
+    """One device launch on the tensors that it is given."""
+    function.launch(step.grid, [args[n] for n, _ in function.binary.params])
+
+
 class Launcher:
     """What an intercepted launch does: binds the candidate, finds the binary, launches it.
 
-    Bindings are kept per (site, argument facts), so that a timed call pays for planning once.
+    Bindings are kept per (site, argument facts), so that a timed call pays for planning once. fill is what scratch
+    starts with: poison (None), a value, or False for what the memory held before. `wipe`, to be called outside of the
+    clock, poisons the scratch of the calls since the last one, so that no call finds what an earlier one left there.
     """
 
     def __init__(
-        self, candidate: Candidate, binaries: Mapping[str, Any], execute: Callable[..., None], *, poison: bool
+        self, candidate: Candidate, binaries: Mapping[str, Any], execute: Callable[..., None],
+        fill: float | None | bool = False,
     ) -> None:
-        self.candidate, self.binaries, self.execute, self.poison = candidate, binaries, execute, poison
+        self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
         self.bound: dict[Any, tuple[Bound, list[Any]]] = {}
+        self.used: list[torch.Tensor] = []
 
     def __call__(self, launch: Any) -> None:
         from kernelsearch.worker import tensors, trace
@@ -212,7 +165,8 @@ class Launcher:
             found = self.bound[key]
         bound, functions = found
         launch.run_pre_hooks(self.candidate.config)
-        scratch = {n: tensors.scratch(b, "cuda", poison=self.poison) for n, b in bound.plan.scratch.items()}
+        scratch = {n: tensors.scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
+        self.used += scratch.values()
         for name, value in bound.plan.init.items():
             launch.args[name].fill_(value)
         for step, function in zip(bound.plan.steps, functions, strict=True):
@@ -221,6 +175,13 @@ class Launcher:
                 for n, a in step.args.items()
             }
             self.execute(function, step, args)
+
+    def wipe(self) -> None:
+        from kernelsearch.worker.standin import fill_with_poison
+
+        for buffer in self.used:
+            fill_with_poison(buffer)
+        self.used.clear()
 
     def _bind(self, fact: Any, launch: Any) -> tuple[Bound, list[Any]]:
         c = self.candidate
@@ -257,7 +218,7 @@ def _flush() -> Any:
 
 
 @lru_cache(maxsize=4)
-def _task(path: str) -> Any:
+def task_of(path: str) -> Any:
     import torch
 
     from kernelsearch.worker import trace
@@ -269,7 +230,7 @@ def _task(path: str) -> Any:
 _CASES: dict[tuple[str, str], Any] = {}
 
 
-def _case(task: Any, shape: str) -> Any:
+def case_of(task: Any, shape: str) -> Any:
     """The case of a shape, for its launcher and reference; its inputs are dropped, as others are used."""
     key = (task.digest, shape)
     if key not in _CASES:
@@ -280,7 +241,7 @@ def _case(task: Any, shape: str) -> Any:
 @lru_cache(maxsize=3)
 def _rotating_inputs(path: str, shape: str) -> tuple[tuple[Any, ...], ...]:
     """Two sets of inputs, so that no call finds the last one's data in the cache."""
-    task = _task(path)
+    task = task_of(path)
     return tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
 
 

@@ -137,10 +137,14 @@ class JudgeRuns:
 
 @dataclass(frozen=True)
 class JudgeSeeded:
-    """A Ran of Shared tensors from a `RunSeeded`, judged in GPU memory at its timed shape; answered with a Verdict."""
+    """A Ran of Shared tensors from a `RunSeeded`, judged in GPU memory at its timed shape; answered with a Verdict.
+
+    again in it are the outputs of the run as it is timed, where they differ; atomics says that they may, within limits.
+    """
 
     case: Case
     run: Ran
+    atomics: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ def stage(mutates=(), one_set=False):
 
 
 def contestant():
-    return confirming._Contestant(call=None, judged=True)
+    return confirming._Contestant(call=None, wipe=None, judged=True)
 
 
 def test_contents_rotate_at_the_same_pointers():
