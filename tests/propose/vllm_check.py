@@ -68,11 +68,11 @@ def server(python: str, model: Path, flags: list[str], patience: float) -> Itera
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=model.parent)
     try:
         if not healthy(f"http://127.0.0.1:{port}/health", process, patience):
-            sys.stderr.writelines(line for line in log.open() if "Error: " in line)
+            sys.stderr.writelines(line for line in log.open() if "Error: " in line and "ulimit" not in line)
             raise SystemExit(f"vLLM did not become healthy within {patience:.0f} s")
         yield f"http://127.0.0.1:{port}/v1"
-        if process.poll() is not None:
-            sys.stderr.writelines(line for line in log.open() if "Error: " in line)
+        if process.poll() is not None:  # it died under way
+            sys.stderr.writelines(line for line in log.open() if "Error: " in line and "ulimit" not in line)
     finally:
         process.terminate()
         try:
@@ -99,7 +99,7 @@ def searched(url: str, model: Path, folder: Path) -> list[str]:
     shutil.copy(ROOT / "studies" / "column_sum" / "column_sum.py", folder)
     db = folder / "vllm.db"
     command = [sys.executable, "-m", "kernelsearch.cli", "optimize", "column_sum.py", "--trials", str(TRIALS), "--db", str(db),
-               "--proposer", f"openai:{url}#tiny"]
+               "--proposer", f"openai:{url}#tiny?seed=off"]
     print(f"$ kernelsearch {' '.join(command[3:])}", flush=True)
     done = subprocess.run(command, cwd=folder, timeout=1500)
     if done.returncode:
@@ -125,7 +125,7 @@ def paced(name: str, url: str, model: Path) -> list[str]:
 
     from kernelsearch.propose.grammar import build
 
-    engine = make(f"openai:{url}#tiny")
+    engine = make(f"openai:{url}#tiny?seed=off")
     parent, task = edit_seeds.seed("softmax_wide"), edit_seeds.task("softmax_wide")
     grammar = build(parent, task)
     page = grammar.numbered * 6  # as long as a page with its family is

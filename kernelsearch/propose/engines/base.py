@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from kernelsearch.errors import ModelError
+
 STOP = "stop"
 CUT = "length"
 """How an answer ended: by itself, or because it was as long as it was allowed to be."""
@@ -106,3 +108,11 @@ class Spec:
     kind: str
     rest: str
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+def switch(options: Mapping[str, str], name: str) -> bool:
+    """An option that is `on`, as it is by default, or `off`. Raises ModelError for anything else."""
+    value = options.get(name, "on")
+    if value not in ("on", "off"):
+        raise ModelError(f"{name}={value}: it is on or off")
+    return value == "on"

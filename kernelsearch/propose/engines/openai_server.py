@@ -4,7 +4,7 @@ The grammar goes as vLLM's `structured_outputs`; a server that does not know the
 take no grammar. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
 
 Options: grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF, `guidance` takes Lark), api=chat|completions,
-timeout and retries. What the server refuses in one form is tried in the other once, and remembered.
+timeout, retries, and seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks). What the server refuses in one form is tried in the other once, and remembered.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import openai
 
 from kernelsearch.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, switch
 from kernelsearch.propose.engines.secrets import key_from, refuse_in_url, scrubbed
 
 TIMEOUT_S = 120.0
@@ -49,6 +49,7 @@ class OpenAIServer:
         self._api = options.get("api", "chat")
         if self._api not in ("chat", "completions"):
             raise ModelError(f"api={self._api}: it is chat or completions")
+        self._seeded = switch(options, "seed")
         self._retries = int(_number(options, "retries", RETRIES))
         self._sleep = sleep
         timeout = _number(options, "timeout", TIMEOUT_S)
@@ -94,8 +95,10 @@ class OpenAIServer:
         body: dict[str, Any] = {}
         if self._dialects:
             body["structured_outputs"] = {"grammar": getattr(ask.grammar, self._dialects[0])}
-        common = dict(model=self.model, n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=ask.seed,
+        common = dict(model=self.model, n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature,
                       extra_body=body)  # fmt: skip
+        if self._seeded:
+            common["seed"] = ask.seed
         if self._api == "completions":
             return self._client.completions.create(prompt=f"{ask.system}\n\n{ask.page}\n", **common)
         messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
