@@ -8,6 +8,8 @@ what was kept of the timed outputs, and the times are held against other clocks 
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from collections.abc import Sequence
 
@@ -20,7 +22,7 @@ from kernelsearch.worker.confirm_jobs import Ceilings, MeasureCeilings, Prepare
 from kernelsearch.worker.confirm_session import (
     COMPILE_LIMIT_S, ENTER_LIMIT_S, SECONDS, Contestant, Lost, Plan, Say, Session, ShapeRun, asked,
 )  # fmt: skip
-from kernelsearch.worker.pool import Pool, Worker
+from kernelsearch.worker.pool import Pool, Worker, WorkerDied
 
 __all__ = ["SECONDS", "Confirmation", "Contestant", "Plan", "ShapeRun"]
 
@@ -43,8 +45,9 @@ class Confirmation:
     def __exit__(self, *_: object) -> None:
         self._ended = True
         if self._preparing is not None:
-            if self._worker is not None:
-                self._worker.kill()
+            if self._worker is not None:  # its thread still reads from it, and finds it ended
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self._worker.pid, signal.SIGKILL)
             self._preparing.join()
         worker = self.pool.free.get()
         if worker is not None:
@@ -58,7 +61,7 @@ class Confirmation:
 
     def _prepare(self) -> None:
         facts = self.bench.facts
-        with contextlib.suppress(WorkerError, Lost), self.pool.lease() as worker:
+        with contextlib.suppress(WorkerError, WorkerDied, Lost), self.pool.lease() as worker:
             self._worker = worker
             if not self._ended:
                 asked(worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S)

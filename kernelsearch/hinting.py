@@ -47,6 +47,7 @@ class Options:
     target: str = "auto"
     db: str = "kernelsearch.db"
     shapes: tuple[str, ...] = ()
+    counters: bool = True
     as_json: bool = False
 
 
@@ -57,9 +58,10 @@ def main(path: str, options: Options) -> int:
         return _refused(verdict, options)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target))
-        counters = counting_pool(bench)
+        pool = counting_pool(bench)
         bench.ceilings = known_ceilings(bench, options.db)
-        found = examine(bench, narrowed(bench.facts, options.shapes), text, counters)
+        facts = narrowed(bench.facts, options.shapes)
+        found = examine(bench, facts, text, pool, profile=options.counters)
     if isinstance(found, Verdict):
         return _refused(found, options)
     print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found).rstrip("\n"))
@@ -87,7 +89,7 @@ def counting_pool(bench: Bench) -> Pool:
 
 
 def examine(
-    bench: Bench, facts: TaskFacts, text: str | None = None, counters: Pool | None = None, *, profile: bool = True
+    bench: Bench, facts: TaskFacts, text: str | None = None, pool: Pool | None = None, *, profile: bool = True
 ) -> report.Report | Verdict:
     """Everything that hints say of a kernel file's text, or of the task's own kernel; a Verdict when it is refused.
 
@@ -99,7 +101,7 @@ def examine(
     missing: list[str] = []
     measurement = None
     with ThreadPoolExecutor(1) as beside:
-        counting = beside.submit(_counts, bench, counters or counting_pool(bench), kernel, config, shapes)
+        counting = beside.submit(_counts, bench, pool or counting_pool(bench), kernel, config, shapes)
         if bench.device is not None:
             outcome = Evaluation(bench, shapes).evaluate(kernel, config)
             if outcome.measurement is None:
@@ -120,8 +122,10 @@ def examine(
     if sass.disassembler() is None:
         missing.append("the disassembly: this Triton has no nvdisasm")
     known = calls(bench, kernel, config, binaries, shapes, measurement, counts)
-    if bench.device is not None and profile:
-        known, reason = _with_counters(bench, kernel, config, binaries, known)
+    if bench.device is not None:
+        reason = "not asked for"
+        if profile:
+            known, reason = _with_counters(bench, kernel, config, binaries, known)
         missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     return _reported(bench, facts, kernel, config, binaries, known, tuple(missing))
 

@@ -49,6 +49,7 @@ def measure(task: str, **options: Any) -> None:
 @target_option
 @db_option
 @click.option("--shape", "shapes", multiple=True, help="Only this shape: its number, or a label like rows=8192.")
+@click.option("--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape.")
 @json_option
 def hints(task: str, **options: Any) -> None:
     """Says where the time of KERNEL (or TASK's own) goes, and what to change."""

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -22,7 +23,7 @@ from kernelsearch.worker.confirm_jobs import (
     CRASHED, Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Prepare,
     Prepared, Sampled,
 )  # fmt: skip
-from kernelsearch.worker.pool import WorkerDied, WorkerHung
+from kernelsearch.worker.pool import WorkerDied, WorkerHung, Workplace
 
 SHAPE = ShapeFact("timed:0", "n=4096", {"n": 4096}, bytes_moved=200_000_000, flops=1000)
 ACCEPT = Verdict(Word.ACCEPT, "judge", depth="full")
@@ -200,6 +201,25 @@ def test_the_process_is_prepared_while_others_still_search():
         confirmation.prepare()
         confirmation.run((SHAPE,), [SEED, NEW])
     assert [j.shape for j in gpu.asked if isinstance(j, Prepare)] == ["timed:0"] and not gpu.alive
+
+
+def test_an_unstable_gpu_is_named_with_what_to_do():
+    _, found = confirm(FakeGpu(TIMES, hot=0.4))
+    said = confirmed.headline(found)
+    assert "hardware thermal slowdown" in said and "nothing is claimed" in said and "cool and idle" in said
+    assert "dropped (hardware thermal slowdown)" in confirmed.as_text(found)
+
+
+def test_a_confirmation_that_never_comes_ends_its_process_at_once():
+    """The search was interrupted, or the kernel refused, while the process was still importing."""
+    with Workplace() as place:
+        bench = SimpleNamespace(workplace=place, facts=replace(simulated.task(), shapes=(SHAPE,)), path="none.py", gpu=threading.Lock())
+        begun = time.monotonic()
+        with Confirmation(bench) as confirmation:
+            confirmation.prepare()
+            while confirmation._worker is None and confirmation._preparing.is_alive():
+                time.sleep(0.01)
+        assert not confirmation._preparing.is_alive() and time.monotonic() - begun < 20.0
 
 
 def test_too_little_memory_is_said_with_the_shape():
