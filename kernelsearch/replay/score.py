@@ -50,9 +50,12 @@ def budget(space: Recorded) -> int:
     return next((n for n, us in enumerate(expected, 1) if us <= limit), len(expected))
 
 
-def score(space: Recorded, runs: Sequence[Simulated]) -> float:
-    """The mean score of the runs over the space's budget; a run that ended early keeps its best."""
-    expected = random_search(space, budget(space))
+def score(space: Recorded, runs: Sequence[Simulated], most: int | None = None) -> float:
+    """The mean score of the runs over the space's budget, or its first `most` evaluations.
+
+    A run that ended early keeps its best.
+    """
+    expected = random_search(space, min(budget(space), most or len(space.rows)))
     worst = max(row.time_us for row in space.rows if row.time_us is not None)
     found = []
     for run in runs:
@@ -68,7 +71,7 @@ def as_text(space: Recorded, runs: Sequence[Simulated]) -> str:
     needed = [evaluations_to(space, run) for run in runs]
     median = statistics.median(needed)
     reached = f"{median:g} evaluations" if median < NEVER else "more than were made"
-    most = max(len(run.best_us) for run in runs)
-    note = "" if most >= budget(space) else f" (of {budget(space)} evaluations only {most} were made)"
+    made = max(len(run.best_us) for run in runs)
+    note = "" if made >= budget(space) else f" over the first {made} of {budget(space)} evaluations"
     return (f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
-            f"score {score(space, runs):+.2f} against random search{note}")  # fmt: skip
+            f"score {score(space, runs, made):+.2f} against random search{note}")  # fmt: skip

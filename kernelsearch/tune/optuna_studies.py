@@ -32,14 +32,13 @@ class Study:
         self._space, self._kind = space, sampler
         self._varied = {name: values for name, values in space.values.items() if len(values) > 1}
         self._axes: Axes = {name: _distribution(sampler, len(values)) for name, values in self._varied.items()}
-        self._sampler = _sampler(sampler, 0, self._axes)
-        self._study = optuna.create_study(direction="minimize", sampler=self._sampler)
+        self._study = optuna.create_study(direction="minimize", sampler=_sampler(sampler, 0, self._axes))
         self._running: dict[str, int] = {}
         self._worst = 0.0
 
     def suggest(self, seed: int) -> dict[str, Value]:
         """A point of the space. The suggestion is withdrawn: whoever uses it says so with `begin`."""
-        if self._kind != "cmaes":  # whose state is in its trials, generation by generation
+        if self._kind != "cmaes" or not self._study.trials:  # its own randomness goes on from one generation to the next
             self._study.sampler = _sampler(self._kind, seed, self._axes)
         trial = self._study.ask(self._axes)
         self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
