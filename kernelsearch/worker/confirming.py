@@ -15,8 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelsearch.launch import LaunchError
 from kernelsearch.types import Verdict, Word
@@ -24,18 +23,14 @@ from kernelsearch.worker.confirm_jobs import (
     CRASHED, Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, OpenShape, Opened, Outputs, Prepare,
     Prepared, Sampled,
 )  # fmt: skip
+from kernelsearch.worker.confirm_stage import Contestant, Stage, looked_at, remember
 from kernelsearch.worker.jobs import Failure, MissingBinary, Ran
 from kernelsearch.worker.sandbox import Limits
-
-if TYPE_CHECKING:
-    import torch
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 WARM_UP_CALLS = 3
 PILOT_SAMPLES = 7
 KEPT_SHARE = 0.1
-MOST_KEPT = 8
-"""Outputs that are kept of one candidate; more differing ones than this would only cost memory."""
 CYCLES_PER_US = 2_000
 
 
@@ -84,46 +79,7 @@ def _said(message: str) -> str:
     return f"not installed: {missing.group(1)}" if kind == "ModuleNotFoundError" and missing else message
 
 
-@dataclass
-class _Contestant:
-    call: Callable[..., Any]
-    wipe: Callable[[], None]
-    judged: bool
-    host_us: float = 0.0
-    kept: list[tuple[int, list[Any]]] = field(default_factory=list)
-    sampled: int = 0
-
-
-@dataclass
-class _Stage:
-    """One open shape. live holds the tensors that every call is given; contents the values that rotate through them."""
-
-    task: Any
-    job: OpenShape
-    case: Any
-    live: list[Any]
-    contents: list[list[Any]]
-    flush: Any
-    monitor: Any
-    contestants: dict[str, _Contestant] = field(default_factory=dict)
-    turn: int = 0
-
-    def load(self) -> tuple[int, list[Any]]:
-        """Queues the next contents into the live tensors; (which, the arguments of a call)."""
-        import torch
-
-        which = self.turn = (self.turn + 1) % len(self.contents)
-        args = []
-        for live, value in zip(self.live, self.contents[which], strict=True):
-            if isinstance(live, torch.Tensor):
-                live.copy_(value)
-                args.append(live)
-            else:
-                args.append(value)
-        return which, args
-
-
-_STAGE: list[_Stage] = []
+_STAGE: list[Stage] = []
 
 
 def _prepare(job: Prepare) -> Prepared:
@@ -168,7 +124,7 @@ def _open(job: OpenShape) -> Opened:
         contents.append(list(task.build(job.shape, seed, "cuda").inputs))
     live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
     monitor = nvml.Monitor.open(nvml.bus_id())
-    _STAGE.append(_Stage(task, job, case, live, contents, Flush(), monitor))
+    _STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
     return Opened(baselines.names(task), tuple(notes))
 
 
@@ -183,9 +139,9 @@ def _enter(job: Enter) -> Entered | MissingBinary:
     stage = _STAGE[0]
     try:
         if job.candidate:
-            contestant = _Contestant(*_launcher(stage, job), judged=True)
+            contestant = Contestant(*_launcher(stage, job), judged=True)
         else:
-            contestant = _Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
+            contestant = Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
         pilot_us = _pilot(stage, contestant)
     except Missing as missing:
         return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
@@ -197,7 +153,7 @@ def _enter(job: Enter) -> Entered | MissingBinary:
     return Entered(pilot_us, contestant.host_us)
 
 
-def _launcher(stage: _Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
     """A candidate's call, and what takes from memory what the call left in its scratch."""
     from kernelsearch.worker import intercept
     from kernelsearch.worker.gpu import Launcher
@@ -215,7 +171,7 @@ def _launcher(stage: _Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[
     return call, launcher.wipe
 
 
-def _pilot(stage: _Stage, contestant: _Contestant) -> float:
+def _pilot(stage: Stage, contestant: Contestant) -> float:
     """Warms it up (and lets it compile), and returns its median event time."""
     import torch
 
@@ -235,7 +191,7 @@ def _pilot(stage: _Stage, contestant: _Contestant) -> float:
 # ---------------------------------------------------------------- samples
 
 
-def _sample(stage: _Stage, contestant: _Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
+def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
     """Queues one sample; (its events, what is to be looked at once the device is done).
 
     The device first waits, so that the host has queued all of it before the timed span begins.
@@ -250,31 +206,7 @@ def _sample(stage: _Stage, contestant: _Contestant, keep: bool = False) -> tuple
     result = contestant.call(*args)
     end.record()
     contestant.wipe()
-    return (start, end), [_looked_at(stage, which, args, result)] if keep else []
-
-
-def _looked_at(stage: _Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
-    """Copies of a timed call's outputs, and whether it changed an input that it must not; queued behind the call."""
-    import torch
-
-    from kernelsearch.worker import tensors
-
-    names, mutates = stage.case.names, stage.task.mutates
-    outputs = [o.clone() for o in tensors.flattened(result, names, args, mutates)]
-    pairs = zip(names, stage.live, stage.contents[which], strict=True)
-    moved = [_differ(a, b) for n, a, b in pairs if isinstance(a, torch.Tensor) and n not in mutates and a.numel()]
-    return which, outputs, torch.stack(moved).any() if moved else None
-
-
-def _differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Whether two tensors differ in any bit, as a tensor on the device; NaN equals the same NaN."""
-    import torch
-
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
-    if whole is None or one.shape != other.shape or one.dtype != other.dtype:
-        same = one.shape == other.shape and torch.equal(one, other)
-        return torch.tensor(not same, device="cuda")
-    return (one.view(whole) != other.view(whole)).any()
+    return (start, end), [looked_at(stage, which, args, result)] if keep else []
 
 
 def _blocks(job: Blocks) -> Sampled:
@@ -299,31 +231,10 @@ def _blocks(job: Blocks) -> Sampled:
             for name, contestant, which, outputs, moved in looks:
                 if moved is not None and bool(moved):
                     changed.add(job.same.get(name, name))
-                _keep(stage, contestant, which, outputs)
+                remember(stage, contestant, which, outputs)
             edges.append(stage.monitor.read(edges[-1]))
     edges[-1] = stage.monitor.read()
     return Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
-
-
-def _keep(stage: _Stage, contestant: _Contestant, which: int, outputs: list[Any]) -> None:
-    """Counts a sampled output, and keeps it unless it is bit for bit one that is kept already."""
-    contestant.sampled += 1
-    if which and stage.job.one_set:
-        return
-    for known, kept in contestant.kept:
-        if known == which and len(kept) == len(outputs):
-            if not any(bool(_differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
-                return
-    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or _room_for(outputs)):
-        contestant.kept.append((which, outputs))
-
-
-def _room_for(outputs: list[Any]) -> bool:
-    """Whether the GPU has room to keep these and still work: the first outputs are kept in any case."""
-    import torch
-
-    size = sum(o.untyped_storage().nbytes() for o in outputs if o.is_cuda)
-    return not size or torch.cuda.mem_get_info()[0] > 8 * size
 
 
 def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelsearch.worker import confirming
+from kernelsearch.worker import confirm_stage, confirming
 from kernelsearch.worker.confirm_jobs import CRASHED, Blocks, Clocks, Enter, Entered, OpenShape, Outputs
 from kernelsearch.worker.jobs import Candidate, Failure
 
 
 def stage(mutates=(), one_set=False):
     contents = [[torch.full((4, 3), float(i)), torch.arange(5) + i, i] for i in range(3)]
-    return confirming._Stage(
+    return confirm_stage.Stage(
         task=SimpleNamespace(mutates=mutates), job=OpenShape("t.py", "timed:0", (7, 8, 9), one_set),
         case=SimpleNamespace(names=("x", "index", "k")), live=[torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64), 0],
         contents=contents, flush=None, monitor=None,
@@ -20,7 +20,7 @@ def stage(mutates=(), one_set=False):
 
 
 def contestant():
-    return confirming._Contestant(call=None, wipe=None, judged=True)
+    return confirm_stage.Contestant(call=None, wipe=None, judged=True)
 
 
 def test_contents_rotate_at_the_same_pointers():
@@ -39,7 +39,7 @@ def test_a_changed_input_is_seen_unless_the_task_says_that_it_may_be():
         here = stage(mutates)
         which, args = here.load()
         args[0][2, 1] = -1.0
-        _, outputs, moved = confirming._looked_at(here, which, args, args[0] * 2)
+        _, outputs, moved = confirm_stage.looked_at(here, which, args, args[0] * 2)
         assert bool(moved) is expected and len(outputs) == 1 + len(mutates)
 
 
@@ -47,7 +47,7 @@ def test_kept_outputs_are_copies():
     here = stage()
     which, args = here.load()
     result = args[0] * 2
-    _, (kept,), moved = confirming._looked_at(here, which, args, result)
+    _, (kept,), moved = confirm_stage.looked_at(here, which, args, result)
     result.zero_()
     assert kept.abs().sum() > 0 and not bool(moved)
 
@@ -56,25 +56,25 @@ def test_equal_outputs_are_kept_once_and_counted_each_time():
     here, one = stage(), contestant()
     nan = torch.tensor([1.0, float("nan")])
     for which, output in ((0, nan), (0, nan.clone()), (1, nan), (0, torch.tensor([1.0, 2.0]))):
-        confirming._keep(here, one, which, [output])
+        confirm_stage.remember(here, one, which, [output])
     assert one.sampled == 4 and [w for w, _ in one.kept] == [0, 1, 0]
     for i in range(20):
-        confirming._keep(here, one, 0, [torch.tensor([float(i), 9.0])])
-    assert len(one.kept) == confirming.MOST_KEPT and one.sampled == 24
+        confirm_stage.remember(here, one, 0, [torch.tensor([float(i), 9.0])])
+    assert len(one.kept) == confirm_stage.MOST_KEPT and one.sampled == 24
 
 
 def test_with_weights_that_follow_the_seed_only_the_first_contents_are_kept():
     here, one = stage(one_set=True), contestant()
     for which in (0, 1, 2):
-        confirming._keep(here, one, which, [torch.ones(2)])
+        confirm_stage.remember(here, one, which, [torch.ones(2)])
     assert [w for w, _ in one.kept] == [0]
 
 
 def test_bits_are_compared_not_values():
     zero = torch.tensor([0.0])
-    assert bool(confirming._differ(zero, -zero)) and not bool(confirming._differ(zero, zero.clone()))
-    assert bool(confirming._differ(zero.bfloat16(), torch.ones(1).bfloat16()))
-    assert not bool(confirming._differ(torch.tensor([True]), torch.tensor([True])))
+    assert bool(confirm_stage.differ(zero, -zero)) and not bool(confirm_stage.differ(zero, zero.clone()))
+    assert bool(confirm_stage.differ(zero.bfloat16(), torch.ones(1).bfloat16()))
+    assert not bool(confirm_stage.differ(torch.tensor([True]), torch.tensor([True])))
 
 
 def test_failures_are_said_where_they_belong():
@@ -122,3 +122,47 @@ def test_the_baselines_of_a_task():
     case = SimpleNamespace(reference=min, launch=sum)
     assert baselines.make("theirs", task, case) is abs and baselines.make("eager", task, case) is max
     assert baselines.make("seed autotune", task, case) is sum
+
+
+class FakeEvent:
+    def __init__(self, enable_timing=False):
+        pass
+
+    def record(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 0.025
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """Events, waits and the L2 reset of a GPU that is not there."""
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(confirming, "_reset_persisting_l2", lambda: None)
+
+
+def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_named(no_gpu, monkeypatch):
+    here, calls = stage(), []
+    here.flush, here.monitor = (lambda: None), SimpleNamespace(read=lambda before=None: None, reason="no NVML")
+
+    def kernel(name, spoil):
+        def call(x, index, k):
+            calls.append(name)
+            if spoil:
+                x[0, 0] = 9.0
+            return x * 2
+
+        return confirm_stage.Contestant(call, lambda: calls.append(f"wipe {name}"), judged=name != "eager")
+
+    here.contestants = {name: kernel(name, name == "bad") for name in ("good", "bad", "eager")}
+    monkeypatch.setattr(confirming, "_STAGE", [here])
+    sampled = confirming.handle(Blocks((("good", "bad", "A/A", "A/A", "bad", "good"), ("eager", "eager")), {"A/A": "eager"}))
+    assert [c for c in calls if "wipe" not in c] == ["good", "bad", "eager", "eager", "bad", "good", "eager", "eager"]
+    assert [len(t) for t in sampled.times_us] == [6, 2] and sampled.times_us[0][0] == pytest.approx(25.0)
+    assert sampled.changed == ("bad",) and sampled.why == "no NVML" and len(sampled.edges) == 3
+    assert here.contestants["good"].sampled >= 1 and not here.contestants["eager"].kept
+    ((which, (kept,)), *_) = here.contestants["good"].kept
+    assert torch.equal(kept, here.contents[which][0] * 2)
