@@ -114,7 +114,8 @@ class Block:
 
     counts has instructions by kind, and bytes; chain counts the longest dependent path by kind (`compile/blocks.py`).
     ahead is for how many iterations copies to shared memory are still under way when one waits for its own (0: none,
-    -1: nothing is copied so); early says that an iteration starts its copies before it computes.
+    -1: nothing is copied so); early says that an iteration starts its copies before it computes; carried is in bytes
+    of registers per thread that hold tiles from one iteration to the next.
     """
 
     loops: tuple[Loop, ...] = ()
@@ -122,6 +123,7 @@ class Block:
     chain: Mapping[str, int] = field(default_factory=dict)
     ahead: int = -1
     early: bool = False
+    carried: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ it and holds up the memory accesses behind it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from kernelsearch.compile.ir import Op, Walk, shape_of
+from kernelsearch.compile.ir import Op, Walk, shape_of, width_of
 from kernelsearch.mix import Block, Loop
 
 _LABEL = re.compile(r"^(?:\$L__(BB\d+_\d+):|// %bb\.)")
@@ -20,6 +21,7 @@ _HEADER = re.compile(r"=>\s*This (?:Inner )?Loop Header: Depth=(\d+)")
 _INSIDE = re.compile(r"in Loop: Header=(BB\d+_\d+) Depth=(\d+)")
 _PARENT = re.compile(r"Parent Loop (BB\d+_\d+) Depth=(\d+)")
 _INSTRUCTION = re.compile(r"^(?:@!?(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*)$")
+_TILE = re.compile(r"tensor<((?:\d+x)+)(b?f\d+)[,>]")
 _REGISTER = re.compile(r"%[a-z]+\d+")
 _WIDTH = re.compile(r"\.(?:(v[248])\.)?[bfsu](8|16|32|64|128)$")
 _MATRIX = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
@@ -39,13 +41,30 @@ def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]
     outside, *inner = regions(ptx)
     found = _loops(ttgir, names)
     if not inner:  # loops that the compiler laid out flat are code like any other
-        return (Block((), outside.counts, outside.chain),)
+        return (_block((), outside),)
     if [len(loops) - 1 for loops, _ in found] != [region.depth - 1 for region in inner]:
         return ()
-    blocks = [Block((), outside.counts, outside.chain)]
-    for region, (loops, ops) in zip(inner, found, strict=True):
-        blocks.append(Block(loops, region.counts, region.chain, *_ahead(ops, ttgir)))
+    blocks = [_block((), outside)]
+    for region, (loops, ops), carried in zip(inner, found, _carried(ttgir), strict=True):
+        blocks.append(_block(loops, region, carried, *_ahead(ops, ttgir)))
     return tuple(blocks)
+
+
+def _block(loops: tuple[Loop, ...], region: Region, carried: float = 0.0, ahead: int = -1, early: bool = False) -> Block:
+    return Block(loops, dict(region.counts), dict(region.chain), ahead, early, carried)
+
+
+def _carried(ttgir: str) -> list[float]:
+    """Bytes of registers per thread that hold tiles from one iteration to the next, for each loop in order."""
+    warps = re.search(r'"ttg.num-warps" = (\d+)', ttgir)
+    threads = 32 * int(warps.group(1)) if warps else 128
+    found = []
+    for line in ttgir.splitlines():
+        if "scf.for " in line or "scf.while " in line:
+            tiles = _TILE.findall(line.partition("->")[2])
+            sizes = (math.prod(map(int, shape.split("x")[:-1])) * max(4, width_of(kind)) for shape, kind in tiles)
+            found.append(sum(sizes) / threads)
+    return found
 
 
 def _loops(ttgir: str, names: tuple[str, ...]) -> list[tuple[tuple[Loop, ...], list[Op]]]:

@@ -1,10 +1,10 @@
-"""The static model: how long a launch would take on a target, from counted work and the compiled binary.
+"""The static model: how long a launch would take on a target, from the compiled binary and the launch.
 
-Each resource gets a time of its own (DRAM, L2, instruction issue, special functions, tensor cores, exposed
-latency); the estimate is their 8-norm, close to the largest of them. The ingredients are the textbook ones:
-the roofline (Williams, Waterman and Patterson, 2009), Little's law for bytes in flight, and the CUDA
-occupancy rules. The constants were fitted, within physical bounds, to 760 candidates of six tasks measured on
-an H100 (2026-11-21); what rank correlation that gave is in studies/README.md, and it is in-sample. Results are
+Each resource gets a time of its own (DRAM, L2, and on the fullest SM instruction issue, the memory pipe, special
+functions, tensor cores, and the dependent chain of one program after the other); the estimate is a high norm of them,
+close to the largest. The ingredients are the textbook ones: the roofline (Williams, Waterman and Patterson, 2009),
+Little's law for bytes in flight, the CUDA occupancy rules, and warp-level chains of dependent latencies (Hong and Kim,
+2009). What is fitted, and how well it ranks kernels that it was not fitted to, is in `constants.py`. Results are
 `estimated`, rank candidates, and are never mixed with measured ones.
 """
 
@@ -14,46 +14,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelsearch.measure.counts import Counts
-from kernelsearch.mix import Mix
+from kernelsearch.measure.constants import FITTED, Constants
+from kernelsearch.measure.launched import Launched
+from kernelsearch.measure.usage import Step, Usage, usage
 from kernelsearch.targets import Target
 
-DRAM_EFFICIENCY = 0.95
-"""Of the datasheet's bandwidth, what the best copies reach."""
-DRAM_LATENCY_NS = 640.0
-L2_LATENCY_NS = 780.0
-"""Of a dependent step of a loop whose data is in L2, its queueing and its arithmetic included."""
-L2_EFFICIENCY = 1.1
-"""Of the L2's bandwidth; above 1 because L1 serves what neighbouring programs of one SM share."""
-L2_USABLE = 0.6
-"""The share of L2 that survives between a program's passes over its data."""
-REDUCTION_NS = 30.0
-BARRIER_NS = 85.0
-"""Per reduction, and per reduction and doubling of warps."""
-HIDDEN = 0.45
-"""The share of a program's latency that other programs of the same SM hide."""
-FLIGHT_SHARE = 0.3
-"""The share of a program's registers that can hold loads in flight."""
-ELEMENT_INSTRUCTIONS = 0.6
-ACCESS_INSTRUCTIONS = 5.0
-SPECIAL_INSTRUCTIONS = 2.5
+SCHEDULERS = 4
 SPECIAL_PER_CLOCK = 16.0
-LANES_PER_CLOCK = 128.0
-REGISTER_GRANULE = 256
-SHARED_RESERVED = 1024
-NORM = 8.0
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the model needs of one binary: num_warps, registers and stack bytes per thread, shared bytes, mix, stages."""
-
-    num_warps: int
-    registers: int
-    stack_bytes: int
-    shared: int
-    mix: Mix
-    num_stages: int = 3
+SHARED_BYTES_PER_CLOCK = 128.0
+LANES = 32
+ITERATIONS = 8
+STATIONS = (("dram", "l2", "ingest"), ("issue", "memory", "special", "tensor"))
+"""What works at the same time for one program counts as one: bytes on their way, and the SM's pipes."""
+PIPES = ("issue", "memory", "ingest", "special", "tensor")
 
 
 @dataclass(frozen=True)
@@ -70,101 +43,128 @@ class Estimate:
         return max(self.parts_us, key=lambda name: self.parts_us[name])
 
 
-def programs_per_sm(machine: Machine, target: Target) -> int:
-    """How many programs fit an SM at once, by warps, registers and shared memory (at least 1)."""
-    per_warp = -(-max(16, machine.registers) * 32 // REGISTER_GRANULE) * REGISTER_GRANULE
-    by_registers = target.registers_per_sm // (per_warp * machine.num_warps)
-    by_shared = target.shared_per_sm // (machine.shared + SHARED_RESERVED)
-    return max(1, min(target.programs_per_sm, target.warps_per_sm // machine.num_warps, by_registers, by_shared))
-
-
-def estimate_launch(counts: Counts, machine: Machine, target: Target) -> Estimate:
+def estimate_launch(launch: Launched) -> Estimate:
     """The estimate of one device launch."""
-    occupancy = programs_per_sm(machine, target)
-    slots = target.num_sms * occupancy
-    waves = counts.programs / slots
-    # What scales with SMs takes as long as the SM with the most programs.
-    imbalance = -(-counts.programs // target.num_sms) * target.num_sms / counts.programs
-    traffic = _dram_bytes(counts, target, min(counts.programs, slots))
-    parts = {
-        "dram": traffic / (target.bandwidth_gbps * DRAM_EFFICIENCY * 1e3),
-        "l2": (counts.load_bytes + counts.store_bytes + _spill_bytes(counts, machine))
-        / (target.l2_bandwidth_gbps * L2_EFFICIENCY * 1e3),
-        "issue": _issue_us(counts, machine, target) * imbalance,
-        "special": counts.special / (SPECIAL_PER_CLOCK * target.num_sms * target.clock_ghz * 1e3) * imbalance,
-        "tensor": _tensor_us(counts, machine, target) * (math.ceil(waves) / waves if waves > 0.5 else imbalance),
-        "latency": _latency_us(counts, machine, waves, occupancy, traffic),
-    }
-    if machine.num_stages < 2 and counts.flops_dot:
-        parts["tensor"] += parts["l2"]  # nothing overlaps the copies with the matrix instructions
-    total = sum(v**NORM for v in parts.values()) ** (1 / NORM)
-    return Estimate(total + target.launch_us, parts, occupancy, waves)
+    return estimate_usage(usage(launch), launch.target)
 
 
-def estimate_call(launches: Sequence[tuple[Counts, Machine]], target: Target) -> tuple[float, tuple[Estimate, ...]]:
+def estimate_call(launches: Sequence[Launched]) -> tuple[float, tuple[Estimate, ...]]:
     """The estimated time of a launcher call in microseconds: its launches one after the other."""
-    estimates = tuple(estimate_launch(c, m, target) for c, m in launches)
+    estimates = tuple(map(estimate_launch, launches))
     return sum(e.time_us for e in estimates), estimates
 
 
-def _dram_bytes(counts: Counts, target: Target, resident: int) -> float:
-    """Bytes that DRAM moves: the footprint once, and again what was pushed out of L2 between two passes over it."""
-    again = max(0.0, counts.load_bytes + counts.store_bytes - counts.footprint_bytes)
-    live = counts.footprint_bytes / counts.programs * resident
-    return counts.footprint_bytes + again * min(1.0, max(0.0, live / (L2_USABLE * target.l2_bytes) - 1.0))
+def estimate_usage(used: Usage, target: Target, k: Constants = FITTED) -> Estimate:
+    """The estimate of a launch that uses this, with these constants."""
+    cycle_us = 1.0 / (target.clock_ghz * 1e3)
+    macs_per_clock = used.tensor_tflops * 1e3 / 2.0 / (target.num_sms * target.clock_ghz)
+    missed = _missed(used.live / (k.l2_usable * target.l2_bytes)) if used.again else 0.0
+    per_sm = -(-used.programs // target.num_sms)
+    resident = min(used.occupancy, per_sm)
+
+    costs = [_step(step, used, missed, macs_per_clock, k) for step in used.steps]
+    pipes = {name: cycle_us * sum(c.pipes[name] for c in costs) for name in PIPES}
+    serial = cycle_us * (k.start_cycles + sum(c.serial for c in costs))
+    delay = cycle_us * (k.start_cycles + sum(c.delay for c in costs))
+    memory = _memory_us(used, target, missed, k)
+    # What one program asks of each station of its SM; DRAM and L2 are shared by all SMs.
+    asked = {**pipes, **{name: us / per_sm for name, us in memory.items()}}
+    main = max(used.steps, key=lambda s: s.loaded * s.trips, default=None)
+    depth = main.ahead + 1 if main and main.ahead > 0 else 1
+    warps = used.warps if not any(s.counts.get("barrier") for s in used.steps) else 1
+    stations = [_norm([asked[n] for n in names], k.norm) / (depth * warps) for names in STATIONS]
+    round_us = _cycle(stations, delay / depth, resident * depth * warps, k)
+    round_us = max(round_us, serial)
+    rounds = per_sm / resident
+    tail = (math.ceil(rounds) - rounds) * k.waves * (delay + max(asked.values()))
+    parts = {name: us * per_sm for name, us in asked.items()}
+    parts["latency"] = max(serial, delay) * rounds
+    total = rounds * round_us + tail
+    return Estimate(total + target.launch_us, parts, used.occupancy, used.programs / (target.num_sms * used.occupancy))
 
 
-def _spill_bytes(counts: Counts, machine: Machine) -> float:
-    """Spilled bytes of all threads, written and read once per iteration, up to eight times."""
-    return 2.0 * machine.stack_bytes * 32 * machine.num_warps * counts.programs * max(1.0, min(8.0, counts.iterations))
+def _memory_us(used: Usage, target: Target, missed: float, k: Constants) -> dict[str, float]:
+    """The time that DRAM and L2 need for all programs."""
+    dram = used.footprint + used.again * missed
+    if used.footprint > k.l2_usable * target.l2_bytes:
+        dram += k.shared_missed * max(0.0, used.requested - used.again - used.footprint)
+    l2_gbps = target.l2_bandwidth_gbps * k.l2_share * (k.l2_tiles if used.macs else 1.0)
+    return {
+        "dram": dram / (target.bandwidth_gbps * k.dram_share * 1e3),
+        "l2": (used.requested + used.spilled * used.programs) / (l2_gbps * 1e3),
+    }
 
 
-def _element_bytes(counts: Counts) -> float:
-    return 2.0 if counts.load_elements and counts.load_bytes / counts.load_elements < 2.9 else 4.0
+def _cycle(asked: list[float], delay: float, customers: int, k: Constants) -> float:
+    """How long one of these customers takes to pass all stations once, each held up by the others.
 
-
-def _issue_us(counts: Counts, machine: Machine, target: Target) -> float:
-    loads = counts.load_elements * _element_bytes(counts) / (machine.mix.load_bytes or 16.0)
-    stores = counts.store_bytes / max(2.0, machine.mix.store_bytes)
-    lanes = ELEMENT_INSTRUCTIONS * counts.elements + ACCESS_INSTRUCTIONS * (loads + stores)
-    lanes += SPECIAL_INSTRUCTIONS * counts.special
-    return lanes / (LANES_PER_CLOCK * target.num_sms * target.clock_ghz * 1e3)
-
-
-def _tensor_us(counts: Counts, machine: Machine, target: Target) -> float:
-    total = 0.0
-    for kind, flops in counts.flops_dot.items():
-        rate = {"16": target.tensor_tflops, "8": 2 * target.tensor_tflops}.get(kind, target.tf32_tflops)
-        if not (machine.mix["wgmma"] or machine.mix["mma"]):
-            rate = target.fp32_tflops
-        elif target.capability == 90 and not machine.mix["wgmma"]:
-            rate *= 0.55  # the older instruction reaches about half of Hopper's rate
-        # A tile's operands come from shared memory: small tiles starve the matrix units.
-        tile = 0.35 + 0.55 * min(1.0, counts.tile / (128 * 256)) ** 0.5
-        total += flops / (rate * 1e6 * tile)
-    return total
-
-
-def _latency_us(counts: Counts, machine: Machine, waves: float, occupancy: int, traffic: float) -> float:
-    """The dependent chain of one program (batches of loads, reductions), times the rounds of programs.
-
-    A batch is what can be in flight at once: one iteration's loads, several where they are copied
-    asynchronously to shared memory, and never more than registers or shared memory hold.
+    Schweitzer's approximation of mean value analysis for a closed queueing network; service times vary less than its
+    exponential ones, which `queueing` says.
     """
-    loaded = counts.load_bytes / counts.programs
-    iterations = max(1.0, counts.iterations)
-    if machine.mix["cp_async"] or machine.mix["tma"]:
-        holds = float(machine.shared)
-        depth = min(8.0, max(1.0, holds / max(1.0, loaded / iterations)))
-    else:
-        holds, depth = FLIGHT_SHARE * machine.registers * 4.0 * 32 * machine.num_warps, 1.0
-    loads = max(1.0, counts.loads / counts.programs)
-    batches = max(min(iterations, loads) / depth, loaded / max(1024.0, holds))
-    moved = max(1.0, counts.load_bytes + counts.store_bytes)
-    from_dram = min(1.0, traffic / moved)
-    step = L2_LATENCY_NS + (DRAM_LATENCY_NS - L2_LATENCY_NS) * from_dram
-    reduction = REDUCTION_NS + (BARRIER_NS * math.log2(machine.num_warps + 1) if machine.num_warps > 1 else 0.0)
-    chain = batches * step + counts.reductions / counts.programs * reduction
-    if waves <= 1.0:
-        return chain / 1e3
-    return waves * chain / 1e3 * (1.0 - HIDDEN + HIDDEN / occupancy)
+    queues = [customers / (len(asked) + 1.0)] * len(asked)
+    others = k.queueing * (customers - 1.0) / customers
+    for _ in range(ITERATIONS):
+        passed = [d * (1.0 + others * q) for d, q in zip(asked, queues, strict=True)]
+        cycle = delay + sum(passed)
+        queues = [customers * r / cycle for r in passed]
+    return _norm((cycle, customers * max(asked)), k.norm)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """Cycles of one loop of one program: on each pipe, waiting for nobody else, and if it had the SM to itself."""
+
+    pipes: dict[str, float]
+    delay: float
+    serial: float
+
+
+def _step(step: Step, used: Usage, missed: float, macs_per_clock: float, k: Constants) -> _Cost:
+    c, warps, trips = step.counts, used.warps, step.trips
+    special, divide = c.get("special", 0), c.get("divide", 0)
+    plain = c.get("instructions", 0) + c.get("wide", 0) - special - divide
+    slots = k.issue * plain + k.special_instructions * special + k.divide_instructions * divide
+    touched = c.get("load", 0) + c.get("store", 0) + c.get("copy", 0)
+    shared = c.get("shared_bytes", 0) * LANES / SHARED_BYTES_PER_CLOCK * used.ways + c.get("shuffle", 0)
+    tensor = c.get("mma_macs", 0) * warps / (macs_per_clock * k.mma_share)
+    if c.get("wgmma"):
+        width = c["wgmma_n"] / c["wgmma"]
+        tensor += c["wgmma_macs"] * warps / 4.0 / (macs_per_clock * width / (width + k.wgmma_half))
+    pipes = {
+        "issue": slots * warps / SCHEDULERS,
+        "memory": (touched * k.access_cycles + shared) * warps,
+        "ingest": step.loaded / k.ingest_bytes,
+        "special": (special + divide) * warps * LANES / SPECIAL_PER_CLOCK,
+        "tensor": tensor,
+    }
+    fresh = step.fresh + (1.0 - step.fresh) * missed
+    away = k.l2_cycles + (k.dram_cycles - k.l2_cycles) * fresh
+    loads = (step.chain.get("load", 0) * step.batches + step.chain.get("atomic", 0)) * away
+    alone = max(_chain(step, warps, k), slots * k.alone)
+    computing = max(alone, *pipes.values())
+    waiting = max(0.0, alone - sum(pipes.values()))
+    if step.ahead < 0:
+        return _Cost({n: v * trips for n, v in pipes.items()}, trips * (loads + waiting), trips * (loads + computing))
+    serial = away + trips * computing + (trips * (away + pipes["ingest"]) if step.ahead == 0 else 0.0)
+    return _Cost({n: v * trips for n, v in pipes.items()}, trips * (away + waiting), serial)
+
+
+def _chain(step: Step, warps: int, k: Constants) -> float:
+    """Cycles of the longest dependent path of one iteration, its accesses of global memory left out."""
+    barrier = k.barrier_cycles + k.barrier_warp_cycles * warps
+    cost = {
+        "load": 0.0, "atomic": 0.0, "barrier": barrier, "shared_load": k.shared_cycles,
+        "shared_store": k.shared_cycles / 2.0, "shuffle": k.shuffle_cycles, "special": k.special_cycles,
+        "divide": k.divide_cycles, "mma": k.mma_cycles, "wgmma": k.wgmma_cycles, "wait": 0.0,
+    }  # fmt: skip
+    return sum(cost.get(kind, k.arith_cycles) * n for kind, n in step.chain.items())
+
+
+def _missed(fill: float) -> float:
+    """The share of repeated accesses that L2 no longer holds, when what is live fills this much of it."""
+    return fill**4 / (1.0 + fill**4)
+
+
+def _norm(values, power: float) -> float:
+    largest = max(values)
+    return largest * sum((v / largest) ** power for v in values) ** (1.0 / power) if largest > 0 else 0.0

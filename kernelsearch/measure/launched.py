@@ -13,7 +13,7 @@ from functools import cached_property
 
 from kernelsearch.measure.counters import Counters
 from kernelsearch.measure.counts import Counts
-from kernelsearch.measure.estimate import Machine, programs_per_sm
+from kernelsearch.measure.occupancy import Machine, programs_per_sm
 from kernelsearch.mix import Access, Code, Dot, Loop, Scalar, folded
 from kernelsearch.targets import Target
 from kernelsearch.types import ArgFact, TensorFact

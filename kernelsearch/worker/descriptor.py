@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from kernelsearch.measure.estimate import REGISTER_GRANULE, SHARED_RESERVED
 from kernelsearch.measure.launched import Launched
+from kernelsearch.measure.occupancy import REGISTER_GRANULE, SHARED_RESERVED
 
 AXES = ("bytes", "passes", "tile", "parallelism", "limiter")
 

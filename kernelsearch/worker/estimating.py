@@ -1,4 +1,4 @@
-"""From counts and binaries to estimated times: what the static model says of a candidate that no GPU has run."""
+"""From binaries and launches to estimated times: what the static model says of a candidate that no GPU has run."""
 
 from __future__ import annotations
 
@@ -7,43 +7,39 @@ from collections.abc import Mapping
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import Scratch
 from kernelsearch.measure.counts import Counts
-from kernelsearch.measure.estimate import Machine, estimate_call
+from kernelsearch.measure.estimate import estimate_call
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Evidence, Measurement, ShapeTime, content_digest
 from kernelsearch.worker import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.findings import launches_of
 
-ESTIMATE_PROTOCOL = "static-model-1"
+ESTIMATE_PROTOCOL = "static-model-2"
 
 
 def estimated(
     bench: Bench, kernel: Kernel, config: Config, binaries: Mapping[str, Binary],
     counts: Mapping[str, tuple[Counts, ...]], shapes: tuple[str, ...],
 ) -> Measurement:  # fmt: skip
-    """The estimated times of a candidate at these shapes, in microseconds."""
+    """The estimated times of a candidate at these shapes, in microseconds.
+
+    counts of sampled programs, where a shape has them, know masks; without them the binary and the launch are enough.
+    """
     times = []
     for shape in shapes:
-        found = machines(bench, kernel, config, shape, binaries)
-        launches = [(c, m) for c, (m, _) in zip(counts[shape], found, strict=True)]
-        total, parts = estimate_call(launches, bench.target)
+        launches = launches_of(bench.bound(kernel, config, (shape,)), binaries, bench.target, counts.get(shape, ()))
+        total, parts = estimate_call(launches)
         slowest = max(parts, key=lambda e: e.time_us)
         detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
-        identity = content_digest(*(i for _, i in found))
+        identity = content_digest(*identities(bench, kernel, config, shape, binaries))
         times.append(ShapeTime(shape, total, None, 0, identity, detail))
     return Measurement(Evidence.ESTIMATED, bench.target.name, ESTIMATE_PROTOCOL, tuple(times))
 
 
-def machines(
-    bench: Bench, kernel: Kernel, config: Config, shape: str, binaries: Mapping[str, Binary]
-) -> list[tuple[Machine, str]]:
-    """What the static model needs of each binary that runs at a shape, in order, with the binary's identity."""
-    found = []
-    for fact, bound in bench.bound(kernel, config, (shape,)):
-        for spec in bound.specialisations(fact):
-            b = binaries[jobs.spec_key(spec, bound.of_seed)]
-            stages = int(dict(spec.options).get("num_stages") or 3)
-            found.append((Machine(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages), b.identity))
-    return found
+def identities(bench: Bench, kernel: Kernel, config: Config, shape: str, binaries: Mapping[str, Binary]) -> list[str]:
+    """The identity of each binary that runs at a shape, in order."""
+    bound = bench.bound(kernel, config, (shape,))
+    return [binaries[jobs.spec_key(s, b.of_seed)].identity for fact, b in bound for s in b.specialisations(fact)]
 
 
 def work_of(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...], binaries: Mapping[str, Binary]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import Bound, Passed, Scratch, Step
 from kernelsearch.measure.counts import Counts
-from kernelsearch.measure.estimate import Machine
+from kernelsearch.measure.occupancy import Machine
 from kernelsearch.measure.hints import Call, hints
 from kernelsearch.measure.launched import Launched
 from kernelsearch.measure.rates import calibrated

@@ -16,7 +16,7 @@ import binary_alone  # noqa: E402
 from kernelsearch.measure import hints as hinting  # noqa: E402
 from kernelsearch.measure.changes import CHANGES, NOT_EDITS, suggested_edits, suggestion, word_of  # noqa: E402
 from kernelsearch.measure.diagnosis import BOTTLENECKS, DETECTORS, finding, tidy  # noqa: E402
-from kernelsearch.measure.estimate import Machine  # noqa: E402
+from kernelsearch.measure.occupancy import Machine  # noqa: E402
 from kernelsearch.measure.launched import Launched  # noqa: E402
 from kernelsearch.mix import Access, Code, Loop, Mix, Work  # noqa: E402
 from kernelsearch.propose.edits.registry import EDITS  # noqa: E402
