@@ -24,7 +24,7 @@ def searched(name, trials=60, seed=0, window=4, evaluator=HARD, **params):
 
 
 def test_the_shipped_strategies():
-    assert set(strategies.shipped()) == {"autotune", "best_of_n", "evolve", "islands", "map_elites", "random_walk", "tpe"}
+    assert set(strategies.shipped()) == {"autotune", "bayes", "best_of_n", "evolve", "islands", "map_elites", "random_walk", "tpe"}
     assert strategies.DEFAULT in strategies.shipped()
 
 
@@ -79,6 +79,7 @@ def test_everything_rejected_but_the_seed(name):
 def test_only_these_rewrite():
     for name, rewrites in {
         "tpe": False,
+        "bayes": False,
         "autotune": False,
         "random_walk": True,
         "best_of_n": True,
