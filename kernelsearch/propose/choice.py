@@ -102,15 +102,14 @@ class Mix:
     def _pulls(self) -> Iterator[Pull]:
         """Kernels that were told, and calls that gave none; who made a kernel is in its edit's name."""
         names = {n for m in self.models for n in (m.name, m.repair_name)}
-        for entry in self.shared.history.entries.values():
+        history = self.shared.history
+        usual = history.usual_tuning()
+        for entry in history.entries.values():
             if entry.parent is not None:
-                yield Pull(entry.number, entry.edit if entry.edit in names else EDITS, self._gain(entry))
+                yield Pull(entry.number, entry.edit if entry.edit in names else EDITS, history.earned(entry, usual))
         for call in self.shared.ledger.calls:
             if not any(a.kernel for a in call.answers):
                 yield Pull(call.number, call.arm, 0.0, 0.0)
-
-    def _gain(self, entry: Entry) -> float:
-        return self.shared.history.gain(entry) or 0.0
 
     def _costs(self) -> Iterator[Cost]:
         for call in self.shared.ledger.calls:

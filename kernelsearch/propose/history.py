@@ -15,7 +15,10 @@ from kernelsearch.types import Trial, Verdict
 
 @dataclass
 class Entry:
-    """One kernel: who made it from what and why, and how it has done so far. score is time over the seed's."""
+    """One kernel: who made it from what and why, and how it has done so far. Scores are times over the seed's.
+
+    first is its score at its first trial, inherited the parent's best one then: the same config, but for the change.
+    """
 
     kernel: Kernel
     parent: str | None
@@ -24,6 +27,8 @@ class Entry:
     number: int
     best: Trial | None = None
     refused: Verdict | None = None
+    first: float | None = None
+    inherited: float | None = None
 
     @property
     def score(self) -> float:
@@ -41,6 +46,8 @@ class History:
         if entry is None:
             entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number)
             self.entries[trial.kernel] = entry
+            above = self.get(parent)
+            entry.first, entry.inherited = trial.score, above.score if above and above.best else None
         if not trial.accepted:
             entry.refused = trial.outcome.verdict
         elif not trial.outcome.measurement.abandoned and trial.score < entry.score:
@@ -59,6 +66,22 @@ class History:
         if above is None or entry.best is None or above.best is None:
             return None
         return math.log(above.score / entry.score)
+
+    def earned(self, entry: Entry, usual: float) -> float:
+        """The log gain that is the change's own and not the tuner's; 0 for a refused kernel.
+
+        At its first trial a kernel runs with its parent's best config. What its own tuning gains after that counts only
+        beyond what it usually gains (`usual_tuning`), since any kernel, a useless one too, gets better by being tuned.
+        """
+        if entry.first is None or entry.inherited is None or entry.best is None:
+            return 0.0
+        tuned = math.log(entry.first / entry.score)
+        return math.log(entry.inherited / entry.first) + max(0.0, tuned - usual)
+
+    def usual_tuning(self) -> float:
+        """What tuning gains on the average after a kernel's first trial, as a log."""
+        tuned = [math.log(e.first / e.score) for e in self.entries.values() if e.first is not None and e.best]
+        return math.fsum(tuned) / len(tuned) if tuned else 0.0
 
     def of(self, parent: str, action: str) -> Iterator[Entry]:
         """The children of a kernel that were made to do one certain thing."""

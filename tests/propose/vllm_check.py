@@ -63,7 +63,7 @@ def server(python: str, model: Path, flags: list[str], patience: float) -> Itera
     log = model.parent / "server.log"
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny",
                "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "8192", "--dtype", "float32",
-               "--gpu-memory-utilization", "0.25", *flags]  # of the machine's memory, with the CPU build
+               "--gpu-memory-utilization", "0.25", "--enable-prompt-tokens-details", *flags]  # of the machine's memory, with the CPU build
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=model.parent)
     try:

@@ -1,0 +1,189 @@
+"""Does the bandit see through a useless model, and does it find out a good one? On the simulated landscape.
+
+    python studies/models/bandit.py [seeds]
+
+The landscape is an invention (kernelsearch/simulated.py); what is tested is the choice, not any kernel. `useless` makes
+edits that are refused three times in five and otherwise change nothing or make things slower; `knows` proposes the
+edit that is best for the parent by the landscape's own formula. Both cost a tenth of a trial in time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import sys
+from dataclasses import dataclass, field, replace
+
+from kernelsearch import simulated, strategies
+from kernelsearch.calls import Answered, ModelCall
+from kernelsearch.propose.bandit import Params
+from kernelsearch.propose.choice import Limits, Mix
+from kernelsearch.propose.model import Models
+from kernelsearch.propose.prompt import Device
+from kernelsearch.protocols import Request, Rewrite
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.simulated import structure_of
+from kernelsearch.types import Outcome, Verdict, Word
+from kernelsearch.verify import gate
+
+TRIALS = 200
+WINDOW = 8
+
+
+@dataclass
+class Pretender:
+    """What the mix needs of a model: a name, and proposals by a function of the parent."""
+
+    make: object
+    shared: Models
+    name: str = "model:scripted"
+    repair_name: str = "repair:scripted"
+    asked: list[int] = field(default_factory=list)
+
+    def available(self, number):
+        return True
+
+    def can_repair(self, number):
+        return False
+
+    def kept(self, parent, seen):
+        return False
+
+    def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        self.asked.append(request.number)
+        kernel = self.make(request, rng)
+        answers = (Answered("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
+        self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "", "",
+                                         answers, seconds=0.1))  # fmt: skip
+        return Rewrite(kernel, self.name, "scripted") if kernel else None
+
+    def tell(self, trial):
+        pass
+
+    def restore(self, calls):
+        pass
+
+
+def useless(request: Request, rng: random.Random):
+    constants = tuple(sorted([*request.parent.constants, f"junk_{rng.getrandbits(24)} = 1"]))
+    return request.parent.changed(constants=constants, config={})
+
+
+def knows(land: simulated.Landscape):
+    def make(request: Request, rng: random.Random):
+        here = structure_of(request.parent)
+        best = sorted((land.log_gain(here | {e}), e) for e in land.applicable(here) if not land.rejected(here | {e}))
+        for _, edit in best:
+            constants = tuple(sorted([*request.parent.constants, f"{edit} = 1"]))
+            kernel = request.parent.changed(constants=constants, config={})
+            if kernel.digest not in request.seen:
+                return kernel
+        return None
+
+    return make
+
+
+@dataclass(frozen=True)
+class Junk:
+    """Refuses three in five of what the useless model made; the others take up to 30 % longer than without the junk."""
+
+    inner: simulated.Simulated
+
+    def evaluate(self, kernel, config, incumbent=None) -> Outcome:
+        junk = tuple(c for c in kernel.constants if c.startswith("junk"))
+        if not junk:
+            return replace(self.inner.evaluate(kernel, config, incumbent), seconds=1.0)
+        if simulated.unit("junk", *junk) < 0.6:
+            return Outcome(Verdict(Word.COMPILE, "compile", "simulated: it does not compile"), seconds=1.0)
+        clean = kernel.changed(constants=tuple(c for c in kernel.constants if c not in junk))
+        outcome = self.inner.evaluate(clean, config, incumbent)
+        if outcome.measurement is None:
+            return outcome
+        slower = 1.0 + 0.3 * max(0.0, simulated.unit("slower", *junk) - 0.3)
+        times = tuple(replace(t, time_us=t.time_us * slower) for t in outcome.measurement.times)
+        return replace(outcome, measurement=replace(outcome.measurement, times=times), seconds=1.0)
+
+
+def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, params: Params = Params()):
+    """The best score of a run and the asks at which the model was asked, out of all rewrites."""
+    task, shared = simulated.task(), Models(gate.check, Device("simulated"))
+    edits = simulated.SimulatedProposer(land)
+    model = Pretender(make, shared) if make else None
+    proposer = Mix([model], shared, Limits(trials), edits=edits, params=params) if model else edits
+    rewrites: list[int] = []
+
+    class Counting:
+        def propose(self, request, rng):
+            rewrites.append(request.number)
+            return proposer.propose(request, rng)
+
+        def tell(self, trial, kernel, parent):
+            if model:
+                proposer.tell(trial, kernel, parent)
+
+    evaluator = simulated.Noisy(Junk(simulated.Simulated(land)), 0.01, seed)
+    strategy = strategies.make("evolve", start_for(task, seed, trials))
+    with Store.in_memory() as store:
+        settings = Settings(RunFacts("evolve", "mix", seed, WINDOW, trials))
+        result = Search(task, strategy, Counting(), evaluator, store, settings).run()
+    return result.best.score, sorted(set(rewrites)), set(model.asked) if model else set()
+
+
+def geometric(values):
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def sees_through(seeds: int, params: Params = Params()) -> tuple[list[float], list[float], float]:
+    """Losses against typed edits alone by landscape, those of typed edits against themselves, and the model's share.
+
+    Alone is the geometric mean of three runs; the control is a fourth, which shows what chance does.
+    """
+    losses, control, shares = [], [], []
+    for seed in range(seeds):
+        land = simulated.Landscape(seed)
+        alone = geometric([run(land, seed + k)[0] for k in (0, 1000, 2000)])
+        mixed, rewrites, asked = run(land, seed, useless, params=params)
+        losses.append(mixed / alone)
+        control.append(run(land, seed + 5000)[0] / alone)
+        shares.append(len(asked) / len(rewrites))
+    return losses, control, statistics.fmean(shares)
+
+
+def interval(losses: list[float]) -> str:
+    """The geometric mean as a percentage, with its standard error."""
+    logs = [math.log(x) for x in losses]
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    return f"{100 * (geometric(losses) - 1):+.1f} % (+- {100 * error:.1f})"
+
+
+def finds_out(seeds: int, params: Params = Params()) -> list[tuple[int, float]]:
+    """For each seed: the proposal at which the model was asked for the third time, and its share of the 100 after 30.
+
+    The landscape has edits enough that the right one does not run out.
+    """
+    found = []
+    for seed in range(seeds):
+        land = simulated.Landscape(100 + seed, edits=80, floor=0.05, applies=1.0)
+        _, rewrites, asked = run(land, seed, knows(land), trials=330, params=params)
+        of_model = [i for i, number in enumerate(rewrites) if number in asked]
+        third = of_model[2] if len(of_model) > 2 else -1
+        found.append((third, sum(30 <= i < 130 for i in of_model) / max(1, min(130, len(rewrites)) - 30)))
+    return found
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if sys.argv[1:] else 16
+    losses, control, share = sees_through(count)
+    print(f"useless model in the mix, {count} landscapes, {TRIALS} trials each: the best kernel takes {interval(losses)} "
+          f"against typed edits alone (limit +5 %); typed edits against themselves {interval(control)}")
+    print(f"  by landscape: {' '.join(f'{100 * (x - 1):+.0f}' for x in sorted(losses))} %; "
+          f"it got {100 * share:.0f} % of the proposals")
+    found = finds_out(count)
+    shares = [s for _, s in found]
+    print(f"model that knows the right edit, {count} landscapes: third call at proposal "
+          f"{' '.join(str(t + 1) for t, _ in found)} (limit 30)")
+    print(f"  share of the next 100 proposals: {' '.join(f'{100 * s:.0f}' for s in shares)} %, "
+          f"median {100 * statistics.median(shares):.0f} % (limit 50 %)")

@@ -1,0 +1,60 @@
+"""The bandit: who gains is asked more, who costs is asked less, nobody is forgotten."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from kernelsearch.propose.bandit import Cost, Params, Pull, ranked, standings
+
+
+def played(gains, costs=None, rounds=200, seed=0, lag=8):
+    """How often each arm is asked when arm a gains by gains[a](rng); results come `lag` asks later."""
+    rng, pulls, costly, asked = random.Random(seed), [], [], []
+    for number in range(rounds):
+        seen = [p for p in pulls if p.number <= number - lag]
+        arm = ranked(standings(list(gains), seen, costly, number), rng)[0]
+        pulls.append(Pull(number, arm, gains[arm](rng)))
+        if costs and costs.get(arm):
+            costly.append(Cost(number, arm, costs[arm]))
+        asked.append(arm)
+    return asked
+
+
+def rare(rng):
+    return 0.1 if rng.random() < 0.1 else 0.0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_arm_that_never_gains_gets_a_small_share(seed):
+    asked = played({"edits": rare, "useless": lambda rng: 0.0}, seed=seed)
+    assert asked.count("useless") < 0.3 * len(asked)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_arm_that_always_gains_is_found_out_and_used(seed):
+    asked = played({"edits": rare, "knows": lambda rng: 0.2}, seed=seed)
+    assert "knows" in asked[:30] and asked[30:130].count("knows") > 50
+
+
+def test_of_equal_gains_the_cheaper_one_is_asked_more():
+    counts = Counter()
+    for seed in range(5):
+        counts.update(played({"cheap": rare, "dear": rare}, {"dear": 4.0}, seed=seed))
+    assert counts["cheap"] > 2 * counts["dear"] > 0
+
+
+def test_what_was_good_long_ago_counts_less():
+    old = [Pull(n, "a", 0.2) for n in range(20)]
+    early, late = (standings(["a"], old, [], now)[0] for now in (20, 400))
+    assert late.reward < 0.1 * early.reward
+
+
+def test_a_gain_within_noise_is_no_reward_and_a_large_one_is_one():
+    assert [Pull(0, "a", g).reward for g in (-1.0, 0.0, 0.004, 0.1, 9.0)] == [0.0, 0.0, 0.0, 0.5, 1.0]
+
+
+def test_the_order_is_a_function_of_what_was_told_and_the_draw():
+    found = standings(["a", "b", "c"], [Pull(1, "a", 0.1)], [Cost(1, "b", 2.0)], 5, Params())
+    assert ranked(found, random.Random(3)) == ranked(found, random.Random(3))
+    assert sorted(ranked(found, random.Random(4))) == ["a", "b", "c"]
