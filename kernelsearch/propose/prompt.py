@@ -208,7 +208,7 @@ def _did(entry: Entry) -> str:
 
 def configured(config: Config) -> str:
     """A config in words."""
-    return ", ".join(f"{name}={value}" for name, value in config.items())
+    return ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
 
 
 def _joined(parts: Sequence[_Part]) -> str:

@@ -1,0 +1,148 @@
+"""The mix inside a search: who is asked, what is stored, and that a resumed run asks and pays for nothing twice."""
+
+import random
+
+import edit_seeds
+import pytest
+from scripted import Scripted, sampling, shared, trial
+
+from kernelsearch import proposers, strategies
+from kernelsearch.calls import Answered, ModelCall
+from kernelsearch.propose.choice import Limits, Mix
+from kernelsearch.propose.engines import Failure
+from kernelsearch.propose.model import ModelProposer, Settings
+from kernelsearch.protocols import Request
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search
+from kernelsearch.search import Settings as SearchSettings
+from kernelsearch.search import start_for
+from kernelsearch.simulated import unit
+from kernelsearch.types import Evidence, Measurement, Outcome, ShapeFact, ShapeTime, Verdict, Word
+
+TASK = edit_seeds.facts(edit_seeds.task("column_sum").seed, "column_sum", {"BLOCK_ROWS": (32, 64), "num_warps": (2, 4, 8)})
+BUDGET = 24
+SHAPE = ShapeFact("timed:0", "rows=64", {})
+
+
+class Judge:
+    """Times that are a function of the candidate; a fifth of the kernels does not compile."""
+
+    def evaluate(self, kernel, config, incumbent=None):
+        if len(kernel.functions) and unit("fails", kernel.digest) < 0.2 and kernel.digest != SEED.digest:
+            return Outcome(Verdict(Word.COMPILE, "compile", "at 3:4:\n    x = y\n        ^\nname 'y' is not defined"), seconds=1.0)
+        time_us = 10.0 + unit(kernel.digest) + unit(str(sorted(config.items())))
+        measurement = Measurement(Evidence.ESTIMATED, "h100", "p", (ShapeTime("timed:0", time_us),))
+        return Outcome(Verdict(Word.ACCEPT, "judge"), measurement, seconds=1.0)
+
+
+SEED = edit_seeds.Kernel.parse(TASK.seed)
+
+
+def task():
+    from dataclasses import replace
+
+    return replace(TASK, shapes=(SHAPE,), config={"BLOCK_ROWS": 32, "BLOCK_COLS": 32, "num_warps": 4})
+
+
+def mix(answer=sampling, say=lambda text: None, **fields):
+    models = shared(say)
+    engine = Scripted(answer)
+    return Mix([ModelProposer(engine, models, Settings(samples=2))], models, Limits(BUDGET), **fields), engine
+
+
+def searched(proposer, store, trials, resume=None, budget=BUDGET):
+    facts = RunFacts("evolve", "mix", 3, 4, budget)
+    strategy = strategies.make("evolve", start_for(task(), 3, budget))
+    search = Search(task(), strategy, proposer, Judge(), store, SearchSettings(facts), resume)
+    proposers.bind(proposer, store, search.run_row, resume)
+    done = []
+
+    def on_trial(trial, progress):
+        done.append(progress)
+        if trial.number + 1 == trials < budget:
+            raise KeyboardInterrupt
+
+    return search.run(on_trial), done
+
+
+def story(result):
+    return [(t.number, t.kernel, t.edit, dict(t.config), t.score) for t in result.trials]
+
+
+def test_a_search_with_a_model_stores_its_calls_and_says_what_it_spent():
+    proposer, engine = mix()
+    with Store.in_memory() as store:
+        result, progress = searched(proposer, store, BUDGET)
+        calls = store.calls(result.run.id)
+        by_kernel = {s.kernel.digest: s for s in store.structures(result.run.id).values()}
+    assert len(calls) == len(engine.asks) > 0 and calls == proposer.shared.ledger.calls
+    made = [s for s in by_kernel.values() if s.edit and s.edit.startswith(("model:", "repair:"))]
+    assert made and all(any(a.kernel == s.kernel.digest for c in calls for a in c.answers) for s in made)
+    assert {s.edit for s in by_kernel.values()} - {None} > {"model:scripted"}  # typed edits were asked too
+    assert progress[-1].spent.endswith("tokens") and progress[0].spent == ""
+
+
+@pytest.mark.parametrize("stop", [1, 11])
+def test_a_resumed_run_is_the_unbroken_one_and_asks_for_nothing_twice(tmp_path, stop):
+    whole, engine = mix()
+    with Store.in_memory() as store:
+        unbroken, _ = searched(whole, store, BUDGET)
+    with Store.open(tmp_path / "a.db") as store:
+        first, early = mix()
+        searched(first, store, stop)
+        kept = store.calls(1)
+        again, late = mix()
+        resumed, _ = searched(again, store, BUDGET, store.runs()[0])
+        calls = store.calls(1)
+    assert story(resumed) == story(unbroken)
+    assert len(early.asks) + len(late.asks) == len(engine.asks) == len(calls)
+    assert calls[: len(kept)] == kept
+    assert [(c.number, c.prompt, c.idea, c.answers) for c in calls] == [
+        (c.number, c.prompt, c.idea, c.answers) for c in whole.shared.ledger.calls
+    ]
+
+
+def test_the_search_survives_a_model_that_only_fails():
+    said = []
+    proposer, engine = mix(lambda ask: Failure("500, out of order", "busy"), said.append)
+    with Store.in_memory() as store:
+        result, _ = searched(proposer, store, BUDGET)
+        failures = {c.failure for c in store.calls(result.run.id)}
+    assert len(result.trials) == BUDGET and failures == {"500, out of order"} and len(engine.asks) < 12
+    assert [s for s in said if "out of order" in s] == ["model: 500, out of order"]
+
+
+def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_nothing():
+    proposer, engine = mix(alone=True)
+    with Store.in_memory() as store:
+        result, _ = searched(proposer, store, BUDGET)
+        edits = [s.edit for s in store.structures(result.run.id).values() if s.edit]
+    assert edits.count("model:scripted") + edits.count("repair:scripted") >= 0.7 * len(edits)
+    silent, _ = mix(lambda ask: "nonsense", alone=True)
+    with Store.in_memory() as store:
+        result, _ = searched(silent, store, BUDGET)
+        assert any(s.edit for s in store.structures(result.run.id).values())
+
+
+def test_a_request_for_one_edit_is_for_the_typed_edits():
+    proposer, engine = mix()
+    made = proposer.propose(Request(SEED, task(), edit="lane_accumulator", number=1), random.Random(0))
+    assert made.edit == "lane_accumulator" and not engine.asks
+
+
+def test_a_call_comes_back_from_the_store_as_it_went_in():
+    answers = (Answered("LINE 3", "stop", 9, "kernel", "", "k"), Answered("x", "length", 2, "stopped", "cut short"))
+    call = ModelCall(3, "model:x", "openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g", answers, 5, 1, 7, 0.5, 0.01,
+                     "", "", "")  # fmt: skip
+    failed = ModelCall(4, "repair:x", "openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g", (), seconds=1.0,
+                       failure="500", kind="busy", repairs="k")  # fmt: skip
+    with Store.in_memory() as store:
+        run = store.add_run(task(), RunFacts("evolve"))
+        from kernelsearch.record.rows import Structure
+
+        store.add_trial(run, trial(0, SEED.digest, 1.0), Structure(SEED, 0))
+        store.add_call(run, call)
+        store.add_call(run, failed)
+        assert store.calls(run.id) == [call, failed]
+        assert len(store.query("SELECT * FROM prompt")) == 1
