@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelsearch.record import lineage
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed, words
+from kernelsearch.report import confirmed, spending, words
 from kernelsearch.search import Result
 from kernelsearch.types import TaskFacts
 
@@ -35,6 +35,7 @@ def as_dict(
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
         "confirmed": list(found),
+        "models": spending.as_dict(store, result.run.id),
         "best": None,
     }
     if best is None or seed is None or not seed.accepted:
@@ -74,6 +75,7 @@ def as_text(
         lines += _gains(best)
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
+    lines += spending.as_text(facts["models"])
     if result.interrupted:
         lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")
         if resume:
