@@ -50,9 +50,9 @@ class Health:
             self._failed(call)
             return
         self.in_a_row = 0
-        outside = Counter(a.stage for a in call.answers)["grammar"]
-        self.outside += outside
-        self.inside += len(call.answers) - outside
+        stages = Counter(a.stage for a in call.answers)
+        self.outside += stages["grammar"]
+        self.inside += len(call.answers) - stages["grammar"] - stages["stopped"]
         if self.outside >= UNHELD and not self.inside:
             self.tell(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
 
