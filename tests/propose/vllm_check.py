@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -50,6 +51,11 @@ def main(python: str, patience: float = 600.0) -> int:
                 if name == "prefix cache":
                     faults += searched(url, model, Path(folder))
                 faults += paced(name, url, model)
+        for options in ((), ("ngram=4",)):
+            command = [python, str(Path(__file__).with_name("vllm_offline_check.py")), str(model), *options]
+            done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+            print("\n".join(s for s in (done.stdout + done.stderr).splitlines() if s.startswith("vllm:") or "Error: " in s))
+            faults += ["the offline engine failed"] if done.returncode else []
     print("\n" + ("\n".join(f"FAULT: {f}" for f in faults) or "no fault"))
     return bool(faults)
 

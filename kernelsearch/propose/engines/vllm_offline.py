@@ -17,6 +17,11 @@ from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 from vllm.sampling_params import StructuredOutputsParams
 
+try:
+    from vllm.exceptions import VLLMError
+except ImportError:  # older versions raise ValueError for a bad request
+    VLLMError = ValueError
+
 from kernelsearch.errors import ModelError
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, switch
 
@@ -45,7 +50,7 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
         given["dtype"] = options["dtype"]
     try:
         model = LLM(model=spec.rest, **given)
-    except (OSError, ValueError, RuntimeError, AssertionError) as error:
+    except (VLLMError, OSError, ValueError, RuntimeError, AssertionError) as error:
         raise ModelError(f"vLLM cannot load {spec.rest}: {_short(str(error))}") from None
     return VLLMOffline(spec.text, spec.rest.rstrip("/").rpartition("/")[2], model, backend)
 
@@ -67,7 +72,7 @@ class VLLMOffline:
                                 structured_outputs=structured)  # fmt: skip
         try:
             (found,) = self._generated(ask, params)
-        except (ValueError, RuntimeError, AssertionError) as error:
+        except (VLLMError, ValueError, RuntimeError, AssertionError) as error:
             return self._failure(str(error), time.monotonic() - started)
         samples = tuple(
             Sample(o.text, CUT if o.finish_reason == CUT else STOP, len(o.token_ids)) for o in found.outputs
