@@ -1,0 +1,39 @@
+"""The offline engine, run by the environment that has vLLM: `PYTHONPATH=. python tests/propose/vllm_offline_check.py MODEL`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import edit_seeds  # noqa: E402
+
+from kernelsearch.propose.engines import Ask, Failure, make  # noqa: E402
+from kernelsearch.propose.grammar import build  # noqa: E402
+from kernelsearch.propose.prompt import SYSTEM  # noqa: E402
+
+
+def main(model: str, options: str) -> int:
+    engine = make(f"vllm:{model}?max_model_len=8192&gpu_memory=0.25&dtype=float32{options}")
+    parent = edit_seeds.seed("softmax")
+    grammar = build(parent, edit_seeds.task("softmax"))
+    tokens, cached, outside, seconds = 0, 0, 0, []
+    for round_ in range(4):
+        reply = engine.complete(Ask(SYSTEM, grammar.numbered, grammar, 8, 512, 1.0, round_))
+        if isinstance(reply, Failure):
+            print(f"FAULT: {reply.reason}")
+            return 1
+        outside += sum(not grammar.accepts(s.text) for s in reply.samples if s.finish == "stop")
+        tokens, cached = tokens + reply.tokens_out, cached + reply.tokens_cached
+        seconds.append(reply.seconds)
+    long = engine.complete(Ask(SYSTEM, grammar.numbered * 200, grammar, 1, 512, 1.0, 0))
+    fits = isinstance(long, Failure) and long.kind == "context"
+    print(f"vllm: offline{options or ''}: 4 asks of 8 answers, {tokens} tokens out in {sum(seconds):.1f} s "
+          f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s), {cached} prompt tokens from the cache, "
+          f"{outside} answers outside the grammar; a prompt that is too long: {'context' if fits else long}", flush=True)  # fmt: skip
+    engine.close()
+    return int(outside > 0 or not fits)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], "".join(f"&{o}" for o in sys.argv[2:])))
