@@ -28,6 +28,7 @@ from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, identit
 from kernelsearch.worker.findings import calls
 from kernelsearch.worker.interpreted import interpreted, ran
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
+from kernelsearch.worker.running import on_gpu
 
 INTERPRET_LIMIT_S = 60.0
 RUN_LIMIT_S = 30.0
@@ -291,12 +292,15 @@ class Evaluation:
     def _run_timed_shape(self, kernel: Kernel, config: Config, binaries: dict[str, Binary], shape: str) -> Verdict:
         case = jobs.Case(shape, "randn", self.bench.secret + 1)
         candidate = self.bench.candidate(kernel, config, code=False)
+
+        def judged(ran: jobs.Ran) -> tuple[Verdict]:
+            if ran.verdict is not None:
+                raise Rejected(replace(ran.verdict, depth="full"))
+            return (trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, has_atomics(kernel)), 120.0),)
+
         with self.bench.gpu:  # the judge computes on the same GPU: nothing is timed meanwhile
-            with self.bench.runners.lease() as runner:
-                ran = self._asked(runner, kernel, binaries, lambda b: jobs.RunSeeded(self.bench.path, candidate, b, case))
-                if ran.verdict is not None:
-                    raise Rejected(replace(ran.verdict, depth="full"))
-                return trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, has_atomics(kernel)), 120.0)
+            job = lambda b: jobs.RunSeeded(self.bench.path, candidate, b, case)  # noqa: E731
+            return self._on_gpu(kernel, binaries, job, then=judged)[0]
 
     def _measured(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
@@ -323,29 +327,12 @@ class Evaluation:
             raise Rejected(timed.verdict)
         return timed
 
-    def _on_gpu(self, kernel: Kernel, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any]) -> Any:
-        with self.bench.runners.lease() as runner:
-            return self._asked(runner, kernel, binaries, job)
-
-    def _asked(self, runner: Any, kernel: Kernel, binaries: dict[str, Binary], job: Callable[..., Any]) -> Any:
-        """The run worker's answer; binaries that it finds missing are compiled, a lost CUDA context ends the worker."""
-        for _ in range(3):
-            try:
-                answer = runner.ask(job(binaries), self.limit_s)
-            except WorkerHung:
-                raise Rejected(Verdict(Word.TIMEOUT, "run", f"did not finish within {self.limit_s:g} s")) from None
-            except WorkerDied as died:
-                raise Rejected(Verdict(Word.CRASH, "run", f"the run worker died: {died}")) from None
-            if not isinstance(answer, jobs.MissingBinary):
-                break
-            specs = tuple(zip(answer.specs, answer.of_seed, strict=True))
-            binaries.update(self._built(kernel, specs))
-        else:
-            raise Rejected(Verdict(Word.STATIC, "launch", "the launcher asks for other arguments each time"))
-        first = answer[0] if isinstance(answer, tuple) else answer
-        if first.verdict is not None and first.verdict.detail.get("poisoned"):
-            runner.kill()
-            raise Rejected(first.verdict)
+    def _on_gpu(
+        self, kernel: Kernel, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any], **then: Any
+    ) -> Any:
+        answer = on_gpu(self.bench.runners, binaries, job, lambda specs: self._built(kernel, specs), self.limit_s, **then)
+        if isinstance(answer, Verdict):
+            raise Rejected(answer)
         return answer
 
     # ------------------------------------------------------------ helpers

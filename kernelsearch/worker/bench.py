@@ -23,6 +23,7 @@ from kernelsearch.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.worker import jobs
 from kernelsearch.worker.cache import CompileCache
 from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, Workplace, trusted
+from kernelsearch.worker.running import prover
 
 COMPILE_LIMIT_S = 20.0
 OPEN_LIMIT_S = 300.0
@@ -98,6 +99,7 @@ class Bench:
                 others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
             else:
                 others = {"runners": workplace.pool("run", 1)}
+                others["runners"].proves = prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
             facts = trusted(judge, jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S)

@@ -44,7 +44,11 @@ def main(role: str, descriptor: int, mode: str, place: sandbox.Place) -> None:
 
 
 def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.Place) -> None:
-    """Forks a worker for every descriptor received, answers with its process id, and waits for the dead."""
+    """Forks a worker for every descriptor received, answers with its process id, and waits for the dead.
+
+    Asked for a `standby`, it forks another nursery, which has all that this one imported and takes its place should
+    somebody kill it: importing torch again would take seconds.
+    """
     listener = _listener()
     place = replace(place, port=listener.getsockname()[1] if listener else None)
     control.send(b"ready")
@@ -55,8 +59,14 @@ def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbo
             return
         pid = os.fork()
         if pid == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             control.close()
+            if message == b"standby":
+                os.setsid()
+                if listener is not None:
+                    listener.close()
+                nursery(role, module, socket.socket(fileno=descriptors[0]), place)
+                os._exit(0)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             serve(role, module, socket.socket(fileno=descriptors[0]), place)
             os._exit(0)
         os.close(descriptors[0])

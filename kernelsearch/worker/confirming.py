@@ -134,7 +134,7 @@ def _open(job: OpenShape) -> Opened:
 def _enter(job: Enter) -> Entered | MissingBinary:
     from kernelsearch.measure import baselines
     from kernelsearch.worker.cuda import CudaError
-    from kernelsearch.worker.gpu import Missing
+    from kernelsearch.worker.launching import Missing
 
     stage = _STAGE[0]
     try:
@@ -156,7 +156,7 @@ def _enter(job: Enter) -> Entered | MissingBinary:
 def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
     """A candidate's call, and what takes from memory what the call left in its scratch."""
     from kernelsearch.worker import intercept
-    from kernelsearch.worker.gpu import Launcher
+    from kernelsearch.worker.launching import Launcher
 
     def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
         function.launch(step.grid, [args[n] for n, _ in function.binary.params])

@@ -70,7 +70,7 @@ def call(job: Counted) -> None:
     import torch
 
     from kernelsearch.worker import intercept, trace
-    from kernelsearch.worker.gpu import Launcher
+    from kernelsearch.worker.launching import Launcher
 
     def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
         function.launch(step.grid, [args[n] for n, _ in function.binary.params])

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kernelsearch.launch import Bound, LaunchError, Passed, Scratch, Specialisation, Step, bind
+from kernelsearch.launch import LaunchError
 from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.jobs import (
-    Candidate, Device, DeviceInfo, Failure, MissingBinary, Ran, RunCases, RunSeeded, Time, TimeBaseline, Timed, spec_key,
+    Device, DeviceInfo, Failure, MissingBinary, PROOF_BLOCK, Prove, Ran, RunCases, RunSeeded, Time, TimeBaseline, Timed,
 )  # fmt: skip
+from kernelsearch.worker.launching import GuardBroken, Launcher, Missing, case_of, launched, task_of
 from kernelsearch.worker.sandbox import Limits
 
-if TYPE_CHECKING:
-    import torch
-
 LIMITS = Limits(descriptors=4096, file_bytes=None)
-
-
-class Missing(Exception):
-    """A launch needs binaries that were not sent."""
-
-    def __init__(self, specs: list[tuple[Specialisation, bool]]) -> None:
-        super().__init__("missing binaries")
-        self.specs = specs
-
-
-class GuardBroken(Exception):
-    """A launch wrote outside its buffers."""
 
 
 def preload() -> None:
@@ -53,6 +39,8 @@ def handle(job: Any) -> Any:
             return _time_baseline(job)
         case DeviceInfo():
             return _device()
+        case Prove():
+            return _proven(job)
     return Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
 
 
@@ -60,6 +48,8 @@ def failed(job: Any, message: str, trace: str) -> Any:
     """A launcher that raised: a CUDA error among the reasons means that this process is of no more use."""
     if isinstance(job, (TimeBaseline, DeviceInfo)):
         return Failure(message, "WorkerError")
+    if isinstance(job, Prove):
+        return False
     return _rejected(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
 
 
@@ -131,85 +121,6 @@ def _time_baseline(job: TimeBaseline) -> Timed:
     return Timed({job.shape: samples.times_us}, {job.shape: samples.host_us})
 
 
-def launched(function: Any, step: Step, args: dict[str, Any]) -> None:
-    """One device launch on the tensors that it is given."""
-    function.launch(step.grid, [args[n] for n, _ in function.binary.params])
-
-
-class Launcher:
-    """What an intercepted launch does: binds the candidate, finds the binary, launches it.
-
-    Bindings are kept per (site, argument facts), so that a timed call pays for planning once. fill is what scratch
-    starts with: poison (None), a value, or False for what the memory held before. `wipe`, to be called outside of the
-    clock, poisons the scratch of the calls since the last one, so that no call finds what an earlier one left there.
-    """
-
-    def __init__(
-        self, candidate: Candidate, binaries: Mapping[str, Any], execute: Callable[..., None],
-        fill: float | None | bool = False,
-    ) -> None:
-        self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
-        self.bound: dict[Any, tuple[Bound, list[Any]]] = {}
-        self.used: list[torch.Tensor] = []
-
-    def __call__(self, launch: Any) -> None:
-        from kernelsearch.worker import tensors, trace
-
-        fact = trace.launch_fact(launch, self.candidate.config)
-        key = repr(fact) if fact.grid is not None else None
-        if key is None or key not in self.bound:
-            found = self._bind(fact, launch)
-            if key is not None:
-                self.bound[key] = found
-        else:
-            found = self.bound[key]
-        bound, functions = found
-        launch.run_pre_hooks(self.candidate.config)
-        scratch = {n: tensors.scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
-        self.used += scratch.values()
-        for name, value in bound.plan.init.items():
-            launch.args[name].fill_(value)
-        for step, function in zip(bound.plan.steps, functions, strict=True):
-            args = {
-                n: launch.args[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
-                for n, a in step.args.items()
-            }
-            self.execute(function, step, args)
-
-    def wipe(self) -> None:
-        from kernelsearch.worker.standin import fill_with_poison
-
-        for buffer in self.used:
-            fill_with_poison(buffer)
-        self.used.clear()
-
-    def _bind(self, fact: Any, launch: Any) -> tuple[Bound, list[Any]]:
-        c = self.candidate
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
-        specs = bound.specialisations(fact)
-        missing = [(s, bound.of_seed) for s in specs if spec_key(s, bound.of_seed) not in self.binaries]
-        if missing:
-            raise Missing(missing)
-        return bound, [_function(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
-
-
-@lru_cache(maxsize=64)
-def _loaded(identity: str, name: str) -> Any:
-    from kernelsearch.worker.cuda import Function
-
-    return Function(_PENDING[identity])
-
-
-_PENDING: dict[str, Any] = {}
-
-
-def _function(binary: Any) -> Any:
-    key = f"{binary.identity}/{binary.params!r}/{binary.num_warps}"
-    _PENDING.clear()
-    _PENDING[key] = binary
-    return _loaded(key, binary.name)
-
-
 @lru_cache(maxsize=1)
 def _flush() -> Any:
     from kernelsearch.measure.timing import Flush
@@ -217,32 +128,27 @@ def _flush() -> Any:
     return Flush()
 
 
-@lru_cache(maxsize=4)
-def task_of(path: str) -> Any:
-    import torch
-
-    from kernelsearch.worker import trace
-
-    torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
-    return trace.open_task(path)
-
-
-_CASES: dict[tuple[str, str], Any] = {}
-
-
-def case_of(task: Any, shape: str) -> Any:
-    """The case of a shape, for its launcher and reference; its inputs are dropped, as others are used."""
-    key = (task.digest, shape)
-    if key not in _CASES:
-        _CASES[key] = task.build(shape, 0, "cuda")
-    return _CASES[key]
-
-
 @lru_cache(maxsize=3)
 def _rotating_inputs(path: str, shape: str) -> tuple[tuple[Any, ...], ...]:
     """Two sets of inputs, so that no call finds the last one's data in the cache."""
     task = task_of(path)
     return tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
+
+
+def _proven(job: Prove) -> bool:
+    """Runs the known kernel on whole numbers, whose sums float32 holds exactly."""
+    import torch
+
+    from kernelsearch.worker.cuda import Function
+
+    blocks, n = 300, 300 * PROOF_BLOCK - 7
+    x = torch.arange(n, dtype=torch.float32, device="cuda") % 1000.0
+    y = torch.full((n,), float("nan"), device="cuda")
+    values = {"x_ptr": x, "y_ptr": y, "n": n}
+    Function(job.binary).launch((blocks, 1, 1), [values[name] for name, _ in job.binary.params])
+    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, PROOF_BLOCK)
+    right = (3 * right + right.sum(1, keepdim=True)).reshape(-1)[:n]
+    return bool((y.cpu().double() == right).all())
 
 
 def _device() -> Device | Failure:

@@ -295,6 +295,16 @@ class MissingBinary:
     of_seed: tuple[bool, ...]
 
 
+PROOF_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Prove:
+    """Does this worker compute the known kernel (`running.KNOWN`, blocks of PROOF_BLOCK) exactly? Answered with a bool."""
+
+    binary: Binary
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """What device is there? Answered with Device, or Failure."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import shutil
 import signal
 import socket
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelsearch.errors import WorkerError
@@ -98,7 +99,8 @@ class Source:
     """Where workers of one role come from: a nursery that forks them, or a fresh process each.
 
     The run worker is forked too: its nursery has imported torch and never touched the GPU, so that a crash costs
-    a new CUDA context and not the seconds of an import. Only what initialised CUDA must not fork.
+    a new CUDA context and not the seconds of an import. Only what initialised CUDA must not fork. Beside each nursery
+    waits a standby, forked from it, which shares its memory and takes its place when it is killed.
     """
 
     def __init__(self, role: str, cache: str, readable: tuple[str, ...] = (), *, fork: bool) -> None:
@@ -106,6 +108,9 @@ class Source:
         self.lock = threading.Lock()
         self.nursery: subprocess.Popen | None = None
         self.control: socket.socket | None = None
+        self.standby: socket.socket | None = None
+        self.nursery_pid: int | None = None
+        self.standby_pid: int | None = None
 
     def start(self) -> Worker:
         """A ready worker. Raises WorkerError when it cannot be started."""
@@ -115,26 +120,44 @@ class Source:
             raise WorkerError(f"a {self.role} worker could not start: {error}{self.complaint()}") from None
 
     def _forked(self) -> Worker:
-        try:
-            return Worker(self._fork_one(), self)
-        except (OSError, ChannelClosed):
-            if not self._nursery_ended():
-                raise
-            return Worker(self._fork_one(), self)  # of a new nursery: somebody killed the old one
+        for last in (False, False, True):  # of this nursery, of its standby, of a new one: somebody may kill any of them
+            try:
+                return Worker(self._fork_one(), self)
+            except (OSError, ChannelClosed):
+                if last or not self._nursery_ended():
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _nursery_ended(self) -> bool:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.nursery is not None and self.nursery.wait(1.0) is not None
-        return False
+        """Whether the nursery that forks is gone; then nobody asks it again."""
+        with self.lock:
+            if self.control is not None and _open_end(self.control, wait_s=1.0):
+                return False
+            self._forget()
+            return True
 
     def _fork_one(self) -> Channel:
         ours, theirs = socket.socketpair()
         with self.lock, theirs:
             control = self._ready_nursery()
-            socket.send_fds(control, [b"fork"], [theirs.fileno()])
-            if not control.recv(32):
-                raise OSError("the nursery closed")
+            self._asked_to(b"fork", control, theirs)
         return Channel(ours)
+
+    def _asked_to(self, act: bytes, control: socket.socket, end: socket.socket) -> int:
+        """The process that the nursery forked for this end of a socket."""
+        socket.send_fds(control, [act], [end.fileno()])
+        answer = control.recv(32)
+        if not answer:
+            raise OSError("the nursery closed")
+        return int(answer)
+
+    def _forget(self) -> None:
+        if self.control is not None:
+            self.control.close()
+        if self.nursery is not None:
+            self.nursery.kill()
+            self.nursery.wait()
+        self.control = self.nursery = None
 
     def _spawned(self) -> Worker:
         ours, theirs = socket.socketpair()
@@ -143,21 +166,25 @@ class Source:
         return Worker(Channel(ours), self, process)
 
     def close(self) -> None:
-        if self.control is not None:
-            self.control.close()
-        if self.nursery is not None:
-            self.nursery.kill()
-            self.nursery.wait()
+        self._forget()
+        if self.standby is not None:
+            self.standby.close()
 
     def _ready_nursery(self) -> socket.socket:
-        if self.control is None or self.nursery is None or self.nursery.poll() is not None:
+        """The control of a nursery that is there: the one in use, else the standby, else a new one; with a standby beside it."""
+        if self.control is None or not _open_end(self.control) or (self.nursery is not None and self.nursery.poll() is not None):
+            self._forget()
+            self.control, self.standby, self.nursery_pid = self.standby, None, self.standby_pid
+            if self.control is None or not _open_end(self.control):
+                ours, theirs = socket.socketpair()
+                self.nursery = self._spawn(theirs, "nursery")
+                self.nursery_pid = self.nursery.pid
+                self.control = _ready(ours, theirs)
+        if self.standby is None or not _open_end(self.standby):
             ours, theirs = socket.socketpair()
-            self.nursery = self._spawn(theirs, "nursery")
-            theirs.close()
-            ours.settimeout(START_TIMEOUT_S)
-            if ours.recv(16) != b"ready":
-                raise OSError("the nursery did not come up")
-            self.control = ours
+            with theirs:
+                self.standby_pid = self._asked_to(b"standby", self.control, theirs)
+            self.standby = _ready(ours)
         return self.control
 
     def _spawn(self, sock: socket.socket, mode: str) -> subprocess.Popen:
@@ -181,11 +208,31 @@ class Source:
         return ""
 
 
+def _ready(ours: socket.socket, theirs: socket.socket | None = None) -> socket.socket:
+    """The control of a nursery once it says that it is ready."""
+    if theirs is not None:
+        theirs.close()
+    ours.settimeout(START_TIMEOUT_S)
+    if ours.recv(16) != b"ready":
+        raise OSError("the nursery did not come up")
+    return ours
+
+
+def _open_end(sock: socket.socket, wait_s: float = 0.0) -> bool:
+    """Whether the other end is still there: a nursery is silent, so that anything to read is its end."""
+    return not select.select([sock], [], [], wait_s)[0]
+
+
 class Pool:
-    """A fixed number of workers of one role; `ask` takes a free one and replaces it when it fails."""
+    """A fixed number of workers of one role; `ask` takes a free one and replaces it when it fails.
+
+    proves, if given, is asked of each worker that takes the place of a lost one, before anybody else may ask it.
+    """
 
     def __init__(self, source: Source, size: int) -> None:
         self.source, self.size = source, size
+        self.proves: Callable[[Worker], bool] | None = None
+        self._lost = False
         self.free: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         self._layers: tuple[str, ...] = ()
         self._missing: tuple[tuple[str, str], ...] = ()
@@ -216,15 +263,30 @@ class Pool:
                 raise WorkerDied("the run has ended")
             if worker is not None and not worker.idle:
                 worker.kill()
-                worker = None
-            worker = worker or self.source.start()
+                worker, self._lost = None, True
+            worker = worker or self._started()
             self._layers, self._missing = worker.layers, worker.missing
             self._leased.add(worker.pid)
             yield worker
         finally:
             if worker is not None:
                 self._leased.discard(worker.pid)
+                self._lost = self._lost or not worker.alive
             self.free.put(worker if worker is not None and worker.alive else None)
+
+    def _started(self) -> Worker:
+        """A new worker; where one was lost, one that is proven. Raises WorkerError when none of a few is."""
+        worker = self.source.start()
+        if self.proves is None or not self._lost:
+            return worker
+        for last in (False, False, True):
+            if self.proves(worker):
+                self._lost = False
+                return worker
+            worker.kill()
+            if not last:
+                worker = self.source.start()
+        raise WorkerError(f"fresh {self.source.role} workers do not compute a known kernel rightly: is the GPU in order?")
 
     def warm(self) -> None:
         """Begins to start the first worker in the background, so that its imports overlap with other work."""

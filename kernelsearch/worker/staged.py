@@ -15,7 +15,7 @@ import torch
 from kernelsearch.launch import Step
 from kernelsearch.worker import intercept, ipc, standin, tensors
 from kernelsearch.worker.arena import Arena
-from kernelsearch.worker.gpu import GuardBroken, Launcher, case_of, launched, task_of
+from kernelsearch.worker.launching import GuardBroken, Launcher, case_of, launched, task_of
 from kernelsearch.worker.jobs import Ran, RunCases, RunSeeded
 
 FILLS: tuple[tuple[bool, float | None], ...] = ((True, None), (True, 0.0), (False, 1.0))

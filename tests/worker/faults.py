@@ -158,9 +158,9 @@ def killed_each_time(bench: Bench) -> Verdict:
 
 def nursery_killed(bench: Bench) -> Verdict:
     """The processes that fork the workers are killed: their workers end, and nobody should notice."""
-    for pool in (bench.interpreters, bench.compilers):
-        if pool is not None and pool.source.nursery is not None:
-            pool.source.nursery.kill()
+    for pool in (bench.interpreters, bench.runners, bench.compilers):
+        if pool is not None and pool.source.nursery_pid is not None:
+            os.kill(pool.source.nursery_pid, signal.SIGKILL)
     kill_all(bench.compilers)
     return judged(bench, honest(bench))
 
@@ -173,10 +173,10 @@ def killed_at_rest(bench: Bench) -> Verdict:
 
 
 def killed_on_the_gpu(bench: Bench) -> Verdict:
-    """SIGKILL from outside to the run worker while a kernel runs."""
+    """SIGKILL from outside to the run worker while an endless kernel runs: it is asked again, and ends at its limit."""
     killer = threading.Timer(1.0, lambda: kill_all(bench.runners))
     killer.start()
-    verdict = judged(bench, with_line(bench, ENDLESS))
+    verdict = judged(bench, with_line(bench, ENDLESS), RUN_LIMIT_S)
     killer.join()
     return verdict
 
@@ -257,7 +257,7 @@ WITH_GPU = (
     Fault(wild_read, Word.CRASH),
     Fault(misaligned_address, Word.CRASH),
     Fault(scratch_beyond_memory, Word.CRASH),
-    Fault(killed_on_the_gpu, Word.CRASH),
+    Fault(killed_on_the_gpu, Word.TIMEOUT, RUN_LIMIT_S),
     Fault(killed_at_rest, Word.ACCEPT),
     Fault(nursery_killed, Word.ACCEPT),
     *COMPILING,
@@ -303,7 +303,7 @@ def _is_worker(entry: Path, pool) -> bool:
     except OSError:
         return False
     ours = str(pool.source.cache).encode() in line and pool.source.role.encode() in line
-    return ours and (pool.source.nursery is None or int(entry.name) != pool.source.nursery.pid)
+    return ours and int(entry.name) not in (pool.source.nursery_pid, pool.source.standby_pid)
 
 
 @contextmanager

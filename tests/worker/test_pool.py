@@ -214,10 +214,22 @@ def test_no_worker_outlives_a_killed_driver():
     driver.stdout.readline()
     assert len(pids) == 4 and all(map(running, pids))
     children = [int(p) for n in pids[2:] for p in Path(f"/proc/{n}/task/{n}/children").read_text().split()]
-    assert len(children) == 3  # an idle worker, and two in the middle of a job
+    assert len(children) == 5  # an idle worker, two in the middle of a job, and a standby of each nursery
     driver.kill()
     driver.wait()
     assert all(gone(pid) for pid in {*pids, *children})
+
+
+def test_a_killed_nursery_costs_no_import(place):
+    pool = place.pool("compile", 1)
+    worker = pid_of(pool)
+    first, waiting = pool.source.nursery.pid, pool.source.standby_pid
+    pool.source.nursery.kill()
+    assert gone(worker)  # with its parent
+    started = time.perf_counter()
+    assert pool.ask(job(GOOD), 30).binaries
+    assert time.perf_counter() - started < 5.0
+    assert pool.source.nursery is None and pool.source.standby_pid not in (first, waiting) and running(waiting)
 
 
 def test_closing_leaves_nothing(tmp_path):
