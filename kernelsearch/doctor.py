@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from importlib import metadata
 
 from kernelsearch.errors import WorkerError
 from kernelsearch.measure.device import live_device
+from kernelsearch.propose.engines.registry import ENGINES, Kind
+from kernelsearch.propose.engines.secrets import key_from
 from kernelsearch.worker import sandbox
 from kernelsearch.worker.pool import Workplace
 
@@ -27,9 +28,7 @@ def findings() -> list[dict[str, str]]:
     rows += [_worker("compile"), _worker("interpret"), _worker("judge")]
     if device is not None:
         rows.append(_worker("run"))
-    engine = importlib.util.find_spec("vllm") is not None
-    rows.append(_row("model engine", "yes" if engine else "no", "vllm is installed" if engine else
-                     "vllm is not here; it is optional and wants an environment of its own (see README)"))  # fmt: skip
+    rows += [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
     return rows
 
 
@@ -47,6 +46,15 @@ def _package(name: str) -> dict[str, str]:
         return _row(name, "yes", metadata.version(name))
     except metadata.PackageNotFoundError:
         return _row(name, "no", f"pip install {name}")
+
+
+def _engine(name: str, kind: Kind) -> dict[str, str]:
+    """Whether a kind of model engine can be opened; of a key only whether there is one."""
+    if kind.missing:
+        apart = " in an environment of its own (see README)" if name == "vllm" else ""
+        return _row(f"model engine {name}", "no", f"optional: pip install 'kernelsearch[{kind.extra}]'{apart}")
+    key = f"; OPENAI_API_KEY is {'set' if key_from('OPENAI_API_KEY') else 'not set'}" if name == "openai" else ""
+    return _row(f"model engine {name}", "yes", f"{kind.form}: {kind.summary}{key}")
 
 
 def _compiler() -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,17 +157,11 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
 
 def _installed(spec: engines.Spec) -> None:
     """Raises ModelError for an engine whose packages are not there, before anything is loaded."""
-    for package in _PACKAGES.get(spec.kind, ()):
-        if importlib.util.find_spec(package) is None:
-            extra = engines.ENGINES[spec.kind].extra
-            raise ModelError(
-                f"the engine {spec.kind} needs {package}, which is not installed here: pip install 'kernelsearch[{extra}]'"
-            )
-
-
-_PACKAGES: Mapping[str, Sequence[str]] = {
-    "openai": ("openai",), "hf": ("transformers", "llguidance"), "vllm": ("vllm",), "replay": (),
-}  # fmt: skip
+    kind = engines.ENGINES[spec.kind]
+    if kind.missing:
+        raise ModelError(
+            f"the engine {spec.kind} needs {kind.missing}, which is not installed here: pip install 'kernelsearch[{kind.extra}]'"
+        )
 
 
 def as_facts(options: ModelOptions) -> dict[str, Any]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,24 +17,33 @@ from kernelsearch.propose.engines.base import Engine, Spec
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of engine: its module, its spec as it is written, what it is, its options, and its extra."""
+    """One kind of engine: its module, its spec as it is written, what it is, its options, its extra and what that brings."""
 
     module: str
     form: str
     summary: str
     options: tuple[str, ...] = ()
     extra: str = ""
+    packages: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> str:
+        """The first package that is not installed here; empty when the engine can be opened."""
+        return next((p for p in self.packages if importlib.util.find_spec(p) is None), "")
 
 
 ENGINES: dict[str, Kind] = {
     "openai": Kind(
         "openai_server", "openai:URL#MODEL", "any OpenAI-compatible server, vllm serve first",
-        ("grammar", "api", "key_env", "timeout", "retries", "seed"), "openai",
+        ("grammar", "api", "key_env", "timeout", "retries", "seed"), "openai", ("openai",),
     ),
-    "hf": Kind("transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype"), "hf"),
+    "hf": Kind(
+        "transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype"), "hf",
+        ("transformers", "llguidance"),
+    ),
     "vllm": Kind(
         "vllm_offline", "vllm:MODEL", "a model in this process, by vLLM",
-        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype"), "vllm",
+        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype"), "vllm", ("vllm",),
     ),
     "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
 }  # fmt: skip
