@@ -39,7 +39,7 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
         tokens = arm["tokens_in"] + arm["tokens_out"]
         parts = [f"{arm['calls']} calls" + (f" ({arm['failures']} failed)" if arm["failures"] else "")]
         parts.append(f"{tokens:,} tokens" + (f", ${arm['usd']:.4f}" if arm["usd"] else ""))
-        parts.append(words.duration(arm["seconds"]))
+        parts.append(f"{words.duration(arm['seconds'])} of waiting")
         parts.append(f"{arm['kernels']} kernels tried, {arm['improvements']} faster than their parents")
         if arm["improvements"]:
             each = f"{tokens / arm['improvements']:,.0f} tokens"

@@ -16,6 +16,7 @@ import torch
 from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
+from transformers.utils import logging
 
 from kernelsearch.errors import ModelError
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
@@ -24,6 +25,7 @@ from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, R
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
     if not Path(spec.rest).is_dir():
         raise ModelError(f"{spec.rest} is no folder with a model: download one first, nothing is downloaded here")
+    logging.disable_progress_bar()  # progress is the search's own
     dtype = spec.options.get("dtype", "auto")
     device = spec.options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
