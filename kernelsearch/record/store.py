@@ -194,10 +194,10 @@ class Store:
                  JOIN prompt ON prompt.digest = model_call.prompt WHERE run = ? ORDER BY id"""
         return [calls.call_of(r, answers.get(r["id"], ())) for r in self.query(sql, [run])]
 
-    def evaluations(self, candidate: str = "", work: str = "") -> list[tuple[Run, str, Outcome]]:
+    def evaluations(self, candidate: str = "", work: str = "") -> Iterator[tuple[Run, str, Outcome]]:
         """Trials of a candidate, or of a work digest: their run, whose candidate they are, and their outcome.
 
-        Those at full depth come first, then the newest; at most 20.
+        Those at full depth come first, then the newest; at most 20. Hints are read for those that are looked at.
         """
         column, value = ("candidate", candidate) if candidate else ("work", work)
         found = self.query(
@@ -205,8 +205,8 @@ class Store:
                 ORDER BY depth = 'full' DESC, finished DESC LIMIT 20""",
             [value],
         )
-        runs = {n: self.run(n) for n in {r["run"] for r in found}}
-        return [(runs[r["run"]], r["candidate"], rows.outcome_of(r, self._hints(r["run"], r["number"]))) for r in found]
+        for row in found:
+            yield self.run(row["run"]), row["candidate"], rows.outcome_of(row, self._hints(row["run"], row["number"]))
 
     def _hints(self, run: int, number: int) -> tuple[Hint, ...]:
         found = self.query("SELECT * FROM hint WHERE run = ? AND number = ? ORDER BY position", [run, number])

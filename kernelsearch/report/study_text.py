@@ -42,7 +42,9 @@ def _tasks(found: Mapping[str, Any]) -> list[str]:
             over = points[-1]["over_fastest"]
             named = f" ({', '.join(told['fastest_baseline']['names'])})" if told["fastest_baseline"] else ""
             said = f"{over:.3f}{named}" if over else "-"
-            lines.append(_row([task if i == 0 else "", arm, str(len(one["seeds"])), *map(_gain, points), said]))
+            whole = points[-1]["n"]  # a run that was cut counts at the checkpoints that it reached
+            seeds = str(whole) if whole == len(one["seeds"]) else f"{whole} of {len(one['seeds'])}"
+            lines.append(_row([task if i == 0 else "", arm, seeds, *map(_gain, points), said]))
     return [*lines, ""]
 
 
