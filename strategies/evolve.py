@@ -1,7 +1,8 @@
 """Evolve: a population of accepted kernels; asks rewrite a good one, compose what gained, or tune by halving.
 
 Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and what kernels need besides: the seed's
-numbers are tuned first, because a structure is judged at the config that it inherits; a new structure gets one more
+numbers are tuned first (most of all where hints ask for no rewrite), because a structure is judged at the config that
+it inherits; a new structure gets one more
 rung of tuning trials only while it stays near the leader (successive halving; Jamieson and Talwalkar, 2016), at
 configs that did well for its relatives, next to its own best, or from the tuner; what hints about a kernel suggest
 is tried on it outright, and tuned with more patience; the odds of all other rewrites follow the gains of this run;
@@ -23,7 +24,8 @@ from kernelsearch.types import Config, Proposal, ProposalKind, Trial, config_key
 class Params:
     """How a budget is divided.
 
-    warm: the share of the budget at whose begin half of the asks tune the seed. polish: the share at the end that
+    warm: the share of the budget at whose begin the seed is tuned by half of the asks, or by `numbers` of them where the
+    hints about it name no edit. polish: the share at the end that
     tunes the leaders only. rewrite: the chance of a new structure in between; young: of the next rung of one that is
     near the leader; what remains tunes the population. direct: the share of rewrites that do what hints say of the
     parent and was not tried on it; compose: of those that apply several edits that gained. rungs: (score over the
@@ -36,6 +38,7 @@ class Params:
     """
 
     warm: float = 0.15
+    numbers: float = 0.8
     polish: float = 0.15
     rewrite: float = 0.45
     young: float = 0.3
@@ -59,7 +62,7 @@ class Member:
 
     edits are all that made it since the seed; inherited is its parent's score then; config is its best one; tried has
     the scores by config; hinted are the edits that hints suggest for its best config; asked those that were tried on
-    it; wanted says that a hint about its parent asked for it.
+    it; wanted says that a hint about its parent asked for it; told that there were any hints about its best config.
     """
 
     edits: tuple[str, ...]
@@ -71,6 +74,7 @@ class Member:
     hinted: tuple[str, ...] = ()
     asked: set[str] = field(default_factory=set)
     wanted: bool = False
+    told: bool = False
 
 
 @dataclass
@@ -96,7 +100,7 @@ class Strategy:
         if not self.leaders:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
         draw = rng.random()
-        if number <= params.warm * budget and draw < 0.5:
+        if number <= params.warm * budget and draw < self._seed_share():
             return self._tuned(rng, self.start.kernel)
         if number >= (1 - params.polish) * budget:
             return self._tuned(rng, self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(params.tournament))])
@@ -117,7 +121,7 @@ class Strategy:
         self._noted(trial)
         if score < member.best:
             member.best, member.config = score, trial.config
-            member.hinted = suggested_edits(trial.outcome.hints)
+            member.hinted, member.told = suggested_edits(trial.outcome.hints), bool(trial.outcome.hints)
             self._placed(trial.kernel)
         self._credited(member, before)
         self._grown(trial.kernel, member)
@@ -132,6 +136,11 @@ class Strategy:
         return {e: math.exp(self.params.sharpness * self._mean(e, expected)) for e in sorted({*self.gains, *expected})}
 
     # ------------------------------------------------------------ asking
+
+    def _seed_share(self) -> float:
+        """How many of the first asks tune the seed: hints that speak, but of no edit, say that its numbers are the matter."""
+        seed = self.members[self.start.kernel]
+        return self.params.numbers if seed.told and not seed.hinted else 0.5
 
     def _rewritten(self, rng) -> Proposal:
         parent = self._winner(rng)

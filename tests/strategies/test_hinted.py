@@ -1,5 +1,7 @@
 """Hints are evolve's prior over the edits; what the edits then gain overrules it."""
 
+from dataclasses import replace
+
 from kernelsearch import strategies
 from kernelsearch.measure.changes import suggestion
 from kernelsearch.protocols import Start
@@ -44,3 +46,39 @@ def test_only_the_leading_kernels_hints_count():
     fast = trial(9, "fast", 0.5, ("online",), "exp2")
     weights = evolve(trial(0, "seed", 1.0, ("align_rows",)), fast, *slow).weights()
     assert weights["online"] > 1 and weights["align_rows"] > 1 and "tile_loop" not in weights
+
+
+def first_asks(strategy, count=30):
+    return [strategy.ask(n) for n in range(1, count)]
+
+
+def test_a_hint_is_tried_outright_on_the_kernel_that_it_is_about_and_not_twice():
+    strategy = evolve(trial(0, "seed", 1.0, ("align_rows",)))
+    asked = [p.edit for p in first_asks(strategy) if p.kind is ProposalKind.REWRITE]
+    assert asked.count("align_rows") > len(asked) / 5
+    strategy.tell(trial(1, "k1", 1.2, (), "align_rows"))
+    assert "align_rows" not in [p.edit for p in first_asks(strategy) if p.parents == ("seed",)]
+
+
+def test_where_hints_name_no_edit_the_seed_is_tuned_first():
+    def tuned(*words):
+        return sum(p.kind is ProposalKind.RETUNE for p in first_asks(evolve(trial(0, "seed", 1.0, words))))
+
+    assert tuned("num_warps") > 20 > tuned("align_rows")
+
+
+def test_what_a_hint_asked_for_gets_more_patience():
+    strategy = evolve(trial(0, "seed", 1.0, ("align_rows",)), trial(1, "wanted", 1.4, (), "align_rows"), trial(2, "other", 1.4, (), "exp2"))
+    for number in range(3, 5):
+        for kernel in ("wanted", "other"):
+            strategy.tell(replace(trial(number, kernel, 1.4), config={"num_warps": number}))
+    assert "wanted" in strategy.young and "other" not in strategy.young
+
+
+def test_edits_that_gained_are_composed_on_a_kernel_that_lacks_them():
+    gained = [trial(n, f"k{n}", 0.9 + n / 100, (), e) for n, e in enumerate(("exp2", "online", "reciprocal"), start=1)]
+    strategy = evolve(trial(0, "seed", 1.0), *gained)
+    composed = [p for p in map(strategy.ask, range(40, 140)) if p.edit and "+" in p.edit]
+    assert composed and all(len(set(p.edit.split("+"))) > 1 for p in composed)
+    own = {f"k{n}": e for n, e in enumerate(("exp2", "online", "reciprocal"), start=1)}
+    assert all(own.get(p.parents[0]) not in p.edit.split("+") for p in composed)
