@@ -338,3 +338,41 @@ def m007_model_calls(db: Database) -> None:
         """
     )
     db.execute("CREATE INDEX answer_kernel ON answer(kernel) WHERE kernel <> ''")
+
+
+@migrations()
+def m008_leaderboard_by_index(db: Database) -> None:
+    """The same `leaderboard`, ranked from an index alone: a trial's row is wide, and only the winners' are read."""
+    db.execute("DROP INDEX trial_ranked")
+    db.execute(
+        """
+        CREATE INDEX trial_ranked ON trial(run, kernel, device, evidence, score, time_us, number)
+            WHERE score IS NOT NULL AND abandoned = 0
+        """
+    )
+    db.create_view(
+        "leaderboard",
+        """
+        WITH best AS (
+            SELECT run.task AS task_digest, t.device, t.evidence, t.kernel, t.score, t.time_us, t.run, t.number,
+                   row_number() OVER (PARTITION BY run.task, t.device, t.evidence, t.kernel
+                                      ORDER BY t.score, t.time_us, t.run, t.number) AS place
+            FROM trial AS t JOIN run ON run.id = t.run
+            WHERE t.score IS NOT NULL AND t.abandoned = 0
+        )
+        SELECT task.name AS task, best.device, best.evidence, rank() OVER (
+                   PARTITION BY best.task_digest, best.device, best.evidence ORDER BY best.score, best.time_us) AS rank,
+               best.score, 1.0 / best.score AS speedup, best.time_us, best.kernel, k.name AS name, c.config,
+               s.edit, s.rationale, s.parent, best.run, best.number, best.task_digest, own.candidate,
+               (SELECT count(*) FROM measurement AS m WHERE m.candidate = own.candidate
+                   AND m.device = best.device AND m.evidence = 'confirmed') AS confirmed_shapes
+        FROM best
+        JOIN task ON task.digest = best.task_digest
+        JOIN trial AS own ON own.run = best.run AND own.number = best.number
+        JOIN candidate AS c ON c.digest = own.candidate
+        JOIN kernel AS k ON k.digest = best.kernel
+        LEFT JOIN structure AS s ON s.run = best.run AND s.kernel = best.kernel
+        WHERE best.place = 1
+        """,
+        replace=True,
+    )
