@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelsearch import __version__, targets
 from kernelsearch.compile.build import Binary
-from kernelsearch.errors import TaskError
+from kernelsearch.errors import TaskError, WorkerError
 from kernelsearch.launch import Bound, Specialisation, bind
 from kernelsearch.measure.device import LiveDevice, live_device
 from kernelsearch.source import Kernel
@@ -196,6 +196,8 @@ class Bench:
             future.set_result(Verdict(Word.TIMEOUT, "compile", f"the compiler took more than {COMPILE_LIMIT_S:g} s"))
         except WorkerDied as died:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
+        except WorkerError as error:
+            future.set_exception(error)  # who waits for the build says it
         except BaseException as error:
             future.set_exception(error)
             raise

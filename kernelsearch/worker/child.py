@@ -109,7 +109,9 @@ def answer(module: ModuleType, job: object) -> object:
         return jobs.Last(module.failed(job, "out of memory", ""))
     except Exception as error:
         said = module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
-        return jobs.Last(said) if isinstance(error, OSError) and error.errno in _EXHAUSTED else said
+        if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+            return said
+        return jobs.Last(said, full=error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
 if __name__ == "__main__":

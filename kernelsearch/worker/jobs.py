@@ -26,9 +26,13 @@ class Hello:
 
 @dataclass(frozen=True)
 class Last:
-    """A worker's last answer: it ran out of memory, disk or descriptors, and should be replaced."""
+    """A worker's last answer: it ran out of memory, disk or descriptors, and should be replaced.
+
+    full says that the disk is: the machine's fault and not the candidate's.
+    """
 
     answer: Any
+    full: bool = False
 
 
 @dataclass(frozen=True)

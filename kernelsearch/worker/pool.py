@@ -41,6 +41,10 @@ class WorkerHung(Exception):
     """The worker did not answer in time and was killed."""
 
 
+class DiskFull(WorkerError):
+    """A worker found no room for its files: no fault of what it was asked."""
+
+
 class Worker:
     """One worker process, asked one thing at a time."""
 
@@ -52,7 +56,7 @@ class Worker:
         self.layers, self.missing = hello.layers, hello.missing
 
     def ask(self, job: Any, timeout: float) -> Any:
-        """The answer. Raises WorkerDied or WorkerHung, after which this worker is gone."""
+        """The answer. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone."""
         deadline = time.monotonic() + timeout
         try:
             self.channel.send(job, timeout)
@@ -65,7 +69,10 @@ class Worker:
             self.kill()
             raise WorkerDied(f"its process ended ({error}){self.source.complaint()}") from None
         if isinstance(answer, Last):
-            self.kill()
+            self.kill()  # and what it wrote is removed
+            if answer.full:
+                place = os.path.dirname(self.source.cache)
+                raise DiskFull(f"no disk space is left in {place} for the workers' files: free some, or set TMPDIR")
             return answer.answer
         return answer
 
@@ -307,7 +314,7 @@ class Pool:
                 return worker.ask(job, timeout)
         except WorkerGrew:
             raise
-        except WorkerDied:
+        except (WorkerDied, DiskFull):
             with self.lease() as worker:
                 return worker.ask(job, timeout)
 

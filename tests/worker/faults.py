@@ -28,7 +28,7 @@ from kernelsearch.worker import sandbox
 from kernelsearch.worker.bench import Bench
 
 RUN_LIMIT_S = 2.0
-COMPILE_LIMIT_S = 2.0
+COMPILE_LIMIT_S = 4.0
 MEMORY_LIMIT = 1 << 30
 CONFIG = {"num_warps": 4}
 

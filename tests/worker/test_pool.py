@@ -232,6 +232,15 @@ def test_a_killed_nursery_costs_no_import(place):
     assert pool.source.nursery is None and pool.source.standby_pid not in (first, waiting) and running(waiting)
 
 
+def test_a_full_disk_is_nobodys_verdict(place):
+    """The fault of the machine goes up as one sentence, after a fresh worker has found it too."""
+    full = "raise __import__('builtins').OSError(28, 'No space left on device')\n"
+    pool = place.pool("compile", 1)
+    with pytest.raises(WorkerError, match="no disk space is left in .* set TMPDIR"):
+        pool.ask(job(full + GOOD), 30)
+    assert pool.ask(job(GOOD), 30).binaries
+
+
 def test_closing_leaves_nothing(tmp_path):
     with Workplace() as place:
         pool = place.pool("compile", 1)
