@@ -47,7 +47,7 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         if self.proposer == MIX and not self.models:
-            raise ModelError("--proposer mix needs a model: name one with --model, such as openai:http://HOST:PORT/v1#MODEL")
+            raise ModelError("--proposer mix needs a model: name one with --model, as openai:http://HOST:PORT/v1#MODEL")
         if self.models and self.proposer not in ("", MIX):
             raise ModelError(f"--model belongs to --proposer mix, not to {self.proposer}")
         if self.max_usd is not None and self.price is None:
@@ -142,7 +142,8 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     try:
         text = prompt.written(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:
-        return f"the seed's prompt has {least.tokens} tokens and {settings.page_tokens} are allowed: no model will be asked"
+        most = settings.page_tokens
+        return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
     asked, written = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
     calls = max(1, trials // 2)
     budget = proposer.shared.ledger.budget
@@ -157,11 +158,9 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
 
 def _installed(spec: engines.Spec) -> None:
     """Raises ModelError for an engine whose packages are not there, before anything is loaded."""
-    kind = engines.ENGINES[spec.kind]
-    if kind.missing:
-        raise ModelError(
-            f"the engine {spec.kind} needs {kind.missing}, which is not installed here: pip install 'kernelsearch[{kind.extra}]'"
-        )
+    missing = engines.ENGINES[spec.kind].missing
+    if missing:
+        raise ModelError(engines.not_installed(spec.kind, missing))
 
 
 def as_facts(options: ModelOptions) -> dict[str, Any]:
@@ -169,4 +168,5 @@ def as_facts(options: ModelOptions) -> dict[str, Any]:
     if not options.specs:
         return {}
     s = options.settings
-    return {"samples": s.samples, "answer_tokens": s.max_tokens, "page_tokens": s.page_tokens, "temperature": s.temperature}
+    return {"samples": s.samples, "answer_tokens": s.max_tokens, "page_tokens": s.page_tokens,
+            "temperature": s.temperature}  # fmt: skip

@@ -73,7 +73,7 @@ class _Parent:
 
 def main(path: str, options: Options) -> int:
     """Asks, judges and prints. Returns 0, or 1 when there was no answer at all or the parent is refused."""
-    say: Callable[[str], None] = (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
+    say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr, flush=True))
     settings = Settings(min(options.n, AT_ONCE), temperature=options.temperature)
     asked = proposers.ModelOptions(options.proposer, price=options.price, record=options.record, settings=settings)
     if options.proposer == proposers.MIX:
@@ -99,7 +99,10 @@ def main(path: str, options: Options) -> int:
             return 0
         found = _report(facts, parent, proposer, options, say)
         _judge(evaluation, parent, bench.facts, found, options)
-    print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found), end="\n" * options.as_json)
+    if options.as_json:
+        print(json.dumps(report.as_dict(found), indent=2))
+    else:
+        print(report.as_text(found), end="")
     return 0 if found.proposals else 1
 
 
@@ -118,7 +121,8 @@ def _report(
     grammar = _grammar(proposer, parent, facts)
     for round_, asked in enumerate(_rounds(options.n)):
         page = _page(model, grammar, parent, facts, options.seed + round_)
-        ask = Ask(prompt.SYSTEM, page, grammar, asked, model.settings.max_tokens, options.temperature, options.seed + round_)
+        longest, seed = model.settings.max_tokens, options.seed + round_
+        ask = Ask(prompt.SYSTEM, page, grammar, asked, longest, options.temperature, seed)
         reply = model.engine.complete(ask)
         if isinstance(reply, Failure):
             say(f"model: {reply.reason}")
@@ -162,7 +166,8 @@ def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFa
     try:
         return prompt.written(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:
-        raise TaskError(f"the least prompt for this kernel has {least.tokens} tokens: a model needs a larger page") from None
+        most = model.settings.page_tokens
+        raise TaskError(f"the least prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
 
 
 def _page_only(proposer: Proposer, parent: _Parent, facts: TaskFacts, options: Options) -> str:
@@ -175,13 +180,14 @@ def _page_only(proposer: Proposer, parent: _Parent, facts: TaskFacts, options: O
 def _local(sample: Sample, grammar: Grammar) -> Proposed:
     found = fate(sample, grammar, gate.check)
     if found.answer is None:
-        return Proposed(sample.text, "", passed=LOCAL[: LOCAL.index(found.stage)], refused=found.stage, reason=found.reason)
+        passed = LOCAL[: LOCAL.index(found.stage)]
+        return Proposed(sample.text, "", passed=passed, refused=found.stage, reason=found.reason)
     again = found.reason if found.stage == SEEN else ""
     return Proposed(sample.text, found.answer.edit, found.answer.kernel, LOCAL, note=again)
 
 
 def _typed(facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options) -> Iterator[Proposed]:
-    """n rewrites by typed edits, each once; the stages before the compiler are theirs by construction, but for the gate."""
+    """n rewrites by typed edits, each once; the stages before the gate are theirs by construction."""
     seen: set[str] = set()
     for number in range(options.n):
         request = Request(parent.kernel, facts, seen, hints=parent.outcome.hints, number=number)
@@ -231,8 +237,10 @@ def _judged(evaluation: Evaluation, parent: _Parent, proposed: Proposed, config:
         return _stopped(proposed, "right", outcome.verdict)
     ratio = _ratio(outcome, parent.outcome)
     proposed = replace(proposed, passed=(*proposed.passed, "right"), ratio=ratio)
-    if until == "right" or ratio >= NOTICED:
-        return proposed if until == "right" else replace(proposed, refused="faster", reason=f"{ratio:.3f} of the parent's time")
+    if until == "right":
+        return proposed
+    if ratio >= NOTICED:
+        return replace(proposed, refused="faster", reason=f"{ratio:.3f} of the parent's time")
     return replace(proposed, passed=(*proposed.passed, "faster"))
 
 

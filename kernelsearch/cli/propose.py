@@ -18,8 +18,10 @@ _STAGES = ("stopped", "grammar", "parses", "names", "gate", "compiles", "right",
 @click.option("--proposer", required=True, metavar="edits|SPEC",
               help="Typed edits, or a model: openai:URL#MODEL, hf:PATH, vllm:MODEL, replay:FILE.")  # fmt: skip
 @click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")
-@click.option("--until", default="faster", show_default=True, type=click.Choice(_STAGES), help="The last stage to look at.")
-@click.option("--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0), help="Of the model's sampling.")
+@click.option("--until", default="faster", show_default=True, type=click.Choice(_STAGES),
+              help="The last stage to look at.")  # fmt: skip
+@click.option("--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0),
+              help="Of the model's sampling.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of ideas and of the model's sampling.")
 @click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out.")
 @click.option("--record", type=click.Path(dir_okay=False), help="Write the answers to a file for replay:FILE.")
@@ -29,7 +31,7 @@ _STAGES = ("stopped", "grammar", "parses", "names", "gate", "compiles", "right",
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def propose(task: str, **options: Any) -> None:
-    """Asks for N edits of KERNEL (or TASK's own), and says how far each comes: from a whole answer to a faster kernel."""
+    """Asks for N edits of KERNEL (or TASK's own), and says how far each comes, up to a faster kernel."""
     from kernelsearch import proposing
 
     sys.exit(proposing.main(task, proposing.Options(**options)))

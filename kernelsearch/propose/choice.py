@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from kernelsearch.calls import ModelCall
 from kernelsearch.propose.bandit import Cost, Params, Pull, ranked, standings
-from kernelsearch.propose.history import Entry
 from kernelsearch.propose.model import ModelProposer, Models
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Proposer, Request, Rewrite

@@ -1,8 +1,8 @@
 """A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
 
 Several answers are asked for at once; those that are not needed now are kept for the next ask of the same parent. What
-the engine does wrong is a value: the ask gives nothing, the reason is said once, and after several failures in a row the
-model rests. State is a function of the stored calls and of what was told, so that a resumed run goes on as it was.
+the engine does wrong is a value: the ask gives nothing, the reason is said once, and after several failures in a row
+the model rests. State is a function of the stored calls and of what was told, so that a resumed run goes on as it was.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Models:
     grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
 
     def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
-        """The grammar of a parent, kept; it offers the typed edits that apply there. budget: as long as an answer may be."""
+        """The grammar of a parent, kept, with the typed edits that apply there; no answer is longer than max_tokens."""
         key = (parent.digest, max_tokens)
         if key not in self.grammars:
             found = {e.name: e.apply(parent, task) for e in EDITS}
@@ -189,7 +189,8 @@ class ModelProposer:
         seed = next(iter(history.entries.values()), None)
         return prompt.Page(
             request.task, self.models.device, grammar.lines, idea,
-            config=prompt.configured(request.trial.config if request.trial else {}), trial=request.trial, seed=seed.best if seed else None, hints=request.hints,
+            config=prompt.configured(request.trial.config if request.trial else {}), trial=request.trial,
+            seed=seed.best if seed else None, hints=request.hints,
             children=() if failed else prompt.family(history, digest),
             elsewhere=() if failed else prompt.elsewhere(history, digest),
             rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
@@ -204,7 +205,10 @@ class ModelProposer:
         """A finished trial of a kernel that this model made; a refused one waits to be sent back."""
         if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self._made:
             return
-        verdict = trial.outcome.verdict
+        verdict, known = trial.outcome.verdict, self.models.history.get(trial.kernel)
+        if known is not None and known.best is not None:  # it is right; what failed is one of its configs
+            self.repairs.waiting.pop(trial.kernel, None)
+            return
         if trial.accepted or trial.kernel in self._sent_back:
             return
         call, text = self._made[trial.kernel]
@@ -225,7 +229,8 @@ class ModelProposer:
     def _take_stored(self, grammar: Grammar, request: Request) -> None:
         """Answers of restored calls become kernels again when their parent is next asked for."""
         for call in self._stored.pop(request.parent.digest, ()):
-            fates = (fate(Sample(a.text, a.finish, a.tokens), grammar, self.models.gate, request.seen) for a in call.answers)
+            samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
+            fates = (fate(s, grammar, self.models.gate, request.seen) for s in samples)
             kept = [_Kept(f, call.arm, call.action) for f in fates if f.good]
             self._kept.setdefault(call.parent, []).extend(kept)
 

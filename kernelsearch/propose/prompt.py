@@ -19,9 +19,9 @@ from kernelsearch.targets import Target
 from kernelsearch.types import Config, Hint, ShapeFact, TaskFacts, Trial
 
 SYSTEM = """\
-You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an edit \
-of that kernel and nothing else: no explanation, no code fence. The kernel must stay right for every size of its inputs, \
-not only for those that are timed.
+You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an \
+edit of that kernel and nothing else: no explanation, no code fence. The kernel must stay right for every size of its \
+inputs, not only for those that are timed.
 
 An answer is a few of these directives, line numbers ascending, and then END:
 LINE 12          the statement that begins at line 12 becomes the indented lines that follow
@@ -151,7 +151,8 @@ def _parts(page: Page) -> list[_Part]:
     if page.failed is not None:
         parts.append(_Part("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
         parts.append(_Part("WAS REFUSED", tuple(page.failed.report.split("\n"))))
-        parts.append(_Part("DO THIS", (f"Correct that edit of the kernel above. It was to do this: {page.failed.action}",)))
+        again = f"Correct that edit of the kernel above. It was to do this: {page.failed.action}"
+        parts.append(_Part("DO THIS", (again,)))
     elif page.idea is not None:
         parts.append(_Part("DO THIS", (f"{page.idea.action} Implement only this change.",)))
     parts.append(_Part("ANSWER", ("Directives and END, nothing else.",)))

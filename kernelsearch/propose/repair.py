@@ -1,7 +1,7 @@
-"""Repair: what the compiler or the referee said of a model's kernel, cut to what its author needs, and whose turn it is.
+"""Repair: what the compiler or the referee said of a model's kernel, cut to what its author needs; whose turn it is.
 
-A refused answer goes back at most `tries` times, under the same grammar: the model corrects its edit of the same parent,
-and what comes of it keeps the idea. What fails often becomes a short rule for every later prompt.
+A refused answer goes back at most `tries` times, under the same grammar: the model corrects its edit of the same
+parent, and what comes of it keeps the idea. What fails often becomes a short rule for every later prompt.
 """
 
 from __future__ import annotations
@@ -44,10 +44,8 @@ def report(verdict: Verdict) -> str:
     parts = [f"{verdict.word.value}: {clean(verdict.reason)}"]
     if "index" in detail:
         where = f" at {clean(str(detail.get('label') or detail.get('shape')), 80)}" if detail.get("shape") else ""
-        parts.append(
-            f"first wrong element {clean(str(detail['index']), 40)}{where}, inputs {clean(str(detail.get('regime')), 40)}: "
-            f"expected {clean(str(detail.get('expected')), 40)}, got {clean(str(detail.get('got')), 40)}"
-        )
+        index, regime, expected, got = (clean(str(detail.get(n)), 40) for n in ("index", "regime", "expected", "got"))
+        parts.append(f"first wrong element {index}{where}, inputs {regime}: expected {expected}, got {got}")
     if verdict.error_ratio is not None and verdict.word in (Word.WRONG, Word.PRECISION):
         parts.append(f"the error is {verdict.error_ratio:.3g} times what is allowed")
     return "\n".join(parts)

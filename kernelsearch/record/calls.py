@@ -1,4 +1,4 @@
-"""Calls of models as rows and rows as calls: what goes in comes out equal, so that a resumed run pays for none twice."""
+"""Calls of models as rows and rows as calls: what goes in comes out equal, so that a resumed run pays nothing twice."""
 
 from __future__ import annotations
 

@@ -81,8 +81,9 @@ def as_dict(report: Report) -> dict[str, Any]:
         "tokens_in": report.tokens_in, "tokens_cached": report.tokens_cached, "tokens_out": report.tokens_out,
         "seconds": round(report.seconds, 3), "usd": report.usd, "failures": report.failures,
         "proposals": [
-            {"answer": p.answer, "edit": p.edit, "kernel": p.kernel.digest if p.kernel else None, "passed": list(p.passed),
-             "refused": p.refused or None, "reason": p.reason, "note": p.note, "ratio": p.ratio,
+            {"answer": p.answer, "edit": p.edit, "kernel": p.kernel.digest if p.kernel else None,
+             "passed": list(p.passed), "refused": p.refused or None, "reason": p.reason, "note": p.note,
+             "ratio": p.ratio,
              "source": p.kernel.render() if p.kernel else None}
             for p in report.proposals
         ],

@@ -6,6 +6,7 @@ An engine's packages are extras: they are imported when a spec asks for that eng
 from __future__ import annotations
 
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
-from kernelsearch.propose.engines.registry import ENGINES, make, parsed
+from kernelsearch.propose.engines.registry import ENGINES, make, not_installed, parsed
 
-__all__ = ["CUT", "ENGINES", "STOP", "Ask", "Engine", "Failure", "Reply", "Sample", "Spec", "make", "parsed"]
+__all__ = ["CUT", "ENGINES", "STOP", "Ask", "Engine", "Failure", "Reply", "Sample", "Spec", "make", "not_installed",
+           "parsed"]  # fmt: skip

@@ -55,8 +55,8 @@ class Sample:
 class Reply:
     """The answers to one ask with what they cost.
 
-    tokens_in counts the prompt once, whatever n is; tokens_cached is the part of it that a prefix cache held; seconds is
-    wall time, retries included; notes are sentences for the user (a server that takes no grammar).
+    tokens_in counts the prompt once, whatever n is; tokens_cached is the part of it that a prefix cache held; seconds
+    is wall time, retries included; notes are sentences for the user (a server that takes no grammar).
     """
 
     samples: tuple[Sample, ...]
@@ -72,8 +72,8 @@ class Failure:
     """Why an engine gave no answer, as one line for people, without secrets.
 
     kind: `refused` (the key or the model is not accepted: it will not get better by itself), `grammar` (the engine
-    cannot read this grammar), `context` (the prompt does not fit: limit is the context in tokens, where it is known), or
-    `busy` (rate limit, server error, timeout, nothing listening: worth another try later).
+    cannot read this grammar), `context` (the prompt does not fit: limit is the context in tokens, where it is known),
+    or `busy` (rate limit, server error, timeout, nothing listening: worth another try later).
     """
 
     reason: str

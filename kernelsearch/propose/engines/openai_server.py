@@ -4,7 +4,8 @@ The grammar goes as vLLM's `structured_outputs`; a server that does not know the
 take no grammar. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
 
 Options: grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF, `guidance` takes Lark), api=chat|completions,
-timeout, retries, and seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks). What the server refuses in one form is tried in the other once, and remembered.
+timeout, retries, and seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks). What the
+server refuses in one form is tried in the other once, and remembered.
 """
 
 from __future__ import annotations
@@ -72,14 +73,16 @@ class OpenAIServer:
                 failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
             except openai.APIConnectionError as error:
                 cause = scrubbed(str(error.__cause__ or error), self._key)
-                failure, again, pause = Failure(f"nothing answers at {self._client.base_url}: {_short(cause)}"), True, None
+                failure = Failure(f"nothing answers at {self._client.base_url}: {_short(cause)}")
+                again, pause = True, None
             except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
                 said = _short(scrubbed(str(error), self._key))
                 failure, again, pause = Failure(f"its answer cannot be read: {said}"), False, None
             else:
                 return self._read(ask, response, time.monotonic() - started, tuple(notes))
             if not again or tries >= self._retries:
-                return Failure(f"{self.label}: {failure.reason}", failure.kind, failure.limit, time.monotonic() - started)
+                spent = time.monotonic() - started
+                return Failure(f"{self.label}: {failure.reason}", failure.kind, failure.limit, spent)
             self._sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**tries if pause is None else pause))
             tries += 1
 

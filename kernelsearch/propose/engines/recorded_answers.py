@@ -1,8 +1,8 @@
 """`replay:FILE`: answers that were recorded, for tests and for reproducing a run; and the recorder.
 
-A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "finish", "tokens"}]}`, or a `"failure"` in
-place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in order,
-whatever is asked and has no line of its own.
+A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "finish", "tokens"}]}`, or a `"failure"`
+in place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in
+order, whatever is asked and has no line of its own.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kernelsearch.propose.engines.base import Engine, Spec
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of engine: its module, its spec as it is written, what it is, its options, its extra and what that brings."""
+    """One kind of engine: its module, how its spec is written, what it is, its options, its extra and its packages."""
 
     module: str
     form: str
@@ -71,10 +71,13 @@ def make(text: str) -> Engine:
         module = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}")
         return module.open(spec)
     except ImportError as error:
-        name = error.name or str(error)
-        raise ModelError(
-            f"the engine {spec.kind} needs {name}, which is not installed here: pip install 'kernelsearch[{kind.extra}]'"
-        ) from None
+        raise ModelError(not_installed(spec.kind, error.name or str(error))) from None
+
+
+def not_installed(kind: str, package: str) -> str:
+    """What to say of an engine whose package is not here."""
+    install = f"pip install 'kernelsearch[{ENGINES[kind].extra}]'"
+    return f"the engine {kind} needs {package}, which is not installed here: {install}"
 
 
 def _options(kind: str, query: str) -> Mapping[str, str]:
