@@ -15,7 +15,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 from scipy.optimize import minimize
 
 JITTER = 1e-8
-STEPS = 15
+STEPS = 12
 """Of L-BFGS per fit: further ones change the predictions little."""
 
 ROOT5 = math.sqrt(5.0)
@@ -29,7 +29,7 @@ class Process:
 
     def __init__(self, distances: list[np.ndarray]) -> None:
         self.distances, d = distances, len(distances)
-        self.mean = np.log(np.array([0.7] * d + [1.0, 1e-3, 0.5]))
+        self.mean = np.log(np.array([0.7] * d + [1.0, 1e-3, 0.15]))
         self.spread = np.array([0.8] * d + [0.7, 1.0, 1.0])
         low, high = [0.05] * d + [0.02, 1e-5, 0.0025], [20.0] * d + [50.0, 0.3, 20.0]
         self.bounds = list(zip(np.log(low), np.log(high), strict=True))
