@@ -74,7 +74,7 @@ TWO_ROUNDINGS = 3.25
 """Half ulps that a 16-bit product of an operand rounded to 16 bits may err: 1, and 2 where the operand lies at the
 start of its binade and the product at the end of its own; the rest is for float32 arithmetic between."""
 FLOAT32_FACTORS = (8.0, 12.0)
-HALF_FACTORS = (2.0, 2.5)
+HALF_FACTORS = (2.0, 3.0)
 COMPUTE_EPS = {"ieee": 2.0**-24, "tf32x3": 2.0**-22, "tf32": 2.0**-11, "half-accumulate": 2.0**-8}
 """Unit roundoff of the arithmetic that a precision contract allows."""
 
