@@ -1,0 +1,73 @@
+"""The default sampler as one of Optuna's: for any study whose parameters are categories, integers or stepped floats.
+
+    study = optuna.create_study(sampler=SurrogateSampler(seed=0))
+
+The search itself asks `Surrogate` directly, without Optuna's bookkeeping; both suggest the same way. Values must be
+positive, such as times. A pruned or failed trial counts as a failed config. Parameters must not depend on each other.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from kernelsearch.errors import SpaceError
+from kernelsearch.space import Space
+from kernelsearch.tune.surrogate import Surrogate
+from kernelsearch.types import Value, config_key
+
+MOST_VALUES = 10_000
+
+
+class SurrogateSampler(optuna.samplers.BaseSampler):
+    """Suggests untried configs while there are any. Raises SpaceError for a parameter that is not a list of values."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._independent = optuna.samplers.RandomSampler(seed)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return optuna.search_space.intersection_search_space(study.get_trials(deepcopy=False), include_pruned=True)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        if not search_space:
+            return {}
+        space = Space({name: values_of(name, axis) for name, axis in search_space.items()})
+        if space.size == 1:
+            return next(space.configs())
+        model, asked = Surrogate(space), set()
+        sign = 1.0 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1.0
+        for other in study.get_trials(deepcopy=False):
+            config = {name: other.params[name] for name in search_space if name in other.params}
+            if other.number == trial.number or len(config) < len(search_space):
+                continue
+            asked.add(config_key(config))
+            model.begin(config)
+            if other.state.is_finished():
+                done = other.state == TrialState.COMPLETE
+                model.end(config, other.value**sign if done else None)
+        chosen = model.suggest(lambda c: config_key(c) not in asked, random.Random(f"{self._seed}/{trial.number}"))
+        return chosen or {}
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+
+def values_of(name: str, axis: BaseDistribution) -> tuple[Value, ...]:
+    """The values of a parameter, in order. Raises SpaceError when they are no list."""
+    if isinstance(axis, CategoricalDistribution):
+        return tuple(axis.choices)
+    if isinstance(axis, IntDistribution) and not axis.log and (axis.high - axis.low) // axis.step < MOST_VALUES:
+        return tuple(range(axis.low, axis.high + 1, axis.step))
+    if isinstance(axis, FloatDistribution) and axis.step is not None:
+        count = round((axis.high - axis.low) / axis.step) + 1
+        return tuple(axis.low + i * axis.step for i in range(min(count, MOST_VALUES)))
+    raise SpaceError(f"SurrogateSampler needs lists of values: {name!r} is {axis}; use categories or a step")
