@@ -45,9 +45,9 @@ class Mix:
         self._trials = 0
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """A rewrite by whoever's turn it is. A request for one edit by name is for the typed edits."""
+        """A rewrite by whoever's turn it is. A request for one edit by name is for the typed edits, unless alone."""
         chance = random.Random(rng.getrandbits(64))
-        if request.edit is not None:
+        if request.edit is not None and not self.alone:
             return self.edits.propose(request, rng)
         asked_model = False
         for arm in self._order(request, chance):
