@@ -1,0 +1,66 @@
+"""One task of a package: what was chosen of it, and its file as examined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernelsearch.export.choose import Chosen, Found
+from kernelsearch.export.examine import Examined, seed_kernel
+from kernelsearch.export.launches import Site
+from kernelsearch.source import Kernel
+from kernelsearch.types import Config, config_key
+
+
+@dataclass(frozen=True)
+class Part:
+    """One task of a package; autotune says that its configs are tuned at the user's first call."""
+
+    chosen: Chosen
+    examined: Examined
+    autotune: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.chosen.name
+
+    @property
+    def folder(self) -> str:
+        return f"_{self.name}"
+
+    @cached_property
+    def seed(self) -> Kernel:
+        return seed_kernel(self.examined)
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernel]:
+        """All kernels that are shipped by digest, the seed among them."""
+        found = {f.digest: f.kernel for f in self.chosen.found}
+        return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
+
+    def module_of(self, digest: str) -> str:
+        return f"{'seed' if digest == self.seed.digest else 'kernel'}_{digest[:8]}"
+
+    def configs_of(self, digest: str) -> list[Config]:
+        configs = [f.config for f in self.chosen.found if f.digest == digest]
+        if digest == self.seed.digest:
+            configs.append(self.examined.facts.config)
+        return sorted(configs, key=config_key)
+
+    def sites_of(self, digest: str) -> dict[str, tuple[Site, tuple[str, ...]]]:
+        """The sites that a kernel redefines, with the functions that it launches there in order."""
+        kernel, names = self.kernels[digest], self.examined.facts.sites
+        steps = {s.name: kernel.steps_at(s.name, names) for s in self.examined.sites}
+        return {s.name: (s, steps[s.name]) for s in self.examined.sites if steps[s.name] is not None}
+
+    def buckets(self, digest: str) -> list[tuple[str, Found]]:
+        """(Shape key, candidate) of the timed shapes where a kernel is chosen, for autotuned launches."""
+        pairs = {}
+        for by_shape in self.chosen.devices.values():
+            for shape, found in by_shape.items():
+                if found.digest == digest:
+                    pairs.setdefault(shape, found)
+        return sorted(pairs.items())
+
+    def table_key(self, digest: str, shape: str) -> str:
+        return f"{digest} {shape}" if self.autotune else digest

@@ -1,0 +1,96 @@
+"""What a package carries as data: a table of configs per task and device, and the evidence for every claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from kernelsearch.export.choose import Found
+from kernelsearch.export.part import Part
+from kernelsearch.types import TensorFact
+
+
+def dumped(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+def file_name(task: str, device: str) -> str:
+    """As vLLM and SGLang name their tuned tables."""
+    safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
+    return f"{task},device_name={safe}.json"
+
+
+def config_tables(part: Part) -> dict[str, str]:
+    """The JSON of each device by file name: an entry per timed shape."""
+    return {file_name(part.name, device): dumped(_table(part, device)) for device in sorted(part.chosen.devices)}
+
+
+def _table(part: Part, device: str) -> dict[str, Any]:
+    by_shape = part.chosen.devices[device]
+    labels = {s.key: s.label for s in part.examined.facts.shapes}
+    entries = []
+    for shape, found in by_shape.items():
+        place = part.examined.keys.index(shape) if shape in part.examined.keys else None
+        if place is None or shape not in labels:
+            continue
+        values = [i.values[place] for i in part.examined.inputs]
+        entries.append({
+            "label": labels[shape],
+            "sizes": [n for v in values if isinstance(v, TensorFact) for n in v.shape],
+            "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
+            "kernel": part.table_key(found.digest, shape),
+            "config": {} if part.autotune else dict(sorted(found.config.items())),
+            "evidence": found.evidence.value,
+            "time_us": found.times[shape],
+            "seed_time_ratio": found.ratios.get(shape),
+            "vs_fastest": _claim(found, shape),
+        })  # fmt: skip
+    return {"task": part.name, "task_digest": part.chosen.digest, "device_name": device, "entries": entries}
+
+
+def _claim(found: Found, shape: str) -> dict[str, Any] | None:
+    """The confirmed speed-up over the fastest baseline at one shape."""
+    for s in (found.finding or {}).get("shapes", ()):
+        if s["shape"] == shape and s["vs_fastest"]:
+            return {"fastest": s["fastest"], **s["vs_fastest"], "level": found.finding["level"]}
+    return None
+
+
+def evidence(parts: tuple[Part, ...], package: str, version: str) -> dict[str, Any]:
+    """Everything that a claim rests on, down to the row: database file, run, trial."""
+    return {"package": package, "version": version, "tasks": {p.name: _task_evidence(p) for p in parts}}
+
+
+def _task_evidence(part: Part) -> dict[str, Any]:
+    e = part.examined
+    shapes = {s.key: s.label for s in (*e.facts.shapes, *e.facts.test_shapes)}
+    return {
+        "task": {"digest": part.chosen.digest, "file": e.task.path.name, "form": e.task.form, "precision": e.task.precision,
+                 "tolerance": e.task.tolerance, "shapes": shapes, "seed": part.seed.digest,
+                 "seed_config": dict(e.facts.config)},
+        "kernels": [_kernel_evidence(part, f) for f in part.chosen.found],
+    }  # fmt: skip
+
+
+def _kernel_evidence(part: Part, found: Found) -> dict[str, Any]:
+    shapes = [s for s, f in part.chosen.devices[found.device].items() if f is found]
+    return {
+        "kernel": found.digest,
+        "module": part.module_of(found.digest),
+        "config": dict(found.config),
+        "device": found.device,
+        "evidence": found.evidence.value,
+        "shapes": shapes,
+        "times_us": dict(found.times),
+        "row": {"database": found.database, "run": found.run, "run_name": found.run_name, "trial": found.trial},
+        "verdict": dict(found.verdict),
+        "versions": dict(found.versions),
+        "measured": found.measured,
+        "finding": _without_private(found.finding),
+        "lineage": [{"kernel": a.kernel, "edit": a.edit, "rationale": a.rationale, "gain": a.gain} for a in found.ancestors],
+    }
+
+
+def _without_private(finding: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if finding is None else {k: v for k, v in finding.items() if k != "candidate"}

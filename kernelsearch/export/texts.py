@@ -1,0 +1,247 @@
+"""The texts around the code of a package: README, pyproject, metadata, the package's `__init__`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelsearch.export.choose import Found
+from kernelsearch.export.part import Part
+from kernelsearch.types import Evidence
+
+REQUIRES = ("torch>=2.11", "triton>=3.6")
+PYTHON = ">=3.11"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a package is called: distribution and import name, version, licence (SPDX), author."""
+
+    distribution: str
+    module: str
+    version: str
+    licence: str
+    author: str
+
+
+def summary(parts: Sequence[Part]) -> str:
+    kinds = sorted({f"{f.evidence.value} on {f.device}" for p in parts for f in p.chosen.found})
+    return f"{', '.join(p.name for p in parts)}: Triton kernels found by a search, {' and '.join(kinds)}"
+
+
+def pyproject(label: Label, parts: Sequence[Part]) -> str:
+    lines = [
+        "[build-system]",
+        'requires = ["hatchling>=1.27"]',
+        'build-backend = "hatchling.build"',
+        "",
+        "[project]",
+        f'name = "{label.distribution}"',
+        f'version = "{label.version}"',
+        f'description = "{summary(parts)}"',
+        'readme = "README.md"',
+        f'requires-python = "{PYTHON}"',
+        f'license = "{label.licence}"',
+        'license-files = ["LICENSE"]',
+        f"dependencies = [{', '.join(_quoted(REQUIRES))}]",
+        "",
+        "[project.optional-dependencies]",
+        'test = ["pytest>=8"]',
+        "",
+        "[tool.hatch.build.targets.wheel]",
+        f'packages = ["{label.module}"]',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def metadata(label: Label, parts: Sequence[Part], readme: str) -> str:
+    """The wheel's METADATA (core metadata 2.4)."""
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {label.distribution}",
+        f"Version: {label.version}",
+        f"Summary: {summary(parts)}",
+        f"License-Expression: {label.licence}",
+        "License-File: LICENSE",
+        f"Requires-Python: {PYTHON}",
+        *(f"Requires-Dist: {r}" for r in REQUIRES),
+        "Provides-Extra: test",
+        "Requires-Dist: pytest>=8; extra == 'test'",
+        "Description-Content-Type: text/markdown",
+    ]
+    return "\n".join(lines) + "\n\n" + readme
+
+
+def _quoted(words: Sequence[str]) -> list[str]:
+    return [f'"{w}"' for w in words]
+
+
+def init(label: Label, parts: Sequence[Part]) -> str:
+    """The package's `__init__.py`."""
+    weak = [p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
+    said = [f"Not confirmed: {', '.join(weak)} (see `evidence()`).", ""] if weak else []
+    names = sorted([*(n for p in parts for n in public_names(p)), "NotVerified", "evidence", "explain", "strict"])
+    imports = [f"from ._{p.name} import {', '.join(public_names(p))}" for p in sorted(parts, key=lambda p: p.name)]
+    lines = [
+        f'"""{summary(parts)}.',
+        "",
+        *said,
+        "Where a call was not verified the reference runs; `strict()` forbids that, `explain` says what a call runs.",
+        '"""',
+        "",
+        "import json",
+        "from pathlib import Path",
+        "from typing import Any",
+        "",
+        "from ._dispatch import NotVerified, explain, strict",
+        *imports,
+        "",
+        f'__version__ = "{label.version}"',
+        f"__all__ = [{', '.join(_quoted(names))}]",
+        "",
+        "",
+        "def evidence() -> dict[str, Any]:",
+        '    """What every claim of this package rests on: verdicts, measurements, devices, versions, digests, rows."""',
+        '    return json.loads((Path(__file__).parent / "evidence.json").read_text(encoding="utf-8"))',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def public_names(part: Part) -> tuple[str, ...]:
+    """What users import of a task: the function named after it; of a module, the class too."""
+    if not part.examined.is_module:
+        return (part.name,)
+    return tuple(dict.fromkeys((class_name(part.name), part.name)))
+
+
+def class_name(task: str) -> str:
+    return "".join(word[:1].upper() + word[1:] for word in task.split("_") if word)
+
+
+# ---------------------------------------------------------------- README
+
+
+def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
+    lines = [f"# {label.distribution}", "", f"{summary(parts)}.", ""]
+    weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
+    if weak:
+        names = ", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak)
+        lines += [f"> **Not confirmed.** {names}: no number of it comes from the confirmed protocol, and none should be "
+                  "quoted as a speed-up.", ""]  # fmt: skip
+    lines += [*_use(label, parts, layout), *_numbers(parts), *_measured(parts), *_when(parts, label), *_check(label, layout)]
+    return "\n".join(lines) + "\n"
+
+
+def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
+    lines = ["```python"]
+    lines += (
+        ["from pathlib import Path", "from kernels import get_local_kernel", f'{label.module} = get_local_kernel(Path("..."))']
+        if layout == "hf"
+        else [f"import {label.module}"]
+    )
+    for part in parts:
+        names = ", ".join(i.name for i in part.examined.inputs)
+        if part.examined.is_module:
+            values = ", ".join(map(repr, part.examined.init))
+            lines.append(f"y = {label.module}.{class_name(part.name)}({values})({names})")
+        else:
+            lines.append(f"y = {label.module}.{part.name}({names})")
+    return [*lines, "```", ""]
+
+
+def _numbers(parts: Sequence[Part]) -> list[str]:
+    lines = ["## Numbers", ""]
+    for part in parts:
+        labels = {s.key: s.label for s in part.examined.facts.shapes}
+        for device, by_shape in sorted(part.chosen.devices.items()):
+            kind = next(iter(by_shape.values())).evidence
+            lines += [f"`{part.name}` on {device}, **{kind.value}**:", ""]
+            lines += _confirmed_table(labels, by_shape) if kind is Evidence.CONFIRMED else _weaker_table(labels, by_shape, kind)
+            lines.append("")
+    return lines
+
+
+def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found]) -> list[str]:
+    lines = ["| shape | time | vs the fastest baseline | baseline | vs the task's own kernel |", "|---|---|---|---|---|"]
+    for key, found in by_shape.items():
+        shape = next(s for s in found.finding["shapes"] if s["shape"] == key)
+        lines.append(f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
+                     f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} |")  # fmt: skip
+    for found in _once(by_shape):
+        finding, rivals = found.finding, found.finding["vs_fastest"]
+        if rivals:
+            said = "faster than" if finding["faster"] else "not shown to be faster than"
+            lines += ["", f"Kernel {found.digest[:8]} over all shapes: {_interval(rivals)} the fastest baselines ({said} them)."]
+    return lines
+
+
+def _weaker_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], kind: Evidence) -> list[str]:
+    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it |", "|---|---|---|"]
+    for key, found in by_shape.items():
+        ratio = found.ratios.get(key)
+        lines.append(f"| {labels.get(key, key)} | {found.times[key]:.1f} us | {f'{1 / ratio:.2f}x' if ratio else 'not known'} |")
+    return lines
+
+
+def _once(by_shape: Mapping[str, Found]) -> list[Found]:
+    return list({(f.digest, str(f.config)): f for f in by_shape.values()}.values())
+
+
+def _interval(found: Mapping[str, float] | None) -> str:
+    return f"{found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]" if found else "-"
+
+
+def _measured(parts: Sequence[Part]) -> list[str]:
+    kinds = {f.evidence for p in parts for f in p.chosen.found}
+    lines = ["## How they were obtained", ""]
+    if Evidence.CONFIRMED in kinds:
+        lines += [
+            "*Confirmed*: in a fresh process, blocks in random order (A B B A) of this kernel, the task's own and every",
+            "baseline; inputs rotated, L2 flushed before each sample, device events behind the flush so that host time is",
+            "hidden; the median of paired log-ratios with a block-bootstrap interval; throttled blocks dropped; timed outputs",
+            "judged against float64. Faster means: the interval's lower end is above 1 + max(1 %, the A/A control's spread).",
+        ]
+        for part in parts:
+            for f in (f for f in part.chosen.found if f.finding):
+                versions = ", ".join(f"{k} {v}" for k, v in sorted(f.versions.items()))
+                clocks = next((s["clocks"] for s in f.finding["shapes"] if s["clocks"]), {})
+                sm = f", SM {clocks['sm_mhz']:.0f} MHz, memory {clocks['memory_mhz']:.0f} MHz" if clocks else ""
+                lines.append(f"`{part.name}` {f.digest[:8]} on {f.device}: {f.measured[:10]}, {versions}{sm}; intervals at "
+                             f"{f.finding['level']:.4g}, A/A spread {f.finding['aa_spread'] or 0:.2%}.")  # fmt: skip
+        lines.append("")
+    if Evidence.MEASURED in kinds:
+        lines += ["*Measured*: device events during the search. The best of many such numbers is optimistic.", ""]
+    if Evidence.ESTIMATED in kinds:
+        lines += ["*Estimated*: a static model of the target read the compiled binary; no GPU ran it.", ""]
+    return [*lines, "Every number can be traced to a row of its database: `evidence.json` names file, run and trial.", ""]
+
+
+def _when(parts: Sequence[Part], label: Label) -> list[str]:
+    lines = ["## When a kernel runs", "",
+             "Where it was verified: on these devices, with these dtypes and layouts, each size between the smallest and the",
+             "largest that was judged. Everything else (CPU tensors too) runs the reference, the same function in plain torch;",
+             f"`{label.module}.strict()`, or `fallback=False` in a call, raises `NotVerified` instead, and",
+             f"`{label.module}.explain(\"{parts[0].name}\", ...)` says what a call runs and why.", ""]  # fmt: skip
+    for part in parts:
+        for given in part.examined.inputs:
+            values = [v for v in given.values if v is not None]
+            if given.is_tensor:
+                dtypes = " or ".join(sorted({v.dtype for v in values}))
+                axes = " x ".join(f"{min(a)}..{max(a)}" for a in zip(*(v.shape for v in values), strict=True))
+                lines.append(f"- `{part.name}`: `{given.name}` {dtypes}, {axes or 'a scalar'}")
+            else:
+                lines.append(f"- `{part.name}`: `{given.name}` in {', '.join(sorted({repr(v) for v in values}))}")
+    lines += ["", "The kernels are forward only: where a gradient is asked for (an input requires one, and gradients are on) the",
+              "reference gives result and gradient; the bare operator raises. `torch.compile(fullgraph=True)` and fake tensors",
+              "work; under dynamic shapes the sizes are specialised.", ""]  # fmt: skip
+    if any(p.autotune for p in parts):
+        lines += ["Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
+                  "best there; of those only the shipped one was judged at full depth.", ""]  # fmt: skip
+    return lines
+
+
+def _check(label: Label, layout: str) -> list[str]:
+    if layout == "hf":
+        return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", ""]
+    return ["## Check it", "", "```console", f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
+            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine?", "```", ""]  # fmt: skip
