@@ -13,6 +13,7 @@ import click
 from kernelsearch import __version__
 from kernelsearch.cli.database import leaderboard, lineage, show
 from kernelsearch.cli.exchange import import_
+from kernelsearch.cli.export import export
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
 from kernelsearch.cli.spaces import record, simulate
@@ -25,7 +26,7 @@ from kernelsearch.errors import KernelsearchError
 COMMANDS = (
     optimize, propose,
     verify, measure, hints,
-    leaderboard, lineage, show, ui, import_,
+    leaderboard, lineage, show, ui, import_, export,
     record, simulate,
     study,
     new, doctor,
