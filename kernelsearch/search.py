@@ -21,7 +21,7 @@ from kernelsearch.protocols import Evaluator, Proposer, Request, Start, Strategy
 from kernelsearch.record.rows import Run, RunFacts, Structure, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
-from kernelsearch.tune import seed_tuners, space_of, start_of
+from kernelsearch.tune import nearest, seed_tuners, space_of, start_of
 from kernelsearch.types import Config, Outcome, Proposal, ProposalKind, TaskFacts, Trial, config_key
 
 
@@ -150,6 +150,7 @@ class Search:
         self.run_row = self._begun(resume)
         self._stored = store.trials(resume.id) if resume else []
         self._stored_structures = {s.number: s for s in store.structures(resume.id).values()} if resume else {}
+        self._as_stored = self.run_row.extended
         self._state = _State()
         self._started = time.monotonic()
         self._used_up = self._ended = False
@@ -219,7 +220,7 @@ class Search:
                 f"{getattr(resume.facts, name)!r}; give that, or start a new run"
             )
         if self.facts.trials != resume.facts.trials:
-            self.store.set_budget(resume, self.facts.trials)
+            resume = self.store.set_budget(resume, self.facts.trials)
         return replace(resume, facts=self.facts)
 
     def _ask(self, number: int) -> _Candidate | None:
@@ -228,7 +229,8 @@ class Search:
             self.tuners.reserve(self.seed.digest, config)
             self._state.structures[self.seed.digest] = structure = Structure(self.seed, 0)
             return _Candidate(Proposal(ProposalKind.SEED), self.seed, config, structure)
-        proposal = self.strategy.ask(number)
+        # Of a run that was given more trials the earlier proposals stand: what a strategy asks may depend on its budget.
+        proposal = self._stored[number].proposal if number < self._as_stored else self.strategy.ask(number)
         if proposal is None:
             return None
         unknown = [p for p in proposal.parents if p not in self.tuners]
@@ -258,7 +260,9 @@ class Search:
         if explicit is None:
             config = self.tuners.ask(digest, number, proposal.sampler)
         else:
-            config = self.tuners.take(digest, {**self.tuners.best(digest), **explicit})
+            space = self.tuners.space(digest).values  # what suited another kernel may lie outside this one's space
+            wanted = {name: nearest(space.get(name, ()), value) for name, value in explicit.items()}
+            config = self.tuners.take(digest, {**self.tuners.best(digest), **wanted})
         return _Candidate(proposal, self.tuners.kernel(digest), config, None) if config is not None else None
 
     def _rewrite(self, number: int, proposal: Proposal, parent: str) -> _Candidate | None:

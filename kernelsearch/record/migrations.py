@@ -376,3 +376,9 @@ def m008_leaderboard_by_index(db: Database) -> None:
         """,
         replace=True,
     )
+
+
+@migrations()
+def m009_extended_runs(db: Database) -> None:
+    """How many trials a run had when its budget was last changed: what was asked for them stands on a resume."""
+    db.execute("ALTER TABLE run ADD COLUMN extended INTEGER NOT NULL DEFAULT 0")

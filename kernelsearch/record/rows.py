@@ -57,6 +57,8 @@ class Run:
     facts: RunFacts
     started: str
     finished: str | None
+    extended: int = 0
+    """How many trials it had when its budget was last changed."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def run_of(row: Row) -> Run:
         json.loads(row["versions"]),
         json.loads(row["settings"]),
     )
-    return Run(row["id"], row["name"], row["task"], facts, row["started"], row["finished"])
+    return Run(row["id"], row["name"], row["task"], facts, row["started"], row["finished"], row.get("extended", 0))
 
 
 def kernel_row(structure: Structure) -> Row:

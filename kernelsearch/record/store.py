@@ -153,10 +153,14 @@ class Store:
             for row in calls.answer_rows(number, call):
                 self._add("answer", row)
 
-    def set_budget(self, run: Run, trials: int) -> None:
-        """A resumed run may be given more trials; it is then unfinished again."""
+    def set_budget(self, run: Run, trials: int) -> Run:
+        """A resumed run may be given another budget; it is then unfinished again."""
         with self._transaction():
-            self._execute("UPDATE run SET trials = ?, finished = NULL WHERE id = ?", [trials, run.id])
+            self._execute(
+                "UPDATE run SET trials = ?1, finished = NULL, extended = (SELECT count(*) FROM trial WHERE run = ?2) WHERE id = ?2",
+                [trials, run.id],
+            )
+        return self.run(run.id)
 
     def finish_run(self, run: Run) -> None:
         with self._transaction():

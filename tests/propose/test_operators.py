@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelsearch import simulated
 from kernelsearch.propose.edits import EDITS, NotApplicable
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Request, Rewrite
+from kernelsearch.source import Kernel
 
 
 def request(name: str = "softmax_wide", **fields) -> Request:
@@ -78,3 +80,29 @@ def test_none_when_no_edit_gives_anything_new(edits):
 def test_says_why_edits_do_not_apply():
     reasons = TypedEdits().reasons(request("matmul"))
     assert "tl.dot" in reasons["rows_2d"] and "persistent" not in reasons
+
+
+def test_a_composition_applies_its_edits_in_order_and_drops_those_that_do_not_apply():
+    class Constant:
+        summary = ""
+
+        def __init__(self, name, applies=True):
+            self.name, self.applies = name, applies
+
+        def apply(self, kernel, task):
+            line = f"{self.name} = tl.constexpr(1)"
+            if not self.applies or line in kernel.constants:
+                return NotApplicable("no")
+            return [Rewrite(kernel.changed(constants=(*kernel.constants, line)), self.name, f"adds {self.name}")]
+
+    task = simulated.task()
+    seed = Kernel.parse(task.seed)
+    proposer = TypedEdits([Constant("a"), Constant("b"), Constant("never", False)])
+
+    def composed(edit, seen=()):
+        return proposer.propose(Request(seed, task, frozenset(seen), edit), random.Random(0))
+
+    both = composed("a+never+b+unknown")
+    assert both.edit == "a+b" and both.rationale == "adds a adds b"
+    assert both.kernel.constants == ("a = tl.constexpr(1)", "b = tl.constexpr(1)")
+    assert composed("a+b", [both.kernel.digest]) is None and composed("never+unknown") is None

@@ -74,7 +74,8 @@ def test_lineage_tells_every_step_from_the_seed_with_its_diff_and_gain(finished)
     assert steps[0]["edit"] is None and steps[0]["diff"] == "" and steps[-1]["kernel"] == result.best.kernel
     for above, step in zip(steps, steps[1:], strict=False):
         assert step["parent"] == above["kernel"] and step["gain"] == pytest.approx(above["score"] / step["score"])
-        assert any(line.startswith(f"+{step['edit']} = ") for line in step["diff"].splitlines())
+        new = [line for line in step["diff"].splitlines() if line.startswith("+")]
+        assert all(any(line.startswith(f"+{edit} = ") for line in new) for edit in step["edit"].split("+"))
     gained = 1 / steps[0]["score"]
     for step in steps[1:]:
         gained *= step["gain"]

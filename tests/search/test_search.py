@@ -118,12 +118,12 @@ def test_up_to_a_window_of_candidates_is_in_flight():
             with lock:
                 running[0] += 1
                 most[0] = max(most[0], running[0])
-            time.sleep(0.005)
+            time.sleep(0.03)
             with lock:
                 running[0] -= 1
             return EXACT.evaluate(kernel, config)
 
-    search(Store.in_memory(), evaluator=Watching(), window=5, trials=25).run()
+    search(Store.in_memory(), "random_walk", Watching(), window=5, trials=25).run()
     assert most[0] == 5
 
 
@@ -168,7 +168,7 @@ def test_a_kernels_own_space_and_config_come_before_its_parents():
 
     result = search(Store.in_memory(), "evolve", proposer=Once(), trials=60, window=2).run()
     children = [t for t in result.trials if t.edit == "widen"]
-    told = [t for t in result.trials[: children[0].number - 1] if t.accepted]
+    told = [t for t in result.trials[: max(1, children[0].number - 1)] if t.accepted]
     assert children[0].config == {**min(told, key=lambda t: t.score).config, "ROWS": 16}
     assert {t.config["ROWS"] for t in children} == {16, 32} and len({t.config["BLOCK"] for t in children}) > 1
 
@@ -331,12 +331,18 @@ def test_a_run_that_is_cut_anywhere_goes_on_to_the_same_result_and_measures_noth
         assert not set(second.asked) & set(stored) and len(second.asked) == 40 - len(stored)
 
 
-def test_a_run_may_be_given_more_trials():
+@pytest.mark.parametrize("name", ["evolve", "random_walk"])
+def test_a_run_may_be_given_more_trials(name):
+    """What evolve asks depends on its budget: what was asked under the smaller one stands."""
     store = Store.in_memory()
-    search(store, trials=20).run()
-    longer = search(store, trials=40, resume=store.run(1)).run()
-    assert story(longer.trials) == story(search(Store.in_memory(), trials=40).run().trials)
+    shorter = search(store, name, trials=20).run()
+    longer = search(store, name, trials=40, resume=store.run(1)).run()
+    assert len(longer.trials) == 40 and story(longer.trials)[:20] == story(shorter.trials)
     assert store.run(1).facts.trials == 40
+    again = search(store, name, trials=40, resume=store.run(1)).run()
+    assert story(again.trials) == story(longer.trials)
+    if name == "random_walk":
+        assert story(longer.trials) == story(search(Store.in_memory(), name, trials=40).run().trials)
 
 
 def test_a_finished_run_resumed_evaluates_nothing():
@@ -389,3 +395,63 @@ def test_a_full_disk_ends_the_run_with_what_was_stored(tmp_path):
         assert [t.number for t in kept] == list(range(len(kept)))
         resumed = search(store, trials=300, resume=store.run(1)).run()
         assert len(resumed.trials) == 300
+
+
+# ---------------------------------------------------------------- full depth when its turn comes
+
+
+class Screening:
+    """Accepts at `screen`; `complete` rejects what `wrong` says and remembers what it was asked."""
+
+    def __init__(self, wrong=lambda config: False):
+        self.wrong, self.completed = wrong, []
+
+    def evaluate(self, kernel, config, incumbent=None):
+        return EXACT.evaluate(kernel, config, incumbent)
+
+    def complete(self, kernel, config, outcome):
+        self.completed.append(config_key(config))
+        if self.wrong(config):
+            return Outcome(Verdict(Word.WRONG, "judge", "wrong where only full looks", "full"))
+        return dataclasses.replace(outcome, verdict=dataclasses.replace(outcome.verdict, depth="full"))
+
+
+@pytest.mark.parametrize("window", [1, 8])
+def test_every_new_best_and_nothing_else_is_judged_at_full_depth(window):
+    screening = Screening()
+    result = search(Store.in_memory(), "random_walk", screening, window=window, trials=60).run()
+    best, bests = 9.0, []
+    for trial in result.trials:
+        if trial.accepted and trial.score < best:
+            best = trial.score
+            bests.append(trial)
+    assert [config_key(t.config) for t in bests] == screening.completed
+    assert {t.outcome.verdict.depth for t in bests} == {"full"}
+    assert {t.outcome.verdict.depth for t in result.trials if t.accepted and t not in bests} <= {"screen"}
+
+
+def test_what_full_rejects_is_no_best():
+    screening = Screening(lambda config: config["num_warps"] != 4)  # the seed's
+    result = search(Store.in_memory(), "random_walk", screening, trials=60).run()
+    rejected = [t for t in result.trials if t.outcome.verdict.reason.startswith("wrong where")]
+    assert rejected and all(t.score is None and t.outcome.measurement is None for t in rejected)
+    assert result.best.config["num_warps"] == 4
+
+
+def test_several_runs_share_one_thread_and_each_is_the_run_that_it_would_be_alone():
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    alone = [story(search(Store.in_memory(), seed=s).run().trials) for s in (1, 2)]
+    store = Store.in_memory()
+    both = [search(store, seed=s, evaluator=simulated.Slow(EXACT, 0.003)) for s in (1, 2)]
+    with ThreadPoolExecutor(4) as pool:
+        steps = [one.steps(pool) for one in both]
+        while steps:
+            for one in list(steps):
+                awaited = next(one, None)
+                if awaited is None:
+                    steps.remove(one)
+                else:
+                    wait([awaited])
+    assert [story(one.result().trials) for one in both] == alone
+    assert all(store.run(one.run_row.id).finished for one in both)

@@ -1,0 +1,139 @@
+"""Nothing is measured twice: by candidate, by what runs, across runs of a database; and when a reuse is not allowed."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from kernelsearch import simulated
+from kernelsearch.record.rows import RunFacts, Structure, candidate_digest
+from kernelsearch.record.store import Store
+from kernelsearch.reuse import Reusing, Terms
+from kernelsearch.source import Kernel
+from kernelsearch.types import (
+    Evidence, Measurement, Outcome, Proposal, ProposalKind, Referee, ShapeTime, Trial, Verdict, Word,
+)  # fmt: skip
+
+TASK = simulated.task()
+SEED = Kernel.parse(TASK.seed)
+TERMS = Terms(TASK.digest, ("timed:0",), "gpu", "gpu", "search-1", {"triton": "3.6"})
+ACCEPT = Verdict(Word.ACCEPT, "judge", referee=Referee("gpu"))
+
+
+class Inner:
+    """Counts what is evaluated; the work of a candidate is its num_warps."""
+
+    def __init__(self, time_us=10.0, abandoned=False, verdict=ACCEPT):
+        self.asked, self.completed, self.time_us, self.abandoned, self.verdict = [], [], time_us, abandoned, verdict
+
+    def evaluate(self, kernel, config, incumbent=None):
+        self.asked.append(dict(config))
+        if not self.verdict.accepted:
+            return Outcome(self.verdict)
+        times = (ShapeTime("timed:0", self.time_us),)
+        return Outcome(self.verdict, Measurement(Evidence.MEASURED, "gpu", "search-1", times, self.abandoned), seconds=1.0)
+
+    def complete(self, kernel, config, outcome):
+        self.completed.append(dict(config))
+        return replace(outcome, verdict=replace(outcome.verdict, depth="full"))
+
+    def work(self, kernel, config):
+        return f"work {config['num_warps']}"
+
+
+def config(warps=4, block=1024):
+    return {"BLOCK": block, "num_warps": warps}
+
+
+def measured(time_us):
+    return Measurement(Evidence.MEASURED, "gpu", "search-1", (ShapeTime("timed:0", time_us),))
+
+
+def test_the_same_candidate_is_evaluated_once_and_says_whose_measurement_it_has():
+    inner = Inner()
+    reusing = Reusing(inner, TERMS)
+    first, again = reusing.evaluate(SEED, config()), reusing.evaluate(SEED, config())
+    assert len(inner.asked) == 1 and first.measured_by == "" and first.work == "work 4"
+    assert again.measured_by == candidate_digest(TASK.digest, SEED.digest, config()) and again.seconds == 0.0
+    assert again.measurement == first.measurement
+
+
+def test_the_same_work_is_measured_once_but_judged_in_full_for_itself():
+    inner = Inner(verdict=replace(ACCEPT, depth="full"))
+    reusing = Reusing(inner, TERMS)
+    reusing.evaluate(SEED, config(4, 1024))
+    other = reusing.evaluate(SEED, config(4, 2048))
+    assert len(inner.asked) == 1 and other.measured_by and other.measurement
+    assert other.verdict.depth == "screen"  # at the shapes of `full` its binaries may be others
+    assert reusing.complete(SEED, config(4, 2048), other).verdict.depth == "full" and len(inner.completed) == 1
+    reusing.evaluate(SEED, config(8))
+    assert len(inner.asked) == 2
+
+
+@pytest.mark.parametrize("word", [Word.TIMEOUT, Word.CRASH])
+def test_what_chance_may_have_decided_is_tried_again(word):
+    inner = Inner(verdict=Verdict(word, "run", "gone", referee=Referee("gpu")))
+    reusing = Reusing(inner, TERMS)
+    for _ in range(2):
+        reusing.evaluate(SEED, config())
+    assert len(inner.asked) == 2
+
+
+def test_an_abandoned_measurement_counts_only_against_as_good_an_incumbent():
+    inner = Inner(time_us=30.0, abandoned=True)
+    reusing = Reusing(inner, TERMS)
+    reusing.evaluate(SEED, config(), measured(10.0))
+    reusing.evaluate(SEED, config(), measured(12.0))
+    assert len(inner.asked) == 1
+    reusing.evaluate(SEED, config(), measured(20.0))  # 30 is not hopeless against 20
+    reusing.evaluate(SEED, config())
+    assert len(inner.asked) == 3
+
+
+def stored(store, versions, outcome, target="gpu"):
+    run = store.add_run(TASK, RunFacts("evolve", target=target, versions=versions))
+    trial = Trial(0, Proposal(ProposalKind.SEED), SEED.digest, config(), outcome, 1.0)
+    store.add_trial(run, trial, Structure(SEED, 0))
+
+
+def test_earlier_runs_of_the_database_are_looked_up_under_the_same_terms_only():
+    with Store.in_memory() as store:
+        outcome = replace(Inner().evaluate(SEED, config()), work="work 4")
+        stored(store, {"triton": "3.5"}, outcome)
+        stored(store, dict(TERMS.versions), outcome, target="another gpu")
+        inner = Inner()
+        reusing = Reusing(inner, TERMS, store)
+        assert reusing.evaluate(SEED, config()).measured_by == "" and len(inner.asked) == 1
+        stored(store, dict(TERMS.versions), outcome)
+        fresh = Inner()
+        found = Reusing(fresh, TERMS, store).evaluate(SEED, config())
+        assert fresh.asked == [] and found.measurement == outcome.measurement
+        by_work = Reusing(fresh, TERMS, store).evaluate(SEED, config(4, 512))
+        assert fresh.asked == [] and by_work.measured_by == found.measured_by
+        for terms in (replace(TERMS, protocol="search-2"), replace(TERMS, shapes=("timed:0", "timed:1"))):
+            other = Inner()
+            Reusing(other, terms, store).evaluate(SEED, config())
+            assert len(other.asked) == 1
+
+
+def test_what_is_asked_at_the_same_time_is_evaluated_once():
+    class Waiting(Inner):
+        def evaluate(self, *args):
+            gate.wait(5)
+            return super().evaluate(*args)
+
+    gate, inner = threading.Event(), Waiting()
+    reusing = Reusing(inner, TERMS)
+    threads = [threading.Thread(target=reusing.evaluate, args=(SEED, config(4, b))) for b in (512, 512, 1024, 2048)]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join(5)
+    assert len(inner.asked) == 1
+
+
+def test_a_run_with_a_row_of_another_keeps_it_in_the_database():
+    with Store.in_memory() as store:
+        stored(store, {}, Outcome(ACCEPT, measured(5.0), work="w", measured_by="abc"))
+        assert store.trials(1)[0].outcome.measured_by == "abc" and store.trials(1)[0].outcome.work == "w"
