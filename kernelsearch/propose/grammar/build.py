@@ -12,6 +12,7 @@ from kernelsearch.propose.grammar import write
 from kernelsearch.propose.grammar.answer import Answer, Malformed, Parsed, Rejection, applied, parse
 from kernelsearch.propose.grammar.check import Mismatch, mismatch
 from kernelsearch.propose.grammar.names import unresolved
+from kernelsearch.propose.grammar.lines import Lines
 from kernelsearch.propose.grammar.page import Page
 from kernelsearch.propose.grammar.rules import Ref, Rules
 from kernelsearch.propose.grammar.settings import BESIDE, alone, ending, space_of, typed_edits
@@ -132,8 +133,8 @@ def build(
     offered = {name: tuple(variants) for name, variants in (edits or {}).items() if variants}
     rules = Rules()
     space = space_of(kernel, task)
-    drafts = [(alone(rules, kernel, task, space),), (typed_edits(rules, offered),)]
-    start = rules.add(drafts)
+    lines = Lines(rules, page, task, ending(rules, space, BESIDE), budget)
+    start = rules.add([(lines.start(),), (alone(rules, kernel, task, space),), (typed_edits(rules, offered),)])
     if start is None:
         raise NoGrammar("the parent has no line, setting or edit that an answer could change")
     return Grammar(kernel, page, rules, start, offered, budget)

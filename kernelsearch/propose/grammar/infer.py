@@ -26,7 +26,7 @@ _WIDENING = frozenset({"maximum", "minimum", "max", "min"})
 """Functions that give float32 for bfloat16."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """A statement of a function: its lines in the function's text (from 1), its indentation, and what it sees.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelsearch.errors import KernelSyntaxError
 from kernelsearch.propose import tree
 from kernelsearch.propose.grammar.infer import Place, places
 from kernelsearch.propose.grammar.names import unresolved
-from kernelsearch.source import Kernel, parse_function
+from kernelsearch.source import Function, Kernel, parse_function
 from kernelsearch.types import TaskFacts
 
 
@@ -22,20 +22,20 @@ class Page:
     lines: tuple[str, ...]
     places: tuple[Place, ...]
     unresolved: frozenset[str]
+    functions: Mapping[str, tuple[Function, ast.FunctionDef]]
+    """Each function with its node, of which the places' nodes are part."""
 
     @classmethod
     def of(cls, kernel: Kernel, task: TaskFacts) -> Page:
         functions = tuple(parse_function(tree.normal(f.text)) for f in kernel.functions)
         local = {f.name for f in functions}
-        functions = tuple(_with_calls(f, local) for f in functions)
+        functions = tuple(replace(f, calls=f.calls & local) for f in functions)
         normal = kernel.changed(functions=functions)
         text = normal.code
-        found: list[Place] = []
-        by_name = {f.name: f for f in functions}
-        for node in ast.parse(text).body:
-            if isinstance(node, ast.FunctionDef):
-                found.extend(places(normal, by_name[node.name], node, task))
-        return cls(kernel, tuple(text.splitlines()), tuple(found), frozenset(unresolved(kernel)))
+        nodes = {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+        both = {f.name: (f, nodes[f.name]) for f in functions}
+        found = [place for function, node in both.values() for place in places(normal, function, node, task)]
+        return cls(kernel, tuple(text.splitlines()), tuple(found), frozenset(unresolved(kernel)), both)
 
     @property
     def spans(self) -> Mapping[int, int]:
@@ -48,12 +48,6 @@ class Page:
         if set(new.names) != set(self.parent.names):
             raise KernelSyntaxError("the answer loses or adds a function")
         return self.parent.changed(functions=new.functions, constants=new.constants)
-
-
-def _with_calls(function, local: set[str]):  # noqa: ANN001, ANN202 (a source.Function, as `Kernel.parse` makes it)
-    from dataclasses import replace
-
-    return replace(function, calls=function.calls & local)
 
 
 def _without_needless_passes(source: str) -> str:

@@ -7,24 +7,36 @@ one dialect accepts the other does too, and no number can have a leading zero.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
-from kernelsearch.propose.grammar.rules import Alternative, Ref, Rules
+from kernelsearch.propose.grammar.rules import Alternative, Part, Ref, Rules
 
 
 def lark(rules: Rules, start: Ref) -> str:
     """The grammar for llguidance; its start rule is `start`."""
-    return _written(rules, start, lambda r: "start" if r == start else f"r{r}", ": ")
+    return _written(rules, start, lambda r: "start" if r == start else f"r{r}", ": ", _LEXEMES.findall)
 
 
 def ebnf(rules: Rules, start: Ref) -> str:
     """The grammar for xgrammar; its start rule is `root`."""
-    return _written(rules, start, lambda r: "root" if r == start else f"r{r}", " ::= ")
+    return _written(rules, start, lambda r: "root" if r == start else f"r{r}", " ::= ", lambda text: [text])
 
 
-def _written(rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str) -> str:
+_LEXEMES = re.compile(
+    r"tl\.\w+|[A-Za-z_]\w*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|\.\w+|\"[^\"]*\"|\n| +|[-+*/%&|<>=!~]+|."
+)
+"""llguidance lexes by maximal munch: literals are cut where Python's tokens end, so that none can swallow the next."""
+
+
+def _written(
+    rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str, cut: Callable[[str], list[str]]
+) -> str:
     def written(alternative: Alternative) -> str:
-        return " ".join(json.dumps(p) if isinstance(p, str) else name(p) for p in alternative) or '""'
+        return " ".join(text for part in alternative for text in texts(part))
+
+    def texts(part: Part) -> list[str]:
+        return [name(part)] if isinstance(part, int) else [json.dumps(piece) for piece in cut(part)]
 
     lines = []
     for ref in rules.reached(start):
