@@ -12,7 +12,7 @@ import click
 
 from kernelsearch import __version__
 from kernelsearch.cli.database import leaderboard, lineage, show
-from kernelsearch.cli.exchange import import_
+from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
@@ -26,7 +26,7 @@ from kernelsearch.errors import KernelsearchError
 COMMANDS = (
     optimize, propose,
     verify, measure, hints,
-    leaderboard, lineage, show, ui, import_, export,
+    leaderboard, lineage, show, ui, trials, import_, export,
     record, simulate,
     study,
     new, doctor,

@@ -1,8 +1,9 @@
-"""The command that takes in what others measured: `import`."""
+"""The commands that exchange results with other tools: `import` and `trials`."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -26,3 +27,35 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
     from kernelsearch import importing
 
     sys.exit(importing.main(file, db, task, out, target, force))
+
+
+@click.command()
+@db_option
+@click.option("--task", help="Only this task's trials.")
+@click.option("--device", help="Only this device's or target's.")
+@click.option("--format", "form", default="csv", show_default=True, type=click.Choice(["csv", "t4", "optuna"]),
+              help="CSV, T4 results (JSON), or studies in an Optuna storage.")  # fmt: skip
+@click.option("--out", help="File to write (csv, t4), or storage: a SQLite file or an Optuna URL.")
+def trials(db: str, task: str | None, device: str | None, form: str, out: str | None) -> None:
+    """Writes every trial for other programs. An Optuna storage may be the database's own file.
+
+    Writing to the same storage again adds only what is new; --task and --device do not narrow it.
+    """
+    from kernelsearch.exchange import optuna_storage
+    from kernelsearch.exchange import trials as dump
+    from kernelsearch.record.store import Store
+
+    with Store.open(db, write=False) as store:
+        if form == "optuna":
+            url = out or f"{Path(db).with_suffix('')}.optuna.db"
+            url = url if "://" in url else f"sqlite:///{url}"
+            for run, _, added in optuna_storage.write(store, url):
+                click.echo(f"{run.name}: {added} trials added", err=True)
+            click.echo(url)
+            return
+        rows = dump.rows(store, task, device)
+    text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
+    if out:
+        Path(out).write_text(text)
+    else:
+        click.echo(text.rstrip("\n"))
