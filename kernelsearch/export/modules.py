@@ -38,6 +38,7 @@ def _task_modules(part: Part, sites: Sequence[str]) -> dict[str, str]:
     head = f"The launcher, the reference and the inputs of {file} (task {part.chosen.digest}), as they were judged."
     if e.companion is None:
         roots = [e.launcher, e.reference, "get_inputs"]
+        roots += ["get_init_inputs"] if e.is_module and hasattr(e.task.module, "get_init_inputs") else []
         return {"task.py": ship.shipped(text_of(e.task.path), file, roots, sites, head).text}
     companion, main = text_of(e.companion), text_of(e.task.path)
     in_main = "get_inputs" in {n for s in ship.ast.parse(main).body for n in ship.bound_names(s)}

@@ -51,7 +51,7 @@ def operator_module(part: Part) -> str:
         f'    "{part.name}", {tuple(names)!r}, task.{e.launcher}, {place_of(part, "reference")}.{e.reference},',
         f"    {place_of(part, 'get_inputs')}.get_inputs, VERIFIED,",
         "    launches={",
-        *[f"        {k!r}: {v}," for k, v in launch_rows(part)],
+        *[f'        "{k}": {v},' for k, v in launch_rows(part)],
         "    },",
         f"    cases=CASES, mutates={e.task.mutates!r}, precision={e.task.precision!r}, tolerance={_tolerance(part)!r},",
         f"    seed=({part.module_of(part.seed.digest)}.SITES, {part.module_of(part.seed.digest)}.CONFIG),",

@@ -154,6 +154,22 @@ class _File:
         return b"\n".join(lines).decode()
 
 
+def reads(text: str, roots: Sequence[str]) -> set[str]:
+    """Names of the file's top level that these and what they use read."""
+    tree = ast.parse(text)
+    binding: dict[str, list[ast.stmt]] = {}
+    for node in tree.body:
+        for name in bound_names(node):
+            binding.setdefault(name, []).append(node)
+    found, queue = set(), list(roots)
+    while queue:
+        for node in binding.get(queue.pop(), ()):
+            new = loaded(node) & set(binding) - found
+            found |= new
+            queue.extend(new)
+    return found
+
+
 def _is_main(node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and "__name__" in {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
 
