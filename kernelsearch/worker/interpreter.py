@@ -59,7 +59,10 @@ def _interpret(job: Interpret) -> tuple[Ran, ...]:
 def _run_case(
     task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int
 ) -> Ran:
-    """One launcher call; with sampled only a few programs, and no outputs where those would need the others."""
+    """One launcher call; with sampled only a few programs, and no outputs where those would need the others.
+
+    What looks suspect is said of whole runs only: programs that did not run have written nothing.
+    """
     from kernelsearch.worker import tensors
     from kernelsearch.worker.programs import ordered, run_programs, some_programs, watched
     from kernelsearch.worker.races import AccessLog
@@ -93,9 +96,9 @@ def _run_case(
     if not sampled:
         return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect)
     if len(logs) != 1 or logs[0][0].uses_atomics:
-        return Ran(suspect=suspect)
+        return Ran()
     log, count = logs[0]
-    return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect, idle=(count - len(log.writing), count))
+    return Ran(tuple(tensors.packed(o) for o in outputs), after, idle=(count - len(log.writing), count))
 
 
 def _profile(job: Profile) -> Profiled:
