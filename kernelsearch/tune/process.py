@@ -29,8 +29,8 @@ class Process:
 
     def __init__(self, distances: list[np.ndarray]) -> None:
         self.distances, d = distances, len(distances)
-        self.mean = np.log(np.array([0.7] * d + [1.0, 1e-3, 0.15]))
-        self.spread = np.array([0.8] * d + [0.7, 1.0, 1.0])
+        self.mean = np.log(np.array([0.7] * d + [1.0, 1e-3, 0.3]))
+        self.spread = np.array([0.3] * d + [0.7, 1.0, 1.0])
         low, high = [0.05] * d + [0.02, 1e-5, 0.0025], [20.0] * d + [50.0, 0.3, 20.0]
         self.bounds = list(zip(np.log(low), np.log(high), strict=True))
         self.parameters = self.mean.copy()
