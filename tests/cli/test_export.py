@@ -1,0 +1,167 @@
+"""`export` as a user meets it: what it says, and that misuse is one line, exit 2, and nothing on disk."""
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
+from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial  # noqa: E402
+
+from kernelsearch.export.examine import examine  # noqa: E402
+from kernelsearch.record.rows import RunFacts, Structure  # noqa: E402
+from kernelsearch.record.store import Store  # noqa: E402
+from kernelsearch.source import Kernel  # noqa: E402
+from kernelsearch.types import Evidence  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a task and a record of it that has a confirmed kernel."""
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "gated_sum.py").write_text(TASK)
+    facts = examine(folder / "gated_sum.py").facts
+    seed, split = Kernel.parse(facts.seed), Kernel.parse(SPLIT)
+    with Store.open(folder / "kernelsearch.db") as store:
+        run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 2, H100, {}))
+        store.add_trial(run, trial(0, seed, facts.config, (10.0, 10.0), Evidence.MEASURED, H100), Structure(seed, 0))
+        structure = Structure(split, 1, seed.digest, "split_reduction", "why")
+        store.add_trial(run, trial(1, split, CONFIG, (5.0, 6.0), Evidence.MEASURED, H100, seed.digest), structure)
+        store.add_confirmation(facts, structure, CONFIG, finding(split, CONFIG, (5.0, 6.0), H100), {})
+    return folder
+
+
+@pytest.fixture
+def command(place, monkeypatch, tmp_path):
+    from click.testing import CliRunner
+
+    from kernelsearch.cli import main
+
+    monkeypatch.chdir(place)
+
+    def command(*args, out=tmp_path / "out"):
+        whole = ["export", "--out", str(out), *args]
+        for option, value in (("--task", "gated_sum"), ("--name", "fast-sum")):
+            if option not in args:
+                whole += [option, value]
+        done = CliRunner().invoke(main, whole)
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done
+
+    command.out = tmp_path / "out"
+    return command
+
+
+def test_it_says_what_it_wrote_and_what_comes_next(command):
+    done = command()
+    assert done.exit_code == 0, done.stderr
+    assert f"confirmed on {H100}" in done.stdout and "next: pip install" in done.stdout
+    assert (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").is_file()
+    again = command()
+    assert again.exit_code == 2 and "is there already" in again.stderr
+    assert command("--force", "--version", "1.0").exit_code == 0
+    assert (command.out / "dist" / "fast_sum-1.0-py3-none-any.whl").is_file()
+    assert not (command.out / "dist" / "fast_sum-0.1.0-py3-none-any.whl").exists()
+
+
+def test_json(command):
+    done = command("--json", "--license", "BSD-3-Clause", "--author", "Ada")
+    told = json.loads(done.stdout)
+    assert told["kernels"][0]["device"] == H100 and told["wheel"].endswith(".whl")
+    assert "Ada" in (command.out / "LICENSE").read_text()
+
+
+MISUSE = {
+    "no such task": (["--task", "nothing"], "no database has a task 'nothing'"),
+    "no such device": (["--device", "B200"], "has no accepted kernel on B200 yet: nothing to export"),
+    "name with a space": (["--name", "fast sum"], "is no name of a package"),
+    "a word of Python": (["--name", "class"], "cannot be imported as 'class'"),
+    "a digit first": (["--name", "3sum"], "cannot be imported as '3sum'"),
+    "a module of others": (["--name", "torch"], "would hide the module torch"),
+    "no version": (["--version", "one"], "is no version of a package"),
+    "no licence": (["--license", "nothing.txt"], "is neither MIT, BSD-3-Clause, ISC nor a file"),
+    "no database": (["--db", "nothing.db"], "no database at nothing.db"),
+    "no such file": (["--task", "nothing.py"], "no such file: nothing.py"),
+}
+
+
+@pytest.mark.parametrize("args, said", MISUSE.values(), ids=MISUSE)
+def test_misuse_is_one_line_and_nothing_is_written(command, args, said):
+    done = command(*args)
+    assert done.exit_code == 2 and said in done.stderr, done.stderr
+    assert done.stderr.count("\n") == 1 and not done.stdout and not command.out.exists()
+
+
+def test_a_folder_of_somebody_else_is_never_replaced(command):
+    command.out.mkdir()
+    (command.out / "thesis.txt").write_text("years")
+    done = command("--force")
+    assert done.exit_code == 2 and "was not written by an export" in done.stderr
+    assert (command.out / "thesis.txt").read_text() == "years"
+
+
+def test_a_disk_that_fails_leaves_the_old_folder_and_no_half_one(command, monkeypatch):
+    assert command().exit_code == 0
+    before = sorted(p.name for p in command.out.iterdir())
+    real, count = Path.write_bytes, [0]
+
+    def failing(self, data):
+        count[0] += 1
+        if count[0] > 5:
+            raise OSError(28, "No space left on device")
+        return real(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", failing)
+    done = command("--force", "--version", "2.0")
+    assert done.exit_code == 2 and "cannot be written: No space left on device" in done.stderr
+    assert sorted(p.name for p in command.out.iterdir()) == before
+    assert [p.name for p in command.out.parent.iterdir()] == [command.out.name]
+
+
+def test_a_task_file_that_was_changed_is_refused(command, place, tmp_path):
+    changed = tmp_path / "gated_sum.py"
+    changed.write_text(TASK + "\n# another thought\n")
+    done = command("--task", str(changed))
+    assert done.exit_code == 2 and "is not the file that was searched" in done.stderr
+    same = tmp_path / "elsewhere" / "gated_sum.py"
+    same.parent.mkdir()
+    same.write_text(TASK)
+    assert command("--task", str(same)).exit_code == 0
+
+
+def test_a_newer_database_is_refused(command, place, tmp_path):
+    newer = tmp_path / "newer.db"
+    newer.write_bytes((place / "kernelsearch.db").read_bytes())
+    with sqlite3.connect(newer) as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(_sqlite_migrations)")]
+        values = {"migration_set": "kernelsearch", "name": "m999_of_tomorrow", "applied_at": "2030"}
+        kept = [c for c in columns if c in values]
+        database.execute(f"INSERT INTO _sqlite_migrations ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})",
+                         [values[c] for c in kept])  # fmt: skip
+    done = command("--db", str(newer))
+    assert done.exit_code == 2 and "was written by a newer kernelsearch" in done.stderr
+
+
+def test_only_confirmed_kernels_unless_said_otherwise(command, place, tmp_path):
+    weak = tmp_path / "weak.db"
+    with sqlite3.connect(place / "kernelsearch.db") as database, sqlite3.connect(weak) as copy:
+        database.backup(copy)
+        copy.execute("DELETE FROM confirmation")
+    done = command("--db", str(weak))
+    assert done.exit_code == 2 and "has no confirmed kernel, only measured ones" in done.stderr
+    assert command("--db", str(weak), "--evidence", "measured").exit_code == 0
+
+
+def test_a_launcher_that_cannot_be_shipped_is_refused_with_its_line(command, place, tmp_path):
+    text = TASK.replace('"""Sums', 'import numpy\n"""Sums').replace("    y = torch.empty_like(sums)", "    y = torch.empty_like(sums, dtype=None if numpy else None)")
+    path = tmp_path / "numeric.py"
+    path.write_text(text)
+    facts = examine(path).facts
+    split = Kernel.parse(SPLIT)
+    with Store.open(tmp_path / "numeric.db") as store:
+        store.add_confirmation(facts, Structure(split, 0), CONFIG, finding(split, CONFIG, (5.0, 6.0), H100), {})
+    done = command("--task", str(path), "--db", str(tmp_path / "numeric.db"))
+    assert done.exit_code == 2 and "numeric.py cannot be shipped: line 1 imports numpy" in done.stderr
+    assert not command.out.exists()

@@ -1,0 +1,155 @@
+"""The generated launch code launches what `launch.bind` plans: functions, grids, arguments, constexprs, options, scratch."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from gated_record import CONFIG, OTHER, SPLIT
+
+from kernelsearch.export.launches import Site, launch_function
+from kernelsearch.launch import TRITON_DTYPES, Passed, Scratch, bind
+from kernelsearch.source import Kernel
+from kernelsearch.targets import named
+from kernelsearch.types import TensorFact
+from kernelsearch.worker import intercept, standin
+
+H100 = named("h100")
+
+
+def launched(package, task, case, digest, config):
+    """The launches of the shipped launcher at a case, nothing launched."""
+    found = []
+    with standin.standing_in(H100, "meta"):
+        inputs = task.inputs(case, device="meta")
+        with intercept.intercepted(found.append):
+            package._launch.run(task.launcher, inputs, (task.launches[digest], config))
+    return found
+
+
+@pytest.mark.parametrize("config", [CONFIG, OTHER], ids=["expression", "numbers"])
+@pytest.mark.parametrize("key", ["timed:0", "timed:1", "test:0", "test:1"])
+def test_generated_code_launches_what_the_plan_says(package, examined, key, config):
+    package = package[1]
+    task = package._dispatch.TASKS["gated_sum"]
+    kernel, seed = Kernel.parse(SPLIT), Kernel.parse(examined.facts.seed)
+    case = next(c for c in task.cases if c.key == key)
+    got = launched(package, task, case, kernel.digest, config)
+    launches = []
+    with standin.standing_in(H100, "meta"):
+        inputs = examined.task.build(key, 0, "meta")
+        with intercept.intercepted(launches.append):
+            inputs.launch(*inputs.inputs)
+    facts = examined.facts.traces[key].launches
+    plans = [
+        bind(kernel, config, seed, examined.facts.config, examined.facts.sites, fact, launch.resolve_grid, H100.num_sms).plan
+        for fact, launch in zip(facts, launches, strict=True)
+    ]
+    steps = [(plan, step, fact) for plan, fact in zip(plans, facts) for step in plan.steps]
+    assert [g.site for g in got] == [step.function for _, step, _ in steps] == ["part_kernel", "sums_kernel", "shift_kernel"]
+    for mine, (plan, step, fact) in zip(got, steps, strict=True):
+        assert (*mine.grid, 1, 1)[:3] == step.grid
+        assert dict(mine.options) == dict(step.options)
+        for name, value in step.constexprs.items():
+            assert mine.args[name] == value
+        for name, value in step.args.items():
+            said = mine.args[name]
+            if isinstance(value, Scratch):
+                assert tuple(said.shape) == plan.scratch[name].shape
+                assert TRITON_DTYPES[str(said.dtype).removeprefix("torch.")] == plan.scratch[name].dtype
+            elif isinstance(value, Passed):
+                wanted = fact.args[value.name]
+                if isinstance(wanted, TensorFact):
+                    assert (tuple(said.shape), tuple(said.stride())) == (wanted.shape, wanted.stride)
+                else:
+                    assert said == wanted
+            else:
+                assert said == value
+
+
+def test_the_found_kernel_computes_the_reference_in_the_interpreter(package):
+    """The whole path of a call (dispatch, launcher, generated launches, scratch) with real values, on the CPU."""
+    done, _ = package
+    code = """
+import torch, fast_gated
+from fast_gated._dispatch import Choice, TASKS
+task = TASKS["gated_sum"]
+entries = task.tables["NVIDIA H100 80GB HBM3"]
+for case in task.cases:
+    x, gate, twice = task.inputs(case, seed=3)
+    for entry in entries:
+        task.chosen.clear()
+        task.choose = lambda inputs, entry=entry: Choice(entry, task.launches[entry.kernel])
+        torch.cuda.current_device = lambda: None  # inputs on the CPU have no device number
+        got = task.public(x, gate, twice)
+        torch.testing.assert_close(got, task.reference(x, gate, twice), rtol=1e-4, atol=1e-4)
+print("kernels ran")
+"""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(done.out)}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0 and "kernels ran" in ran.stdout, ran.stderr
+
+
+def test_a_traced_call_is_made_of_wrapped_kernels(package):
+    """What torch.compile sees of the operator on a GPU: three launches, two kernels sharing scratch; also with symbolic sizes."""
+    from torch._functorch.aot_autograd import aot_export_module
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    fast = package[1]
+    names = fast._dispatch._NAMES
+    names.update({torch.device("cuda", 0): "NVIDIA H100 80GB HBM3"})
+
+    class Call(torch.nn.Module):
+        def forward(self, x, gate):
+            return (fast.gated_sum(x, gate, True),)
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+
+    def fake(shape, dynamic):
+        made = torch.empty(shape, device="meta")
+        kind = StatelessSymbolicContext([DimDynamic.DYNAMIC if dynamic else DimDynamic.STATIC] * 2)
+        like = mode.from_tensor(made, symbolic_context=kind)
+        with mode:
+            return like.new_empty(like.shape, device="cuda:0")
+
+    standin.install_driver(H100)  # the wrapper compiles to TTIR, to see which arguments are written
+    for dynamic in (False, True):
+        graph, _ = aot_export_module(Call(), [fake((33, 17), dynamic), fake((17, 33), dynamic)], trace_joint=False)
+        assert graph.code.count("torch.ops.higher_order.triton_kernel_wrapper_functional(") == 3, graph.code
+        assert "aten.mul" not in graph.code  # nothing of the reference
+
+
+def test_values_that_two_steps_see_differently_are_kept_apart():
+    """Step one sees the launcher's BLOCK, step two a tuned one: neither may get the other's."""
+    kernel = Kernel.parse(
+        """
+import triton
+import triton.language as tl
+LAUNCHES = {"k": ["first", "k"]}
+GRID = {"first": "(cdiv(n, BLOCK), grid(0))", "k": "(cdiv(n, BLOCK),)"}
+
+@triton.jit
+def first(x_ptr, n, BLOCK: tl.constexpr): ...
+
+@triton.jit
+def k(x_ptr, n, BLOCK: tl.constexpr): ...
+"""
+    )
+    site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
+    text = launch_function(site, kernel, ("first", "k"), [{"first.BLOCK": 8}])
+    seen = []
+
+    class Kernels:
+        def __init__(self, name):
+            self.name = name
+
+        def __getitem__(self, grid):
+            return lambda *a, **k: seen.append((self.name, grid, k["BLOCK"]))
+
+    scope = {"launched": lambda k: k, "first": Kernels("first"), "k": Kernels("k"), "cdiv": lambda a, b: -(-a // b),
+             "own_grid": lambda grid, **meta: grid(meta), "grid_axis": lambda g, i: g[i]}  # fmt: skip
+    exec(text, scope)
+    scope["launch_k"]({"first.BLOCK": 8}, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
+    assert seen == [("first", (8, 8), 8), ("k", (2,), 32)]
