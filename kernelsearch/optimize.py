@@ -15,8 +15,10 @@ from typing import Any
 from kernelsearch import proposers, strategies
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.errors import KernelsearchError, StoreError, TaskError, WorkerError
+from kernelsearch.estimation import Pruned
 from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
+from kernelsearch.measure.known_error import KNOWN_ERROR
 from kernelsearch.propose.choice import Limits
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Proposer
@@ -71,6 +73,7 @@ class Options:
     confirm: bool = True
     confirm_seconds: float | None = None
     fresh: bool = False
+    prune: float | None = None
 
     def model(self) -> proposers.ModelOptions:
         """Who proposes. Raises ModelError for what is unknown or not installed."""
@@ -122,7 +125,8 @@ def searched(
 
 def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> None:
     if bench.device is None:
-        where = f"no GPU here: times are estimated for {bench.target.name}, verdicts come from Triton's interpreter"
+        where = (f"no GPU here: times are estimated for {bench.target.name}, verdicts come from Triton's interpreter; "
+                 f"{KNOWN_ERROR.said()}")  # fmt: skip
     else:
         where = f"measuring on {bench.device.name}"
     shapes = "1 timed shape" if len(facts.shapes) == 1 else f"{len(facts.shapes)} timed shapes"
@@ -163,7 +167,11 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, prop
     told = RunFacts(
         strategy=options.strategy, proposer=options.model().name, seed=options.seed, window=window,
         trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
-        versions=benches.versions(), settings={"shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model())},
+        versions=benches.versions(),
+        settings={
+            "shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model()),
+            **({"prune": options.prune} if options.prune else {}),
+        },
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
@@ -171,6 +179,10 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, prop
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     known = terms(evaluation, facts, told.target, told.versions)
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
+    if options.prune and bench.device is not None:
+        evaluator = Pruned(evaluator, evaluation, options.prune)
+        if resumed and (trials := store.trials(resumed.id)) and trials[0].accepted:
+            evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
     search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
     proposers.bind(proposer, store, search.run_row, resumed)
     if options.quiet:

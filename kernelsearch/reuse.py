@@ -55,7 +55,7 @@ class Terms:
 
     def usable(self, outcome: Outcome, incumbent: Measurement | None) -> bool:
         if outcome.measurement is None:
-            return outcome.verdict.word not in _CHANCE
+            return outcome.verdict.word not in _CHANCE and outcome.verdict.stage != "estimate"
         if outcome.measurement.protocol != self.protocol:
             return False
         if outcome.measurement.abandoned:  # it must be as hopeless against this incumbent

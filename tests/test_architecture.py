@@ -16,7 +16,7 @@ LAYERS = (
     "protocols space launch calls",
     "tasks propose verify compile measure record tune",
     "worker",
-    "trial reuse confirmation shapes",
+    "trial reuse estimation confirmation shapes",
     "search strategies simulated proposers",
     "replay",
     "study report export exchange",

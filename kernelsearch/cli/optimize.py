@@ -28,6 +28,8 @@ from kernelsearch.cli.options import db_option, json_option, model_options, targ
 @click.option("--confirm/--no-confirm", default=True, show_default=True,
               help="End by confirming the finalists against every baseline (with a GPU).")  # fmt: skip
 @click.option("--fresh", is_flag=True, help="Measure again what this database already knows.")
+@click.option("--prune", metavar="FACTOR", type=click.FloatRange(min=1, min_open=True),
+              help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).")
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def optimize(task: str, **options: Any) -> None:

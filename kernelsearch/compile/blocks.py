@@ -3,7 +3,7 @@
 LLVM writes the loop that a basic block belongs to beside its label; Triton's loops keep their order and nesting down
 to the PTX, so that the n-th loop there is the n-th `scf.for` of the TTGIR, whose bounds are known. The chain is the
 longest path through the instructions' registers at nominal latencies; a barrier waits for the shared accesses before
-it and holds up the memory accesses behind it.
+it and holds up the memory accesses behind it, and a load stays behind the stores before it, which it might read.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class _Paths:
     def __init__(self) -> None:
         self.nodes: list[tuple[str, int]] = []  # (kind, the node before, or -1)
         self.ready: dict[str, tuple[float, int]] = {}
-        self.shared = self.gate = (0.0, -1)
+        self.shared = self.gate = self.stored = (0.0, -1)
         self.last = (0.0, -1)
 
     def add(self, kind: str, sources: list[str], results: list[str], memory: bool, shared: bool) -> None:
@@ -142,7 +142,7 @@ class _Paths:
         if kind in ("barrier", "wait"):
             start = max(start, self.shared, self.gate)
         elif memory:
-            start = max(start, self.gate)
+            start = max(start, self.gate, self.stored if kind in ("load", "copy") else self.gate)
         done = (start[0] + LATENCY.get(kind, 5), len(self.nodes))
         self.nodes.append((kind, start[1]))
         for name in results:
@@ -151,6 +151,8 @@ class _Paths:
             self.gate = done
         elif shared:
             self.shared = max(self.shared, done)
+        elif kind == "store":
+            self.stored = max(self.stored, done)
         self.last = max(self.last, done)
 
     def longest(self) -> Counter[str]:

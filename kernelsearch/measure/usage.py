@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kernelsearch.measure.launched import Launched
 from kernelsearch.mix import Access, Block
 
 UNROLLED, UNROLLED_ELEMENTS = 4, 16
-"""ptxas lays up to four iterations side by side where no barrier stands between them and a thread loads little."""
+"""ptxas lays up to four iterations side by side where no barrier or store stands between them and a thread loads little."""
 MAX_TRIPS = 1e7
 SMALL = 1 << 15
 """Bytes of a tensor that stays in L1 between its uses."""
-ADDRESS_REGISTERS = 16
+ADDRESS_REGISTERS = 24
 """Of a thread, those that hold addresses, bounds and counters."""
-LEAST_FREE = 16.0
-"""Bytes: one vector is always under way."""
+LEAST_FREE = 32.0
+"""Bytes of loads that a thread always has under way."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class Usage:
 
     requested counts what loads and stores ask for, whole sectors; footprint counts distinct bytes; again is what
     programs load a second time themselves, and live the data of resident programs; ways is the turns of shared memory
-    accesses over those their bytes need; tensor_tflops is the rate of the products' operand type.
+    accesses over those their bytes need; tensor_tflops is the rate of the products' operand type; atomics are
+    elements of one program; depth is how many iterations of the loop that loads most are under way together; meet says
+    that the warps of a program wait for each other.
     """
 
     programs: int
@@ -59,8 +61,10 @@ class Usage:
     ways: float
     macs: float
     tensor_tflops: float
-    steps: tuple[Step, ...] = field(default_factory=tuple)
-    atomics: float = 0.0
+    steps: tuple[Step, ...]
+    atomics: float
+    depth: int
+    meet: bool
 
 
 def usage(launch: Launched) -> Usage:
@@ -84,7 +88,8 @@ def usage(launch: Launched) -> Usage:
         launch.programs, warps, launch.occupancy, footprint, sectors, _again(launch, asked),
         footprint / launch.programs * resident, spilled, _ways(launch), launch.flops / 2.0,
         launch.rate_tflops(launch.code.dots) if launch.code.dots else launch.target.tensor_tflops, steps,
-        sum(s.trips * s.counts.get("atomic", 0) for s in steps) * threads,
+        sum(asked[id(a)] / a.width for a in accesses if a.kind == "atomic") / launch.programs,
+        max(1, 1 + max(steps, key=lambda s: s.loaded * s.trips).ahead), any(s.counts.get("barrier") for s in steps),
     )  # fmt: skip
 
 
@@ -146,7 +151,7 @@ def _batches(launch: Launched, block: Block) -> float:
     free = max(LEAST_FREE, 4.0 * (launch.machine.registers - ADDRESS_REGISTERS) - block.carried)
     if each > free:
         return each / free
-    if not block.loops or block.counts.get("barrier") or block.counts.get("shuffle"):
+    if not block.loops or any(block.counts.get(kind) for kind in ("barrier", "shuffle", "store")):
         return 1.0
     widths = [a.width for a in launch.main if a.kind == "load"]
     elements = max(1, math.ceil(each / max(1, min(widths, default=4))))

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.measure.constants import BOUNDS, FITTED
+from kernelsearch.measure.constants import BOUNDS
 from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.device import live_device
 from kernelsearch.measure.estimate import estimate_call, estimate_launch
+from kernelsearch.measure.fitted import FITTED
 from kernelsearch.measure.launched import Launched
 from kernelsearch.measure.occupancy import Machine, programs_per_sm
 from kernelsearch.measure.protocol import spread_us

@@ -1,0 +1,136 @@
+"""How well the static model ranks recorded spaces of kernels that it was not fitted to: `table.py CACHE [--fit]`.
+
+Every config of `studies/spaces/` is compiled here, with no GPU, and its estimate held against its recorded time. The
+constants behind each row come from a fit to the kernels of all other families (softmax, norms, matrix products, cross
+entropy, column sum, attention, swiglu). CACHE is a folder outside the repository for what the compiler said. With
+--fit, the constants are fitted to all spaces, and `kernelsearch/measure/fitted.py` is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import inspect
+import pickle
+import statistics
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from compiled import Cache, compile_all, launches
+from fitting import Candidate, Score, Sets, fit, left_out
+
+import kernelsearch.measure.fitted as fitted_module
+from kernelsearch import targets
+from kernelsearch.compile import blocks, ir, ptx, ttgir, ttir
+from kernelsearch.measure import launched, usage
+from kernelsearch.measure.constants import BOUNDS, Constants
+from kernelsearch.replay.recorded import read
+from kernelsearch.worker.bench import Bench
+
+SPACES = Path(__file__).resolve().parents[1] / "spaces"
+READERS = (blocks, ir, ptx, ttgir, ttir, launched, usage)
+TARGET = "h100"
+MARGIN = 1.15
+"""Over the largest estimate of a candidate that should have been kept, calibrated by the seed's."""
+
+
+def candidates(name: str, cache: Cache) -> list[Candidate]:
+    """The space's measured configs with what they use; kept until the space or a reader of compiler texts changes."""
+    space, task = SPACES / f"{name}.json.xz", SPACES / "tasks" / f"{name}.py"
+    kept = cache.folder / f"{name}-{_digest(space, task)}.pkl"
+    if kept.exists():
+        return pickle.loads(kept.read_bytes())
+    with Bench.open(task, TARGET, compile_workers=1) as bench:
+        rows = [(row, {**bench.facts.config, **row.config}) for row in read(space).rows if row.time_us is not None]
+        shapes = tuple(s.key for s in bench.facts.shapes)
+        compile_all(bench, [(bench.seed, config) for _, config in rows], shapes, cache)
+        found = []
+        for row, config in rows:
+            done = launches(bench, bench.seed, config, shapes[0], cache)
+            if done is not None:
+                own = config == dict(bench.facts.config)
+                found.append(Candidate(row.config, row.time_us, tuple(map(usage.usage, done)), own))
+    kept.write_bytes(pickle.dumps(found))
+    return found
+
+
+def _digest(space: Path, task: Path) -> str:
+    texts = [space.read_bytes(), task.read_bytes(), *(inspect.getsource(m).encode() for m in READERS)]
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:16]
+
+
+def names() -> list[str]:
+    return sorted(p.name.removesuffix(".json.xz") for p in SPACES.glob("*.json.xz"))
+
+
+def dropped(score: Score, factor: float) -> float:
+    """The share of the space that pruning at this factor would not measure."""
+    return float((score.calibrated > factor).mean())
+
+
+def table(scores: dict[str, Score], hopeless: float) -> str:
+    """The scores as Markdown."""
+    lines = ["| kernel | n | Spearman | regret of top 10 | regret of top 1 | median estimated / measured | within 5 % of best "
+             "| their largest estimate / best | dropped at "f"{hopeless:g} |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for name, s in scores.items():
+        lines.append(f"| {name} | {s.n} | {s.rho:.2f} | {s.regret:.3f} | {s.first:.2f} | {s.ratio:.2f} | {s.near} "
+                     f"| {s.worst_near:.2f} | {dropped(s, hopeless):.0%} |")  # fmt: skip
+    every = list(scores.values())
+    lines.append(
+        f"| **median** | | **{statistics.median(s.rho for s in every):.2f}** "
+        f"| **{statistics.median(s.regret for s in every):.3f}** | {statistics.median(s.first for s in every):.2f} "
+        f"| | | | {statistics.median(dropped(s, hopeless) for s in every):.0%} |"
+    )
+    lines.append(
+        f"| worst | | {min(s.rho for s in every):.2f} | {max(s.regret for s in every):.3f} | {max(s.first for s in every):.2f} "
+        f"| | | {max(s.worst_near for s in every):.2f} | |"
+    )
+    return "\n".join(lines)
+
+
+def write(constants: Constants, scores: dict[str, Score], hopeless: float) -> None:
+    rhos, regrets = [s.rho for s in scores.values()], [s.regret for s in scores.values()]
+    ratios = [s.ratio for s in scores.values()]
+    values = "\n".join(f"    {name}={getattr(constants, name)!r}," for name in BOUNDS)
+    Path(fitted_module.__file__).write_text(f'''"""The static model's fitted constants and its error; written by `studies/static_model/table.py --fit`, not by hand."""
+
+from __future__ import annotations
+
+from kernelsearch.measure.constants import Constants
+
+FITTED = Constants(
+{values}
+)
+
+SPACES, DEVICE, SOURCE = {len(scores)}, "H100", "studies/static_model/findings.md, {date.today()}"
+SPEARMAN = ({min(rhos):.2f}, {statistics.median(rhos):.2f}, {max(rhos):.2f})
+"""Worst, median and best over recorded spaces, each with constants that were fitted to other kernels only."""
+REGRET = ({statistics.median(regrets):.3f}, {max(regrets):.3f})
+"""Of the best of the ten candidates that the model ranks first, over the best of the space: median and worst."""
+RATIO = ({min(ratios):.2f}, {max(ratios):.2f})
+"""Estimated over measured time, median of a space: least and most."""
+HOPELESS = {hopeless:g}
+"""An estimate of this many times the incumbent's time, put right by the seed's, belonged to none within 5 % of the best."""
+''')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cache", help="a folder for compiled candidates, outside the repository")
+    parser.add_argument("--fit", action="store_true", help="fit to all spaces and write kernelsearch/measure/fitted.py")
+    options = parser.parse_args()
+    target, cache = targets.named(TARGET), Cache(options.cache)
+    sets: Sets = {name: candidates(name, cache) for name in names()}
+    constants = left_out(sets, target)
+    scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}
+    hopeless = float(np.ceil(10 * MARGIN * max(s.worst_near for s in scores.values())) / 10)
+    print(table(scores, hopeless))
+    if options.fit:
+        everything, left = fit(sets, target)
+        print(f"\nfitted to all: loss {left:.4f}\n{table({n: Score.of(r, target, everything) for n, r in sets.items()}, hopeless)}")
+        write(everything, scores, hopeless)
+
+
+if __name__ == "__main__":
+    main()
