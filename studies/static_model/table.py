@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from compiled import Cache, compile_all, launches
-from fitting import Candidate, Score, Sets, fit, left_out
+from fitting import Candidate, Measured, Score, Sets, fit, left_out
 
 import kernelsearch.measure.fitted as fitted_module
 from kernelsearch import targets
@@ -31,6 +31,7 @@ from kernelsearch.worker.bench import Bench
 SPACES = Path(__file__).resolve().parents[1] / "spaces"
 READERS = (blocks, ir, ptx, ttgir, ttir, launched, usage)
 TARGET = "h100"
+ASKS, DRAWS = 5, 200
 MARGIN = 1.15
 """Over the largest estimate of a candidate that should have been kept, calibrated by the seed's."""
 
@@ -89,6 +90,25 @@ def table(scores: dict[str, Score], hopeless: float) -> str:
     return "\n".join(lines)
 
 
+def first_asks(sets: Sets, constants: dict[str, Constants]) -> str:
+    """What a tuner gets from compiling some random configs and measuring the five that are estimated as fastest."""
+    rng, target = np.random.default_rng(0), targets.named(TARGET)
+    lines = ["| kernel | of 20 | of 40 | of 80 | of all | 5 at random | 30 at random |", "|---|---|---|---|---|---|---|"]
+    for name, rows in sets.items():
+        measured = Measured.of(rows)
+        estimates, times = measured.predicted(target, constants[name]), measured.time_us / measured.time_us.min()
+        orders = [rng.permutation(len(times)) for _ in range(DRAWS)]
+
+        def best(some: int, asks: int, key: np.ndarray, orders=orders, times=times) -> float:
+            picks = (order[:some][np.argsort(key[order[:some]], kind="stable")[:asks]] for order in orders)
+            return float(np.median([times[p].min() for p in picks]))
+
+        found = [best(some, ASKS, estimates) for some in (20, 40, 80, len(times))]
+        blind = [best(n, n, np.zeros(len(times))) for n in (ASKS, 30)]
+        lines.append(f"| {name} | " + " | ".join(f"{ratio:.3f}" for ratio in (*found, *blind)) + " |")
+    return "\n".join(lines)
+
+
 def write(constants: Constants, scores: dict[str, Score], hopeless: float) -> None:
     rhos, regrets = [s.rho for s in scores.values()], [s.regret for s in scores.values()]
     ratios = [s.ratio for s in scores.values()]
@@ -125,7 +145,7 @@ def main() -> None:
     constants = left_out(sets, target)
     scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}
     hopeless = float(np.ceil(10 * MARGIN * max(s.worst_near for s in scores.values())) / 10)
-    print(table(scores, hopeless))
+    print(f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:\n{first_asks(sets, constants)}")
     if options.fit:
         everything, left = fit(sets, target)
         print(f"\nfitted to all: loss {left:.4f}\n{table({n: Score.of(r, target, everything) for n, r in sets.items()}, hopeless)}")
