@@ -125,8 +125,7 @@ def searched(
 
 def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> None:
     if bench.device is None:
-        where = (f"no GPU here: times are estimated for {bench.target.name}, verdicts come from Triton's interpreter; "
-                 f"{KNOWN_ERROR.said()}")  # fmt: skip
+        where = f"no GPU here: times are estimated for {bench.target.name}, verdicts come from Triton's interpreter"
     else:
         where = f"measuring on {bench.device.name}"
     shapes = "1 timed shape" if len(facts.shapes) == 1 else f"{len(facts.shapes)} timed shapes"
@@ -134,6 +133,8 @@ def _introduce(bench: Bench, facts: TaskFacts, say: Callable[[str], None]) -> No
     say(f"{facts.name}: {shapes}, {tested}; {where}")
     for note in facts.notes:
         say(f"note: {note}")
+    if bench.device is None:
+        say(f"note: estimates come from a static model; {KNOWN_ERROR.said()}")
     verdict = gate.check(facts.seed)
     if not verdict.accepted:
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
