@@ -158,18 +158,20 @@ class _Writer:
         return code if isinstance(tree, ast.Tuple) else f"({code},)"
 
     def _own_grid(self) -> str:
-        """A variable with the launcher's grid; a function of the constexprs is called with them, as they are known now."""
+        """The launcher's grid; a function of the constexprs is called with them, as they are known now."""
+        if self.site.fixed_grid:
+            return self.grid
         names = {n: self.known.get(n) or self._launchers(n) for n in self.site.params if n in self.site.passed or n in self.known}
         names.update({n: v for n, v in self.known.items() if n not in names})
-        meta = "" if self.site.fixed_grid else "".join(f", {n}={v}" for n, v in names.items())
+        meta = "".join(f", {n}={v}" for n, v in names.items())
         code = f"own_grid({self.grid}{meta})"
         variable = next((v for v, c in self.bound.items() if c == code), None)
         if variable is None:
             variable = self._free("launcher_grid")
             while variable in self.bound:
                 variable += "_"
-            parts = _filled([self.grid, *(f"{n}={v}" for n, v in names.items())]) if meta else []
-            long = len(code) > 100 and bool(parts)
+            parts = _filled([self.grid, *(f"{n}={v}" for n, v in names.items())])
+            long = len(code) > 100
             self.lines += [f"{variable} = own_grid(", *(INDENT + p for p in parts), ")"] if long else [f"{variable} = {code}"]
             self.bound[variable] = code
         return variable

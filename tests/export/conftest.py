@@ -1,11 +1,9 @@
 """A small record written by hand: a fused task with strides, a split reduction in two launches with scratch, two devices."""
 
-import importlib
-import sys
 from itertools import count
 
 import pytest
-from gated_record import CONFIG, H100, OTHER, SPLIT, TASK, finding, trial
+from gated_record import CONFIG, H100, OTHER, SPLIT, TASK, finding, imported, trial
 
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
@@ -64,15 +62,6 @@ def exported(tmp_path_factory, confirmed_db):
         return export(Options(**{**whole, **options}))
 
     return make
-
-
-def imported(folder, name):
-    """An exported package, imported from its folder under its own name."""
-    sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(folder))
 
 
 @pytest.fixture(scope="session")

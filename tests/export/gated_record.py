@@ -1,5 +1,8 @@
 """A task, a kernel for it in two launches with scratch, and rows about them, written by hand."""
 
+import importlib
+import sys
+
 from kernelsearch.types import (
     Measurement, Outcome, Proposal, ProposalKind, Referee, ShapeTime, Trial, Verdict, Word,
 )  # fmt: skip
@@ -129,3 +132,12 @@ def trial(number, kernel, config, times, evidence, device, parent=None):
     proposal = Proposal(ProposalKind.REWRITE, (parent,)) if parent else Proposal(ProposalKind.SEED)
     score = times[0] / 10.0
     return Trial(number, proposal, kernel.digest, config, Outcome(verdict, measurement), score, "split" if parent else None, "why")
+
+
+def imported(folder, name):
+    """An exported package, imported from its folder under its own name."""
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))

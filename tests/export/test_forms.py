@@ -1,0 +1,265 @@
+"""Other forms of task: inputs changed in place, several outputs, an autotuned seed, modules of the KernelBench form."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from gated_record import imported, trial
+
+from kernelsearch.export.errors import ExportError
+from kernelsearch.export.examine import examine
+from kernelsearch.export.package import Options, export
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
+from kernelsearch.source import Kernel
+from kernelsearch.targets import named
+from kernelsearch.types import Evidence
+from kernelsearch.worker import intercept, standin
+
+HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
+
+IN_PLACE = HEAD + '''
+MUTATES = ("x",)
+
+def reference(x, bias, scale=1.0):
+    x.add_(bias * scale)
+
+def get_inputs(rows=8, cols=64):
+    return [torch.randn(rows, cols), torch.randn(cols), 0.5]
+
+SHAPES = [dict(rows=64, cols=128)]
+TEST_SHAPES = [dict(rows=5, cols=33)]
+
+@triton.jit
+def add_kernel(x_ptr, b_ptr, scale, n_cols, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    at = x_ptr + tl.program_id(0) * n_cols + cols
+    x = tl.load(at, mask=cols < n_cols)
+    tl.store(at, x + tl.load(b_ptr + cols, mask=cols < n_cols) * scale, mask=cols < n_cols)
+
+def in_place(x, bias, scale=1.0):
+    add_kernel[(x.shape[0],)](x, bias, scale, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=1)
+'''
+
+TWO_OUT = HEAD + '''
+def reference(x, bias=None):
+    y = x if bias is None else x + bias
+    return y.sum(-1), y.amax(-1)
+
+def get_inputs(rows=8, cols=64):
+    return [torch.randn(rows, cols), torch.randn(cols)]
+
+SHAPES = [dict(rows=64, cols=128)]
+TEST_SHAPES = [dict(rows=5, cols=33)]
+
+@triton.autotune(configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)], key=["n_cols"])
+@triton.jit
+def two_kernel(x_ptr, b_ptr, s_ptr, m_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
+    mask = (rows[:, None] < n_rows) & (cols[None, :] < n_cols)
+    x = tl.load(x_ptr + rows[:, None] * n_cols + cols[None, :], mask=mask, other=0.0)
+    x = x + tl.load(b_ptr + cols, mask=cols < n_cols, other=0.0)[None, :]
+    tl.store(s_ptr + rows, tl.sum(tl.where(mask, x, 0.0), axis=1), mask=rows < n_rows)
+    tl.store(m_ptr + rows, tl.max(tl.where(mask, x, float("-inf")), axis=1), mask=rows < n_rows)
+
+def two_out(x, bias=None):
+    s = torch.empty(x.shape[0], device=x.device)
+    m = torch.empty_like(s)
+    grid = lambda meta: (triton.cdiv(x.shape[0], meta["ROWS"]),)
+    two_kernel[grid](x, bias, s, m, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return s, m
+'''
+
+MODULE = HEAD + '''
+batch = 64
+features = 128
+
+class Model(nn.Module):
+    def __init__(self, width, factor=2.0):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(width))
+        self.register_buffer("shift", torch.randn(width))
+        self.factor = factor
+
+    def forward(self, x):
+        return x * self.scale * self.factor + self.shift
+
+def get_inputs():
+    return [torch.randn(batch, features)]
+
+def get_init_inputs():
+    return [features]
+
+TEST_SHAPES = [dict(batch=5, features=33)]
+
+@triton.jit
+def scale_kernel(x_ptr, scale_ptr, shift_ptr, y_ptr, n_cols, factor, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    row = tl.program_id(0) * n_cols
+    mask = cols < n_cols
+    y = tl.load(x_ptr + row + cols, mask=mask) * tl.load(scale_ptr + cols, mask=mask) * factor
+    tl.store(y_ptr + row + cols, y + tl.load(shift_ptr + cols, mask=mask), mask=mask)
+
+class ModelNew(nn.Module):
+    def __init__(self, width, factor=2.0):
+        super().__init__()
+        self.scale = nn.Parameter(torch.randn(width))
+        self.register_buffer("shift", torch.randn(width))
+        self.factor = factor
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        block = triton.next_power_of_2(x.shape[1])
+        scale_kernel[(x.shape[0],)](x, self.scale, self.shift, y, x.shape[1], self.factor, BLOCK=block, num_warps=1)
+        return y
+'''
+
+TEXTS = {"in_place": IN_PLACE, "two_out": TWO_OUT, "scaled": MODULE}
+
+
+def exported(folder, task, text, **options):
+    """An export of a task whose only kernel is its seed, estimated."""
+    path = folder / f"{task}.py"
+    path.write_text(text)
+    facts = examine(path).facts
+    seed = Kernel.parse(facts.seed)
+    with Store.open(folder / f"{task}.db") as store:
+        run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 1, "h100", {}))
+        shapes = tuple(10.0 for _ in facts.shapes)
+        store.add_trial(run, trial(0, seed, facts.config, shapes, Evidence.ESTIMATED, "h100"), Structure(seed, 0))
+    whole = {"tasks": (task,), "out": str(folder / f"out_{task}"), "name": f"form-{task.replace('_', '-')}",
+             "dbs": (str(folder / f"{task}.db"),), "evidence": Evidence.ESTIMATED, "force": True}  # fmt: skip
+    return export(Options(**{**whole, **options}))
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("forms")
+    return {name: exported(folder, name, text) for name, text in TEXTS.items()}
+
+
+def ran(code, *folders, **environment):
+    whole = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **environment}
+    done = subprocess.run([sys.executable, "-c", code], env=whole, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_kernels_of_every_form_compute_the_reference_in_the_interpreter(packages):
+    code = """
+import copy, importlib, torch
+from importlib import import_module
+torch.cuda.current_device = lambda: None
+torch.cuda.device = lambda device: __import__("contextlib").nullcontext()
+for package in ("form_in_place", "form_two_out", "form_scaled"):
+    dispatch = import_module(package)._dispatch
+    (task,) = dispatch.TASKS.values()
+    (table,) = task.tables.values()
+    task.choose = lambda inputs: dispatch.Choice(table[0], task.launches[table[0].kernel])
+    for case in task.cases:
+        inputs = task.inputs(case, seed=1)
+        mine, theirs = copy.deepcopy(inputs), copy.deepcopy(inputs)
+        with torch.no_grad():
+            got, want = task.public(*mine, fallback=False), task.reference(*theirs)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(mine, theirs)
+    print(package, "kernels ran")
+"""
+    out = ran(code, *(p.out for p in packages.values()), TRITON_INTERPRET="1")
+    assert out.count("kernels ran") == 3
+
+
+def test_operators_of_every_form_are_sound_on_the_cpu(packages):
+    code = """
+import torch
+from importlib import import_module
+for package in ("form_in_place", "form_two_out", "form_scaled"):
+    dispatch = import_module(package)._dispatch
+    (task,) = dispatch.TASKS.values()
+    inputs = task.inputs(task.cases[-1], seed=1)
+    torch.library.opcheck(task.operator, (*task.operands(inputs), True))
+    compiled = torch.compile(lambda *x: task.public(*x), fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        mine, theirs = [x.clone() if hasattr(x, "clone") else x for x in inputs], list(inputs)
+        torch.testing.assert_close(compiled(*mine), task.reference(*theirs))
+    torch.testing.assert_close(mine, theirs)
+    print(package, "sound")
+"""
+    assert ran(code, *(p.out for p in packages.values())).count("sound") == 3
+
+
+def test_a_module_is_made_and_called_as_the_reference_and_trains_by_it(packages):
+    code = """
+import form_scaled, torch
+made = form_scaled.Scaled(128)
+assert form_scaled.scaled is form_scaled.Scaled and set(made.state_dict()) == {"scale", "shift"}
+x = torch.randn(3, 128)
+made(x).sum().backward()
+torch.testing.assert_close(made.scale.grad, (x * 2.0).sum(0))
+with torch.no_grad():
+    torch.testing.assert_close(made(x), x * made.scale * 2.0 + made.shift)
+    torch.testing.assert_close(form_scaled.Scaled(7)(torch.ones(1, 7)).shape, torch.Size([1, 7]))
+    task = form_scaled._dispatch.TASKS["scaled"]
+    state = [*made.parameters(), *made.buffers()]
+    print(task.missing(state, made._made_with) or "covered")
+    print(task.missing(state, form_scaled.Scaled(128, 3.0)._made_with))
+    print(task.missing([s.half() for s in state], made._made_with))
+"""
+    out = ran(code, packages["scaled"].out).splitlines()
+    assert out == ["covered", "a module made with [[128, 3.0], {}] was not judged", "weights in float16 were not judged"]
+
+
+def test_a_module_that_reads_a_shape_parameter_is_refused(tmp_path):
+    with pytest.raises(ExportError, match="its modules read the shape parameter batch"):
+        exported(tmp_path, "reading", MODULE.replace("return y\n", "return y[:batch]\n"))
+
+
+def test_a_module_whose_reference_has_other_weights_is_refused(tmp_path):
+    text = MODULE.replace('self.scale = nn.Parameter(torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
+                          "        self.factor = factor\n\n    def forward(self, x):\n        y", 'self.weight = nn.Parameter('
+                          'torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
+                          "        self.factor = factor\n\n    def forward(self, x):\n        y")  # fmt: skip
+    with pytest.raises(ExportError, match="ModelNew has no weight scale"):
+        exported(tmp_path, "other", text.replace("self.scale, self.shift, y", "self.weight, self.shift, y"))
+
+
+def test_autotuned_packages_offer_the_best_configs_of_each_timed_shape(tmp_path):
+    """What Triton would tune: the configs of the record, over a grid that follows them, with nothing given twice."""
+    done = exported(tmp_path, "two_out", TWO_OUT, configs="autotune", name="tuned-two")
+    task = imported(done.out, "tuned_two")._dispatch.TASKS["two_out"]
+    (entry,) = task.tables["h100"]
+    launches, case = [], task.cases[0]
+    with standin.standing_in(named("h100"), "meta"), intercept.intercepted(launches.append):
+        run_launcher(task, task.inputs(case, device="meta"), entry)
+    (launch,) = launches
+    (tuner,) = launch.wrappers
+    assert [c.kwargs for c in tuner.configs] == [{"ROWS": 1}] and tuner.configs[0].num_warps == 1
+    assert "ROWS" not in launch.args and "num_warps" not in launch.options and launch.args["BLOCK"] == 128
+    assert launch.resolve_grid({"ROWS": 1}) == (64,) and launch.resolve_grid({"ROWS": 4}) == (16,)
+
+
+def run_launcher(task, inputs, entry):
+    sys.modules["tuned_two"]._launch.run(task.launcher, inputs, (task.launches[entry.kernel], entry.config))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("return s, m\n", "return {'s': s}\n", "must return tensors of its own"),
+        ("[torch.randn(rows, cols), torch.randn(cols)]", "[[torch.randn(rows, cols)], torch.randn(cols)]", "x is a list"),
+        ("@triton.autotune(configs=[", "@triton.autotune(configs=[triton.Config({'ROWS': 4}, pre_hook=print), ", "has a pre_hook"),
+        ("@triton.autotune(configs=[", "@triton.heuristics({'BLOCK': lambda a: 64})\n@triton.autotune(configs=[", "@triton.heuristics"),
+    ],
+)
+def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
+    text = TWO_OUT.replace(old, new)
+    if "heuristics" in new:
+        text = text.replace(", BLOCK=triton.next_power_of_2(x.shape[1]))", ")")
+    if "[[" in new:
+        text = text.replace("y = x if", "x = x[0]; y = x if").replace("    s = torch", "    x = x[0]\n    s = torch")
+    (tmp_path / "two_out.py").write_text(text)
+    with pytest.raises(ExportError) as refused:
+        examine(tmp_path / "two_out.py")
+    assert said in str(refused.value) and "two_out.py cannot be shipped" in str(refused.value)
