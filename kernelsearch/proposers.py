@@ -138,7 +138,8 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         return ""
-    page = prompt.Page(task, proposer.shared.device, grammar.lines, None, edits=prompt.offered(grammar))
+    page = prompt.Page(task, proposer.shared.device, grammar.lines, None,
+                       edits=prompt.offered(grammar), fresh=prompt.fresh(grammar))  # fmt: skip
     try:
         text = prompt.written(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:

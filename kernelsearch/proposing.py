@@ -162,7 +162,7 @@ def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFa
     hints = parent.outcome.hints
     idea = ideas.choose(ideas.ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
     page = prompt.Page(facts, model.models.device, grammar.lines, idea, prompt.configured(parent.config), parent.trial,
-                       None, hints, edits=prompt.offered(grammar))  # fmt: skip
+                       None, hints, edits=prompt.offered(grammar), fresh=prompt.fresh(grammar))  # fmt: skip
     try:
         return prompt.written(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:

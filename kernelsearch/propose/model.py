@@ -194,6 +194,7 @@ class ModelProposer:
             children=() if failed else prompt.family(history, digest),
             elsewhere=() if failed else prompt.elsewhere(history, digest),
             rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
+            fresh=prompt.fresh(grammar),
         )  # fmt: skip
 
     def _rewrite(self, kept: _Kept, parent: str) -> Rewrite:

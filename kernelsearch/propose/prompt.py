@@ -25,7 +25,7 @@ inputs, not only for those that are timed.
 
 An answer is a few of these directives, line numbers ascending, and then END:
 LINE 12          the statement that begins at line 12 becomes the indented lines that follow
-BEFORE 12        the indented lines that follow are put before that statement, AFTER 12 behind it
+BEFORE 12        the indented lines that follow are put before that statement
 DELETE 12        the statement goes
 GRID (expr,)     the launch grid becomes this expression over the kernel's arguments and constexprs
 SET NAME value   a constexpr or a launch option (num_warps, num_stages) gets this value
@@ -34,7 +34,7 @@ EDIT name 1
 END
 
 New lines are indented as the statement was. A replaced assignment assigns the same name. Use only names that exist at \
-that line, and at most two new ones. Only functions of tl, with their own parameters."""
+that line, and of the new names at most two. Only functions of tl, with their own parameters."""
 
 RESERVE = 64
 """Tokens left over for what a chat template adds."""
@@ -53,7 +53,8 @@ class Page:
     """All that a page can say of one parent.
 
     lines is the numbered source; trial the parent's best trial; children what was tried from here; elsewhere the best
-    other kernels of the run; rules short sentences; failed is an answer to be repaired; edits are the ready-made ones.
+    other kernels of the run; rules short sentences; failed is an answer to be repaired; edits are the ready-made ones,
+    fresh the names that new lines may bind.
     """
 
     task: TaskFacts
@@ -69,6 +70,7 @@ class Page:
     rules: tuple[str, ...] = ()
     failed: Failed | None = None
     edits: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,11 @@ def offered(grammar: Grammar) -> tuple[str, ...]:
     return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
 
 
+def fresh(grammar: Grammar) -> tuple[str, ...]:
+    """The names that an answer's new lines may bind, with what each holds."""
+    return tuple(f"{name}: {kind}" for name, kind in grammar.fresh.items())
+
+
 def elsewhere(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
     """The best kernels of the run that are neither this one nor its children."""
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
@@ -138,6 +145,8 @@ def _parts(page: Page) -> list[_Part]:
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
     numbered = tuple(f"{n:>3} {line}".rstrip() for n, line in enumerate(page.lines, 1))
     parts = [_Part("TASK", (clean(head),)), _Part("KERNEL", numbered)]
+    if page.fresh:
+        parts.append(_Part("NEW NAMES", page.fresh))
     if page.config:
         parts.append(_Part("ITS BEST CONFIG", (page.config,)))
     parts += [

@@ -3,7 +3,7 @@
 The format, which `build.py` writes as rules and this module reads back:
 
     LINE 12          the statement of line 12 becomes the indented lines that follow
-    BEFORE 12        the lines are put before it, AFTER 12 behind it (the last statement of its block)
+    BEFORE 12        the lines are put before it
     DELETE 12        the statement goes
     EDIT name 1      instead of lines: the typed edit of this name, its first variant
     GRID (...)       the kernel's grid, an expression of the launch spec
@@ -55,7 +55,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Change:
-    """One line directive: LINE, BEFORE, AFTER or DELETE, the parent's line, the new lines."""
+    """One line directive: LINE, BEFORE or DELETE, the parent's line, the new lines."""
 
     word: str
     line: int
@@ -91,7 +91,7 @@ def parse(text: str) -> Parsed:
             case ["", *_] if changes and changes[-1].word != "DELETE" and not said and not settings:
                 last = changes.pop()
                 changes.append(Change(last.word, last.line, (*last.new, line)))
-            case [("LINE" | "BEFORE" | "AFTER" | "DELETE") as word, at] if at.isdecimal() and not said:
+            case [("LINE" | "BEFORE" | "DELETE") as word, at] if at.isdecimal() and not said:
                 changes.append(Change(word, int(at)))
             case ["EDIT", name, variant] if variant.isdecimal() and not changes and not said:
                 said["EDIT"] = (name, variant)
@@ -117,15 +117,13 @@ def applied(lines: Sequence[str], spans: Mapping[int, int], changes: Sequence[Ch
     for change in changes:
         if change.line not in spans:
             raise Malformed(f"no statement that may be changed begins at line {change.line}")
-        end = spans[change.line]
-        first = change.line if change.word in ("LINE", "BEFORE", "DELETE") else end + 1
-        if first < at:
+        if change.line < at:
             raise Malformed(f"{change.word} {change.line} comes after a later line: line numbers ascend")
-        out.extend(lines[at - 1 : first - 1])
+        out.extend(lines[at - 1 : change.line - 1])
         out.extend(change.new)
         if change.word == "DELETE":
-            out.append(_indent(lines[first - 1]) + "pass")
-        at = end + 1 if change.word in ("LINE", "DELETE") else first
+            out.append(_indent(lines[change.line - 1]) + "pass")
+        at = change.line if change.word == "BEFORE" else spans[change.line] + 1
     out.extend(lines[at - 1 :])
     return "\n".join(out) + "\n"
 

@@ -42,6 +42,8 @@ class Grammar:
     start: Ref
     edits: Mapping[str, Sequence[Rewrite]] = field(default_factory=dict)
     budget: int = BUDGET
+    fresh: Mapping[str, str] = field(default_factory=dict)
+    """Names that an answer may bind for itself, with their kinds in words: `float32 [BLOCK]`."""
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -137,7 +139,8 @@ def build(
     start = rules.add([(lines.start(),), (alone(rules, kernel, task, space),), (typed_edits(rules, offered),)])
     if start is None:
         raise NoGrammar("the parent has no line, setting or edit that an answer could change")
-    return Grammar(kernel, page, rules, start, offered, budget)
+    fresh = {f.name: f.kind.text() for pool in lines.pool.values() for f in pool}
+    return Grammar(kernel, page, rules, start, offered, budget, fresh)
 
 
 def _configured(kernel: Kernel, config: Mapping[str, Value]) -> Kernel:

@@ -226,6 +226,7 @@ class Expressions:
         return [
             ("tl.where(", mask, ", ", inner, ", ", self.rules.add([(inner,), (self.atom(Kind(INT)),)]), ")"),
             (self.rules.one_of(("tl.minimum(", "tl.maximum(")), inner, ", ", self.atom(Kind(INT)), ")"),
+            (self.rules.one_of(("tl.multiple_of(", "tl.max_contiguous(")), inner, ", ", self.sizes(), ")"),
         ]
 
     # ------------------------------------------------------------ chains of operators
@@ -241,6 +242,8 @@ class Expressions:
             return self._float_chains(kind, level)
         if kind.dtype == INT:
             return self._int_chains(kind, level)
+        if kind == Kind(LONG):
+            return [(self.tight(kind, level), self.rules.one_of((" * ", " + ")), self.atom(Kind(INT)))]
         return []
 
     def _float_chains(self, kind: Kind, level: int) -> list[Draft]:

@@ -20,7 +20,7 @@ from kernelsearch.types import TaskFacts
 
 Scope = Mapping[str, Kind]
 
-_DTYPES = {("int1" if long == "bool" else long): ("u1" if long == "bool" else short) for long, short in TRITON_DTYPES.items()}
+_DTYPES = {**TRITON_DTYPES, "int1": BOOL}
 _MATH = frozenset("exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf sigmoid floor ceil".split())
 _WIDENING = frozenset({"maximum", "minimum", "max", "min"})
 """Functions that give float32 for bfloat16."""

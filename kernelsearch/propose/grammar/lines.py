@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kernelsearch.propose.grammar.expressions import Store
-from kernelsearch.propose.grammar.infer import Place
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind
 from kernelsearch.propose.grammar.page import Page
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
@@ -19,17 +18,15 @@ from kernelsearch.propose.grammar.statements import Fresh, Statements
 from kernelsearch.propose.grammar.universe import Universe
 from kernelsearch.types import TaskFacts
 
-STEP = 64
-"""Bytes that the budget is counted in."""
-
-EXTRA = 2
-"""Lines that an edit may put before the one that it replaces."""
-
-MAX_FRESH = 2
-"""Fresh names that may be in scope at once."""
+ROOM = ((16, 3, 2, 10), (30, 2, 2, 8), (60, 2, 1, 6))
+"""(places, fresh names to choose from, fresh names in scope at once, steps of the budget) for parents up to that size:
+what keeps the grammar of a long kernel within half a second. The longest kernels get no fresh names."""
 
 Bound = tuple[tuple[Fresh, tuple[int, ...]], ...]
 """Fresh names with the block that binds each."""
+
+Edits = dict[tuple[tuple[Fresh, ...], int], list[Draft]]
+"""Edits of one place by the fresh names that they bind and the bytes that they may take."""
 
 
 class Lines:
@@ -41,109 +38,88 @@ class Lines:
             name: Universe.of(function, node, [p for p in page.places if p.function == name], task)
             for name, (function, node) in page.functions.items()
         }
-        self.pool = {name: fresh_names(page, name) for name in page.functions}
+        _, most, self.at_once, steps = next((r for r in ROOM if len(page.places) <= r[0]), (0, 0, 0, 6))
+        self.pool = {name: fresh_names(page, name)[:most] for name in page.functions}
         self.budget = budget - rules.rules[end].longest
+        self.step = max(16, self.budget // steps)
         self.store: Store = {}
-        self.memo: dict[tuple, Ref | None] = {}
         self.statements: dict[tuple[int, tuple[Fresh, ...]], Statements] = {}
+        self.edits: dict[tuple[int, tuple[Fresh, ...]], list[tuple[Ref, tuple[Fresh, ...], int]]] = {}
+        self.memo: dict[tuple, Ref | None] = {}
 
     def start(self) -> Ref | None:
         """Answers with one line edit at least."""
-        return self._rest(0, self._stepped(self.budget), (), first=True)
+        return self._rest(0, self.budget // self.step, (), first=True)
 
     # ------------------------------------------------------------ the chain of places
 
-    @staticmethod
-    def _stepped(left: int) -> int:
-        return left // STEP * STEP
-
     def _rest(self, at: int, left: int, bound: Bound, first: bool = False) -> Ref | None:
-        """From this place on, with so many bytes left."""
-        if at == len(self.page.places):
+        """From this place on, with so many steps left."""
+        if at == len(self.page.places) or not left:
             return None if first else self.end
-        place = self.page.places[at]
-        bound = tuple((f, block) for f, block in bound if place.block[: len(block)] == block)
+        block = self.page.places[at].block
+        bound = tuple((f, b) for f, b in bound if block[: len(b)] == b)
         key = at, left, bound, first
         if key not in self.memo:
-            self.memo[key] = self.rules.add([*self._edits(at, left, bound), (self._rest(at + 1, left, bound, first),)])
+            drafts: list[Draft] = [(self._rest(at + 1, left, bound, first),)]
+            for edit, added, steps in self._edits(at, tuple(f for f, _ in bound)):
+                if steps <= left:
+                    after = tuple(sorted((*bound, *((f, block) for f in added)), key=lambda b: b[0].name))
+                    drafts.append((edit, self._rest(at + 1, left - steps, after)))
+            self.memo[key] = self.rules.add(drafts)
         return self.memo[key]
 
-    def _edits(self, at: int, left: int, bound: Bound) -> Iterator[Draft]:
-        place = self.page.places[at]
-        n = place.line
-        for word, body in (("LINE", self._body), ("BEFORE", self._before)):
-            head = f"{word} {n}\n"
-            yield (head, body(at, left - len(head), bound, EXTRA))
-        statements = self._statements(at, bound)
-        if statements.may_go:
-            yield (f"DELETE {n}\n", self._after(at, left - len(f"DELETE {n}\n"), bound))
+    def _edits(self, at: int, names: tuple[Fresh, ...]) -> list[tuple[Ref, tuple[Fresh, ...], int]]:
+        """The edits of one place under the fresh names in scope: (rule, names that it binds, steps)."""
+        key = at, names
+        if key not in self.edits:
+            found: Edits = {}
+            for added, draft in self._drafts(at, names):
+                if None not in draft:
+                    steps = -(-self.rules.length(draft) // self.step)  # type: ignore[arg-type]
+                    found.setdefault((added, steps), []).append(draft)
+            made = ((self.rules.add(drafts), added, steps) for (added, steps), drafts in found.items())
+            self.edits[key] = [m for m in made if m[0] is not None]  # type: ignore[misc]
+        return self.edits[key]
 
-    def _after(self, at: int, left: int, bound: Bound) -> Ref | None:
-        return None if left < 0 else self._rest(at + 1, self._stepped(left), bound)
-
-    # ------------------------------------------------------------ the lines of one edit
-
-    def _body(self, at: int, left: int, bound: Bound, extra: int) -> Ref | None:
-        """Lines for LINE: up to `extra` others, then the one that replaces the parent's statement."""
-        return self._lines("instead", at, left, bound, extra)
-
-    def _before(self, at: int, left: int, bound: Bound, extra: int) -> Ref | None:
-        """Lines for BEFORE: one to `extra`."""
-        return self._lines("before", at, left, bound, extra)
-
-    def _lines(self, form: str, at: int, left: int, bound: Bound, extra: int) -> Ref | None:
-        if left <= 0:
-            return None
-        key = form, at, self._stepped(left), bound, extra
-        if key not in self.memo:
-            self.memo[key] = self.rules.add(self._drafts(form, at, self._stepped(left), bound, extra))
-        return self.memo[key]
-
-    def _drafts(self, form: str, at: int, left: int, bound: Bound, extra: int) -> Iterator[Draft]:
-        place, statements = self.page.places[at], self._statements(at, bound)
-        if form == "instead":
+    def _drafts(self, at: int, names: tuple[Fresh, ...]) -> Iterator[tuple[tuple[Fresh, ...], Draft]]:
+        n = self.page.places[at].line
+        for lines, added in self._extras(at, names):
+            final = self._statements(at, (*names, *added))
             for level in (1, 2):
-                yield self._then(statements.instead(level), left, lambda rest: self._after(at, rest, bound))
-        if not extra:
-            return
-        for line, after in self._extras(place, statements, bound):
-            def following(rest: int, after: Bound = after) -> Ref | None:
-                more = self._lines(form, at, rest, after, extra - 1)
-                done = self._after(at, rest, after) if form == "before" else None
-                return self.rules.add([(more,), (done,)])
+                yield added, (f"LINE {n}\n", *lines, final.instead(level))
+            if lines:
+                yield added, (f"BEFORE {n}\n", *lines)
+        if self._statements(at, names).may_go:
+            yield (), (f"DELETE {n}\n",)
 
-            yield self._then(line, left, following)
-
-    def _extras(self, place: Place, statements: Statements, bound: Bound) -> Iterator[tuple[Ref | None, Bound]]:
-        taken = {f.name for f, _ in bound}
-        if len(bound) < MAX_FRESH:
-            for fresh in self.pool[place.function]:
-                if fresh.name not in taken:
-                    yield statements.fresh(fresh, 1), tuple(sorted((*bound, (fresh, place.block)), key=lambda b: b[0].name))
-        yield statements.again(1), bound
-
-    def _then(self, line: Ref | None, left: int, following) -> Draft:  # noqa: ANN001
-        """The line and what follows it, when the bytes suffice; an empty draft with None otherwise."""
-        if line is None or self.rules.rules[line].longest > left:
-            return (None,)
-        return (line, following(left - self.rules.rules[line].longest))
+    def _extras(self, at: int, names: tuple[Fresh, ...]) -> Iterator[tuple[Draft, tuple[Fresh, ...]]]:
+        """Lines that may stand before a statement, with the fresh names that they bind: none, one or two."""
+        place = self.page.places[at]
+        now = self._statements(at, names)
+        yield (), ()
+        yield (now.again(1),), ()
+        free = [f for f in self.pool[place.function] if f not in names] if len(names) < self.at_once else []
+        for i, fresh in enumerate(free):
+            then = self._statements(at, (*names, fresh))
+            yield (now.fresh(fresh, 1),), (fresh,)
+            for other in free[i + 1 :] if len(names) + 1 < self.at_once else ():
+                yield (now.fresh(fresh, 1), then.fresh(other, 1)), (fresh, other)
 
     # ------------------------------------------------------------ what a place offers
 
-    def _statements(self, at: int, bound: Bound) -> Statements:
-        fresh = tuple(f for f, _ in bound)
+    def _statements(self, at: int, fresh: tuple[Fresh, ...]) -> Statements:
+        fresh = tuple(sorted(fresh, key=lambda f: f.name))
         key = at, fresh
         if key not in self.statements:
             place = self.page.places[at]
-            self.statements[key] = Statements(
-                self.rules, place, self.universes[place.function], self.store, fresh
-            )
+            universe = self.universes[place.function]
+            self.statements[key] = Statements(self.rules, place, universe, self.store, fresh)
         return self.statements[key]
 
 
-
 def fresh_names(page: Page, function: str) -> tuple[Fresh, ...]:
-    """The fresh names that an answer may bind: a float and a mask of the blocks that the parent has most of, a scalar."""
+    """The fresh names that an answer may bind: a float of its largest block and of its smallest, a mask."""
     places = [p for p in page.places if p.function == function]
     counts = Counter(k for p in places for k in set(p.scope.values()) if not k.const and not k.pointer)
     floats = [k for k, _ in counts.most_common() if k.dtype == FLOAT]

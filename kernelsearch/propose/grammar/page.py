@@ -1,4 +1,4 @@
-"""The parent's source as the prompt shows it: one statement a line at most, its places, and the way back to a kernel."""
+"""The parent's source as the prompt shows it, its places, and the way from changed lines back to a kernel."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ class Statements:
             yield from self._loop(node, level)
         elif isinstance(node, ast.If):
             kind = Reader(self.scope).kind(node.test)
+            yield (f"if {tree.text_of(node.test)}:",)
             if kind is not None and kind.is_bool and not kind.const:
                 yield ("if ", self.expressions.value(Kind(BOOL), 1), ":")
         elif isinstance(node, ast.Return) and node.value is not None:
@@ -122,21 +123,22 @@ class Statements:
 
     def _loop(self, node: ast.For, level: int) -> Iterator[Draft]:
         """The same loop with other bounds or hints; its step stays, since it is the extent of a block."""
-        bounds = tree.range_of(node)
-        assert bounds is not None and isinstance(node.target, ast.Name)
-        kinds = [Reader(self.scope).kind(e) for e in bounds]
-        if tree.called(node.iter) == "tl.static_range" or not all(k is not None and k.is_int for k in kinds):
+        bounds, iterator = tree.range_of(node), tree.text_of(node.iter)
+        head = f"for {tree.text_of(node.target)} in "
+        yield (f"{head}{iterator}:",)
+        kinds = [Reader(self.scope).kind(e) for e in bounds or ()]
+        if tree.called(node.iter) == "tl.static_range" or any(k is None or k.dtype != INT for k in kinds):
             return
-        integer = Kind(INT)
-        ends = [
-            self.rules.add([(tree.text_of(e),), *([(self.expressions.value(integer, level),)] if k == integer else [])])
-            for e, k in zip(bounds[:2], kinds[:2], strict=True)
-        ]
-        if any(k is not None and k.dtype != INT for k in kinds):
-            ends = [self.rules.one_of([tree.text_of(e)]) for e in bounds[:2]]
-        tail = self.rules.one_of(LOOP_OPTIONS)
-        yield (f"for {node.target.id} in tl.range(", ends[0], ", ", ends[1], f", {tree.text_of(bounds[2])}", tail, ":")
-        yield (f"for {node.target.id} in range(", ends[0], ", ", ends[1], f", {tree.text_of(bounds[2])}):")
+        assert bounds is not None
+        first, last = (
+            self.rules.add([(tree.text_of(e),), (self.expressions.value(Kind(INT), level),)]) for e in bounds[:2]
+        )
+        step = f", {tree.text_of(bounds[2])}"
+        assert isinstance(node.iter, ast.Call)
+        own = [f", {k.arg}={tree.text_of(k.value)}" for k in node.iter.keywords if k.arg != "step"]
+        yield (f"{head}tl.range(", first, ", ", last, step, self.rules.one_of([*LOOP_OPTIONS, "".join(own) + ")"]), ":")
+        if not own:
+            yield (f"{head}range(", first, ", ", last, f"{step}):")
 
     # ------------------------------------------------------------ beside it
 
@@ -156,7 +158,9 @@ class Statements:
     def _again(self, level: int) -> list[Draft]:
         drafts: list[Draft] = []
         for name, kind in self.place.scope.items():
-            if name not in self.universe.parameters and not kind.const and kind.shape and (kind.dtype == FLOAT or kind.is_bool):
+            if name in self.universe.parameters or kind.const or kind.pointer:
+                continue
+            if kind.dtype == FLOAT or kind.is_bool:
                 drafts.append((self.indent, f"{name} = ", self.expressions.value(kind, level), "\n"))
                 drafts += [(self.indent, *d, "\n") for d in self._updates(name, kind, level)]
         return drafts

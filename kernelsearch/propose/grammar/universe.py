@@ -13,10 +13,11 @@ from kernelsearch.source import Function
 from kernelsearch.types import TaskFacts
 
 INTEGERS = (0, 1, 2, 4, 16)
-FLOATS = ("0.0", "1.0", "0.5", "2.0", 'float("-inf")')
+FLOATS = ("0.0", "1.0", "0.5", "2.0", 'float("-inf")', "1.4426950408889634")
+"""The last is log2(e), for exp2 in place of exp."""
 PRECISIONS = {"ieee": ("ieee",), "tf32x3": ("ieee", "tf32x3"), "tf32": ("ieee", "tf32x3", "tf32")}
-MAX_LITERALS = 8
-ATOMICS = ("atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas", "atomic_and", "atomic_or", "atomic_xor")
+MAX_LITERALS = 10
+ATOMICS = tuple(f"atomic_{name}" for name in ("add", "max", "min", "xchg", "cas", "and", "or", "xor"))
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,13 @@ def ebnf(rules: Rules, start: Ref) -> str:
 
 
 _LEXEMES = re.compile(
-    r"tl\.\w+|[A-Za-z_]\w*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|\.\w+|\"[^\"]*\"|\n| +|[-+*/%&|<>=!~]+|."
+    r"""(?:LINE|BEFORE|DELETE)\ \d+\n | EDIT\ \w+\ \d+\n | SET\ \S+\ |
+    tl\.\w+\(? | (?:\.\w+)+\(? | [A-Za-z_]\w* | \d+(?:\.\d+)?(?:e[+-]?\d+)? | "[^"]*" | \[:,\ None\] | \[None,\ :\] |
+    \ (?:[-+*/%&|<>=!]+|in)\  | ,\  | \n | \ + | [-+*/%&|<>=!~]+ | .""",
+    re.VERBOSE,
 )
-"""llguidance lexes by maximal munch: literals are cut where Python's tokens end, so that none can swallow the next."""
+"""llguidance lexes by maximal munch: literals are cut where Python's tokens end (an operator
+keeps its spaces, a call its parenthesis), so that none can swallow the beginning of the next."""
 
 
 def _written(
