@@ -21,7 +21,7 @@ from kernelsearch.export.launches import Site
 from kernelsearch.export.layouts import layout
 from kernelsearch.source import Kernel
 from kernelsearch.targets import named
-from kernelsearch.tasks import facts, forms, native
+from kernelsearch.tasks import facts, forms
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Task
 from kernelsearch.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Trace
@@ -255,6 +255,3 @@ def _init(task: Task) -> tuple[Any, ...]:
     if len(values) > len(names) and "args" not in str(inspect.signature(task.module.ModelNew.__init__)):
         raise ExportError(f"{task.path.name} cannot be shipped: ModelNew takes fewer values than get_init_inputs gives")
     return tuple(values)
-
-
-__all__ = ["Examined", "Input", "examine", "native"]

@@ -17,7 +17,6 @@ from kernelsearch.export import texts
 from kernelsearch.export.part import Part
 
 BACKENDS = ("cpu", "cuda")
-MINVER = "0.17"
 
 
 def repository(

@@ -77,9 +77,10 @@ def module_files(part: Part) -> str:
         "",
         "",
         f"class {kind}(task.ModelNew):",
-        f'    """`Model` of {e.task.path.name}, by kernels found by a search; made with the same values, weights by the same names.',
+        f'    """`Model` of {e.task.path.name}, by kernels found by a search.',
         *(["", f"    NOT CONFIRMED: the speed-ups are {part.chosen.weakest.value} only."] if weak else []),
         "",
+        "    Made with the same values as `Model`, with weights of the same names.",
         "    Where a call was not verified (other devices, dtypes, sizes, values, a gradient) the reference runs with this",
         "    module's weights; with fallback=False, or after `strict()`, NotVerified is raised instead.",
         '    """',
@@ -145,7 +146,8 @@ def _same_weights(new: torch.nn.Module, model: torch.nn.Module, file: str) -> No
     for module in new.modules():
         hidden = [n for n, v in vars(module).items() if isinstance(v, torch.Tensor)]
         if hidden:
-            raise ExportError(f"{file} cannot be shipped: ModelNew keeps the tensor {hidden[0]} outside of parameters and buffers")
+            raise ExportError(f"{file} cannot be shipped: ModelNew keeps the tensor {hidden[0]} "
+                              "outside of parameters and buffers")  # fmt: skip
 
 
 def _shapes(module: torch.nn.Module) -> Mapping[str, tuple[int, ...]]:

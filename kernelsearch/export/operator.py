@@ -26,8 +26,8 @@ def operator_module(part: Part) -> str:
     body = f"TASK.traced(({inputs}), fallback, wrapped)"
     wrap = ["wrapped = {", *(f"    {name}: wrap_triton({name})," for _, _, name in wrapped_names(part)), "}"]
     if e.outputs is None:
-        returns, op_returns, op_body = _public_return(part), "None", [body]
-        called = [f"    _operator({passed}, allowed)", *_mutated_return(part)]
+        returns, op_returns, op_body = "None", "None", [body]
+        called = [f"    _operator({passed}, allowed)", "    return None"]
     else:
         returns = op_returns = f"tuple[{', '.join(['Tensor'] * e.outputs)}]" if many else "Tensor"
         op_body = [f"return tuple({body})" if many else f"return {body}"]
@@ -138,14 +138,6 @@ def _tolerance(part: Part) -> float:
     return float(value) if isinstance(value, (int, float)) else 1.0
 
 
-def _public_return(part: Part) -> str:
-    return "None"
-
-
-def _mutated_return(part: Part) -> list[str]:
-    return ["    return None"]
-
-
 def _docstring(part: Part, switch: str) -> list[str]:
     e = part.examined
     kinds = ", ".join(sorted({f"{f.evidence.value} on {f.device}" for f in part.chosen.found}))
@@ -161,7 +153,7 @@ def _docstring(part: Part, switch: str) -> list[str]:
         lines.append(f"Changes {', '.join(e.task.mutates)}.")
     return [
         *lines,
-        f"Where a call was not verified (other devices, dtypes, layouts, larger sizes, a gradient) the reference runs;",
+        "Where a call was not verified (other devices, dtypes, layouts, larger sizes, a gradient) the reference runs;",
         f"with {switch}=False, or after `strict()`, NotVerified is raised instead. `explain` says which.",
         '"""',
     ]
