@@ -21,6 +21,7 @@ INK, MUTED, RULE, ACCENT, SECOND = (f"var(--{n})" for n in ("ink", "muted", "rul
 
 CONFIG = {
     "background": None,
+    "padding": {"left": 20, "right": 8, "top": 5, "bottom": 5},  # a browser's letters are wider than the drawing's
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": {"labelColor": MUTED, "titleColor": MUTED, "gridColor": RULE, "domainColor": RULE, "tickColor": RULE,
