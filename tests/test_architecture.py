@@ -142,3 +142,9 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
                 package = name.split(".")[0]
                 engine = module.startswith("propose.engines.")  # the registry imports one when a spec asks for it
                 assert package not in allowed or engine or stage(module) in allowed[package], f"{module} imports {name}"
+
+
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by their names alone."""
+    names = [path.name for path in (ROOT.parent / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names)), sorted({n for n in names if names.count(n) > 1})
