@@ -91,7 +91,7 @@ def parse(text: str) -> Parsed:
             case ["", *_] if changes and changes[-1].word != "DELETE" and not said and not settings:
                 last = changes.pop()
                 changes.append(Change(last.word, last.line, (*last.new, line)))
-            case [("LINE" | "BEFORE" | "DELETE") as word, at] if at.isdecimal() and not said:
+            case [("LINE" | "BEFORE" | "DELETE") as word, at] if at.isdecimal() and not said and not settings:
                 changes.append(Change(word, int(at)))
             case ["EDIT", name, variant] if variant.isdecimal() and not changes and not said:
                 said["EDIT"] = (name, variant)

@@ -136,9 +136,11 @@ def build(
     rules = Rules()
     space = space_of(kernel, task)
     lines = Lines(rules, page, task, ending(rules, space, BESIDE), budget)
-    start = rules.add([(lines.start(),), (alone(rules, kernel, task, space),), (typed_edits(rules, offered),)])
+    start = rules.add([
+        (lines.start(),), (alone(rules, kernel, task, space, budget),), (typed_edits(rules, offered, budget),),
+    ])  # fmt: skip
     if start is None:
-        raise NoGrammar("the parent has no line, setting or edit that an answer could change")
+        raise NoGrammar(f"no line, setting or edit of the parent fits into an answer of {budget} bytes, its budget")
     fresh = {f.name: f.kind.text() for pool in lines.pool.values() for f in pool}
     return Grammar(kernel, page, rules, start, offered, budget, fresh)
 

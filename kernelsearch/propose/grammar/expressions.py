@@ -192,6 +192,7 @@ class Expressions:
                 drafts.append((f"tl.full([{dims}], ", self.floats(), ", dtype=tl.float32)"))
         for dtype in self.dtypes:
             if dtype != FLOAT and Kind(dtype).is_float:
+                drafts += [(*load, ".to(tl.float32)") for load in self._loads(Kind(dtype, kind.shape), level)]
                 drafts.append((self.tight(Kind(dtype, kind.shape), level), ".to(tl.float32)"))
         drafts += self._reductions(kind, level)
         drafts += self._dots(kind, level)

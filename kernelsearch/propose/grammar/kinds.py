@@ -73,7 +73,7 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
 
 
 def promoted(a: Kind, b: Kind, divided: bool = False) -> Kind | None:
-    """The kind of an arithmetic result, by the rules of `triton.language.semantic`."""
+    """The kind of an arithmetic result, by `TritonSemantic.computation_type_impl`; divided is for `/`."""
     shape = broadcast(a.shape, b.shape)
     if shape is None or (a.pointer and b.pointer):
         return None
@@ -93,20 +93,18 @@ def promoted(a: Kind, b: Kind, divided: bool = False) -> Kind | None:
 def _promoted(x: str, y: str, x_const: bool, y_const: bool, divided: bool) -> str | None:
     if "?" in (x[0], y[0]):
         return _unknown(x, y, x_const, y_const)
+    if divided and x in WIDTHS and y in WIDTHS:
+        return FLOAT
     if x_const != y_const:
         weak, strong = (x, y) if x_const else (y, x)
         if _rank(weak) <= _rank(strong):
-            return FLOAT if divided and strong in WIDTHS else strong
-        x = y = weak if strong == BOOL or weak in FLOATS else strong
-    if divided and x in WIDTHS and y in WIDTHS:
-        return FLOAT
+            return FLOAT if divided and strong in ("fp16", "bf16") else strong
+    for wide in ("fp64", "fp32"):
+        if wide in (x, y):
+            return wide
     if x in FLOATS or y in FLOATS:
-        floats = [d for d in (x, y) if d in FLOATS]
-        if len(floats) == 1:
-            return floats[0]
-        if x == y:
-            return FLOAT if divided and x in ("fp16", "bf16") else x
-        return "fp64" if "fp64" in floats else FLOAT
+        same = x == y or "fp16" in (x, y)  # half takes integers and bfloat16 with it, bfloat16 nothing
+        return FLOAT if divided or not same else "fp16" if "fp16" in (x, y) else x
     return x if WIDTHS[x] >= WIDTHS[y] else y
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.grammar.rules import Ref, Rules
+from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
 from kernelsearch.protocols import Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.types import LAUNCH_OPTIONS, TaskFacts, Value
@@ -46,16 +46,18 @@ def ending(rules: Rules, space: Space, most: int) -> Ref:
     return after[0, most]
 
 
-def alone(rules: Rules, kernel: Kernel, task: TaskFacts, space: Space) -> Ref | None:
+def alone(rules: Rules, kernel: Kernel, task: TaskFacts, space: Space, budget: int) -> Ref | None:
     """An answer that changes the launch only: a GRID, settings, or both."""
-    whole = ending(rules, space, len(space))
-    grid = grids(rules, kernel, task)
-    drafts = [("GRID ", grid, "\n", whole)]
-    names = list(space)
+    grid, names = grids(rules, kernel, task), list(space)
+    most = len(names)
+    head = ("GRID ", "" if grid is None else grid, "\n")
+    while most and rules.length((*head, ending(rules, space, most))) > budget:
+        most -= 1
+    drafts: list[Draft] = [("GRID ", grid, "\n", ending(rules, space, most))]
     for at, name in enumerate(names):
-        rest = ending(rules, {n: space[n] for n in names[at + 1 :]}, len(names) - at - 1)
+        rest = ending(rules, {n: space[n] for n in names[at + 1 :]}, max(most - 1, 0))
         drafts.append((f"SET {name} ", rules.one_of(str(v) for v in space[name]), "\n", rest))
-    return rules.add(drafts)
+    return rules.add(d for d in drafts if None in d or rules.length(d) <= budget)  # type: ignore[arg-type]
 
 
 def grids(rules: Rules, kernel: Kernel, task: TaskFacts) -> Ref | None:
@@ -81,13 +83,13 @@ def grids(rules: Rules, kernel: Kernel, task: TaskFacts) -> Ref | None:
     return rules.add([*drafts, *((" ".join(text.split()),) for text in kernel.grid.values())])
 
 
-def typed_edits(rules: Rules, edits: Mapping[str, Sequence[Rewrite]]) -> Ref | None:
+def typed_edits(rules: Rules, edits: Mapping[str, Sequence[Rewrite]], budget: int) -> Ref | None:
     """`EDIT name variant`, then settings of the constexprs that the variant itself brings."""
     drafts = []
     for name, variants in edits.items():
         for number, rewrite in enumerate(variants, 1):
             drafts.append((f"EDIT {name} {number}\n", ending(rules, _numbers(rewrite.kernel), BESIDE)))
-    return rules.add(drafts)
+    return rules.add(d for d in drafts if rules.length(d) <= budget)
 
 
 def _numbers(kernel: Kernel) -> dict[str, tuple[Value, ...]]:

@@ -19,8 +19,8 @@ from kernelsearch.propose.grammar.rules import Draft, Ref
 _ARGUMENTS = {
     "load": ("pointer", "mask"), "store": ("pointer", "value", "mask"), "where": ("condition", "x", "y"),
     "dot": ("input", "other", "acc"), "atomic_add": ("pointer", "val", "mask"),
-    "atomic_max": ("pointer", "val", "mask"), "atomic_min": ("pointer", "val", "mask"), "maximum": ("x", "y"), "minimum": ("x", "y"), "sum": ("input",),
-    "max": ("input",), "min": ("input",),
+    "atomic_max": ("pointer", "val", "mask"), "atomic_min": ("pointer", "val", "mask"), "maximum": ("x", "y"),
+    "minimum": ("x", "y"), "sum": ("input",), "max": ("input",), "min": ("input",),
     **{n: ("x",) for n in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "sigmoid", "abs", "floor", "ceil")},
 }  # fmt: skip
 """Arguments of `tl` functions that are expressions of their own, in order."""

@@ -1,0 +1,145 @@
+"""Reading an answer, and what it makes of the parent: each stage that may refuse it, and each form that it takes."""
+
+import edit_seeds as seeds
+import pytest
+import traced
+
+from kernelsearch.propose.edits import edit_named
+from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, Rejection, build
+from kernelsearch.propose.grammar.answer import Malformed, applied, parse
+from kernelsearch.types import Verdict, Word
+from kernelsearch.verify import gate
+
+
+@pytest.fixture(scope="module")
+def grammar():
+    return traced.grammar("softmax")
+
+
+def line_of(grammar, text):
+    return next(n for n, line in enumerate(grammar.lines, 1) if line.strip().startswith(text))
+
+
+def test_the_lines_are_the_source_that_is_compiled(grammar):
+    assert "\n".join(grammar.lines) + "\n" == grammar.parent.code
+    assert grammar.numbered.splitlines()[6].startswith("  7     row = tl.program_id(0)")
+
+
+def test_a_line_is_replaced_another_goes_before_and_one_goes(grammar):
+    numerator, x = line_of(grammar, "numerator ="), line_of(grammar, "x = x")
+    text = f"BEFORE {x}\n    t0 = x * 2.0\nDELETE {x}\nEND"
+    assert grammar.mismatch(text) is not None  # one edit a place
+    text = f"LINE {x}\n    t0 = x * 2.0\n    x = t0\n"
+    text += f"LINE {numerator}\n    numerator = tl.exp2(x * 1.4426950408889634)\nEND"
+    answer = grammar.apply(text, gate=gate.check)
+    assert isinstance(answer, Answer) and answer.edit == "lines" and answer.touched == (x, numerator)
+    lines = answer.kernel.code.splitlines()
+    assert lines[x - 1 : x + 2] == ["    t0 = x * 2.0", "    x = t0", "    numerator = tl.exp2(x * 1.4426950408889634)"]
+    gone = grammar.apply(f"DELETE {x}\nEND", gate=gate.check)
+    assert len(gone.kernel.code.splitlines()) == len(grammar.lines) - 1 and "pass" not in gone.kernel.code
+
+
+def test_a_deleted_statement_leaves_pass_only_where_a_block_would_be_empty():
+    lines = ["def f(n):", "    for i in range(n):", "        a = 1", "    b = 2", "    c = 3"]
+    spans = {2: 2, 3: 3, 4: 4, 5: 5}
+    kept = applied(lines, spans, parse("DELETE 3\nDELETE 4\nEND").changes)
+    from kernelsearch.propose.grammar.page import _without_needless_passes
+
+    assert _without_needless_passes(kept) == "def f(n):\n    for i in range(n):\n        pass\n    c = 3\n"
+
+
+def test_settings_and_a_grid_are_part_of_the_kernel(grammar):
+    answer = grammar.apply("GRID (min(grid(0), num_sms),)\nSET num_warps 8\nEND", gate=gate.check)
+    assert answer.edit == "launch" and answer.config == {"num_warps": 8} and answer.kernel.config["num_warps"] == 8
+    assert answer.kernel.grid == {"softmax_kernel": "(min(grid(0), num_sms),)"}
+    assert answer.kernel.functions == grammar.parent.functions
+    tuned = grammar.apply("SET num_warps 8\nEND", gate=gate.check)
+    assert tuned.kernel.digest == grammar.parent.digest
+
+
+def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():
+    kernel, task = seeds.seed("softmax"), traced.task("softmax")
+    variants = edit_named("tile_loop").apply(kernel, task)
+    grammar = build(kernel, task, {"tile_loop": variants, "nothing": []})
+    name, values = next((n, v) for n, v in variants[0].kernel.space.items() if n not in ("num_warps", "num_stages"))
+    answer = grammar.apply(f"EDIT tile_loop 1\nSET {name} {values[-1]}\nEND", gate=gate.check)
+    assert answer.edit == "tile_loop" and answer.variant == 1
+    assert answer.kernel.digest == variants[0].kernel.digest and answer.kernel.config[name] == values[-1]
+    for unknown in ("nothing 1", f"tile_loop {len(variants) + 1}"):
+        assert not grammar.accepts(f"EDIT {unknown}\nEND")
+
+
+STAGED = {
+    "stopped": ("LINE 11\n    x = x", {"stopped": False}, "cut short"),
+    "grammar": ("LINE 12\n    numerator = mask\nEND", {}, "line 2, column 17"),
+    "parses": ("LINE 12\n    numerator = tl.exp(\nEND", {"strict": False}, "not Python"),
+    "names": ("LINE 12\n    numerator = tl.exp(other)\nEND", {"strict": False}, "'other' is not bound"),
+    "gate": ("LINE 12\n    numerator = tl.exp(x)\n    tl.device_print(x)\nEND", {"strict": False}, "prints nothing"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_each_stage_refuses_with_a_sentence(stage, grammar):
+    text, options, sentence = STAGED[stage]
+    found = grammar.apply(text, gate=gate.check, **options)
+    assert isinstance(found, Rejection) and found.stage == stage and sentence in found.reason, found
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("", "does not close with END"),
+        ("END", "says nothing"),
+        ("LINE 7\n    row = 1", "does not close"),
+        ("LINE x\nEND", "line 1 of the answer"),
+        ("    row = 1\nEND", "line 1 of the answer"),
+        ("SET num_warps 4\nLINE 7\n    row = 0\nEND", "line 2 of the answer"),
+        ("SET num_warps 4\nSET num_warps 8\nEND", "line 2 of the answer"),
+        ("DELETE 7\n    row = 1\nEND", "line 2 of the answer"),
+        ("EDIT exp2 1\nLINE 7\n    row = 0\nEND", "line 2 of the answer"),
+        ("```\nLINE 7\n    row = 0\nEND", "line 1 of the answer"),
+    ],
+)
+def test_what_is_not_in_the_format_is_one_clear_sentence(text, sentence):
+    with pytest.raises(Malformed, match=sentence):
+        parse(text)
+
+
+def test_lines_must_be_statements_of_the_parent_in_order(grammar):
+    for text, sentence in (
+        ("LINE 3\n    row = 0\nEND", "no statement that may be changed begins at line 3"),
+        ("LINE 9\n    mask = mask\nLINE 8\n    cols = cols\nEND", "line numbers ascend"),
+    ):
+        found = grammar.apply(text, strict=False)
+        assert found.stage == "parses" and sentence in found.reason
+
+
+def test_a_gate_that_refuses_is_the_last_word(grammar):
+    refusing = lambda text: Verdict(Word.STATIC, "gate", "never")  # noqa: E731
+    assert grammar.apply("SET num_warps 8\nEND", gate=refusing) == Rejection("SET num_warps 8\nEND", "gate", "never")
+
+
+def test_hostile_text_is_data(grammar):
+    """Nothing of an answer is executed, whatever it is, and nothing raises."""
+    for text in (
+        "LINE 12\n    numerator = __import__('os').system('true')\nEND",
+        "LINE 12\n    numerator = tl.exp(x)\n\nimport os\nEND",
+        "SET num_warps __import__('os')\nEND",
+        "GRID __import__('os').system('true')\nEND",
+        "LINE 99999999999999999999\n    x = x\nEND",
+        "LINE ٣\n    x = x\nEND",
+        "\x00\nEND",
+        "LINE 12\n" + "    x = (" * 200 + "\nEND",
+    ):
+        found = grammar.apply(text, gate=gate.check)
+        assert isinstance(found, Rejection) and found.stage == "grammar"
+        assert isinstance(grammar.apply(text, gate=gate.check, strict=False), Rejection)
+
+
+@pytest.mark.parametrize("budget", [0, 10, 20, 30, 60])
+def test_a_budget_that_nothing_fits_into_says_so(budget):
+    """And what fits is within it, however small it is."""
+    try:
+        assert build(seeds.seed("softmax"), traced.task("softmax"), budget=budget).longest <= budget
+    except NoGrammar as none:
+        assert budget < 20 and "budget" in str(none)

@@ -1,0 +1,55 @@
+"""Shipped tasks with one launch of each, as the driver would have traced it, and kernels to build grammars for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import compiler
+import edit_seeds
+
+from kernelsearch.propose.grammar import Grammar, build
+from kernelsearch.source import Kernel
+from kernelsearch.types import LaunchFact, TaskFacts, Trace
+from kernelsearch.verify import gate
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = tuple(compiler.FACTS)
+
+
+@lru_cache
+def task(name: str) -> TaskFacts:
+    plain = edit_seeds.task(name)
+    args, grid = compiler.FACTS[name]
+    launch = LaunchFact(plain.sites[0], args, {"num_warps": 8, "num_stages": 2}, grid)
+    return replace(plain, traces={"timed:0": Trace("timed:0", (launch,))})
+
+
+@lru_cache
+def grammar(name: str) -> Grammar:
+    return build(edit_seeds.seed(name), task(name))
+
+
+@lru_cache
+def cheats() -> tuple[tuple[str, str, Kernel], ...]:
+    """(task, file, kernel) of the corpus of cheats, as far as the gate lets them pass."""
+    found = []
+    for path in sorted((ROOT / "tests" / "cheats").glob("*.py")):
+        name = next((n for n in NAMES if path.stem.startswith(f"{n}_")), None)
+        text = path.read_text(encoding="utf-8")
+        if name and gate.check(text).accepted:
+            found.append((name, path.stem, Kernel.parse(text)))
+    return tuple(found)
+
+
+@lru_cache
+def engines():
+    """The sampling script's engines: `studies/grammar/engines.py`."""
+    spec = importlib.util.spec_from_file_location("grammar_engines", ROOT / "studies" / "grammar" / "engines.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
