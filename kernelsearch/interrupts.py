@@ -11,10 +11,15 @@ class Interrupts:
     """Counts Ctrl-C inside its `with`: the first one is noted, the second one raises KeyboardInterrupt.
 
     Outside the main thread, where signals cannot be handled, it counts nothing.
+
+    ending: this is the last work of the process: once there was a Ctrl-C, further ones are ignored after the `with`
+    too, so that none of them disturbs the summary and the closing of what is open. Without it the handler of before
+    is back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ending: bool = False) -> None:
         self.count = 0
+        self.ending = ending
         self._before: signal.Handlers | Callable | int | None = None
 
     def __enter__(self) -> Interrupts:
@@ -24,7 +29,11 @@ class Interrupts:
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+            signal.signal(signal.SIGINT, signal.SIG_IGN if self.ending and self.count else self._before)
+
+    def forget(self) -> None:
+        """What was counted interrupted nothing: the work was done by then."""
+        self.count = 0
 
     def _noted(self, *_: object) -> None:
         self.count += 1

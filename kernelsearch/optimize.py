@@ -187,10 +187,10 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, prop
     search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
     proposers.bind(proposer, store, search.run_row, resumed)
     if options.quiet:
-        return search.run()
+        return search.run(ending=True)
     with progress.ProgressLine() as shown:
         proposers.speak(proposer, shown.note)
-        return search.run(shown)
+        return search.run(shown, ending=True)
 
 
 def _confirmation(bench: Bench, stack: ExitStack, plan: Plan, say: Callable[[str], None]) -> Confirmation | None:

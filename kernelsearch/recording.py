@@ -65,7 +65,7 @@ def main(path: str, out: str, options: Options) -> int:
     with Bench.open(path) as bench:
         facts = narrowed(bench.facts, options.shapes)
         plan = Plan.of(bench, facts)
-        with Part(Path(f"{out}.part"), plan.header) as part, Interrupts() as interrupts:
+        with Part(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
                 say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
             recording = Recording(Evaluation(bench, tuple(s.key for s in facts.shapes)), plan, say)

@@ -155,15 +155,17 @@ class Search:
         self._started = time.monotonic()
         self._used_up = self._ended = False
 
-    def run(self, on_trial: Callable[[Trial, Progress], None] = lambda trial, progress: None) -> Result:
+    def run(
+        self, on_trial: Callable[[Trial, Progress], None] = lambda trial, progress: None, ending: bool = False
+    ) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
 
         Ctrl-C finishes what is in flight, a second one drops it; either way the result says `interrupted`
-        and all told trials are stored. Raises TaskError when the seed itself is rejected, StoreError when a
+        and all told trials are stored. ending: an interrupted run is the last thing that the process does (`Interrupts`). Raises TaskError when the seed itself is rejected, StoreError when a
         row cannot be written or a resumed run disagrees with its rows.
         """
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
-        with Interrupts() as interrupts:
+        with Interrupts(ending) as interrupts:
             try:
                 for awaited in self.steps(pool, lambda: interrupts.count > 0, on_trial):
                     wait([awaited])
@@ -171,7 +173,9 @@ class Search:
                 self._ended = False
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-        return self.result(interrupts.count > 0 and not self._ended)
+                if self._ended:
+                    interrupts.forget()
+        return self.result(interrupts.count > 0)
 
     def result(self, interrupted: bool = False) -> Result:
         """What has come of the run so far."""

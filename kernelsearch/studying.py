@@ -141,7 +141,7 @@ class _Running:
         runs = len(self.study.tasks) * len(self.study.arms) * len(self.study.seeds)
         self.say(f"{self.study.name}: {runs} runs of {self.study.trials} trials; {where}")
         pool = ThreadPoolExecutor(jobs * self._threads(), thread_name_prefix="evaluate")
-        with ExitStack() as stack, Interrupts() as interrupts:
+        with ExitStack() as stack, Interrupts(ending=True) as interrupts:
             stack.callback(self._close_all)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self.stopping = lambda: interrupts.count > 0 or self._out_of_time()
