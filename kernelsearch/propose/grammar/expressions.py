@@ -21,6 +21,10 @@ Store = dict[tuple, list[tuple[Ref | None, dict[Kind, tuple[str, ...]]]]]
 """Rules by what they are of, each with the atoms that it was made from."""
 UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "abs", "sigmoid", "erf", "floor")
 REDUCTIONS = ("sum", "max", "min")
+LOAD_HINTS = tuple(
+    f"{cache}{policy})" for cache in ("", ', cache_modifier=".cg"') for policy in ("", ', eviction_policy="evict_first"')
+)
+STORE_HINTS = tuple(hints.replace(".cg", ".cs") for hints in LOAD_HINTS)
 
 
 class Expressions:
@@ -49,11 +53,12 @@ class Expressions:
         self.elements = {dtype: name for name, dtype in reversed(pointers)}
         self.dtypes = tuple(dict.fromkeys(k.dtype for k in scope.values() if k.pointer))
         self.literals = (*universe.floats, *literals)
+        self.counts = tuple(n for n, k in scope.items() if k == Kind(INT))
         self.dims = frozenset(d for d in universe.dims if universe.dims[d] <= scope.keys())
         self.shapes = [s for s in universe.shapes if all(d == "1" or d in self.dims for d in s)]
         self.static = (
             id(universe), self.addresses, tuple(self.elements.items()), self.dtypes, self.literals, self.dims,
-            tuple(numbers),
+            tuple(numbers), self.counts,
         )  # fmt: skip
         self.atoms: dict[Kind, tuple[str, ...]] = {}
         self.used: list[set[Kind]] = [set()]
@@ -146,6 +151,9 @@ class Expressions:
         if kind.is_bool:
             return []
         drafts = self._loads(kind, level) if kind.dtype in self.dtypes else []
+        if len(kind.shape) == 2 and "1" in kind.shape and (kind.dtype in (INT, FLOAT)):
+            axis = kind.shape.index("1")
+            drafts.append((self.tight(kind.shaped((kind.shape[1 - axis],)), level), "[None, :]" if axis == 0 else "[:, None]"))
         if kind.dtype == FLOAT:
             return drafts + self._float_calls(kind, level)
         if kind.dtype == INT:
@@ -169,7 +177,7 @@ class Expressions:
     def load_tail(self, kind: Kind, level: int) -> Ref | None:
         """What follows the pointer of a load: mask, other and hints."""
         mask = self.value(Kind(BOOL, kind.shape), min(level, 1))
-        hints = self.rules.one_of((")", ', cache_modifier=".cg")', ', eviction_policy="evict_first")'))
+        hints = self.rules.one_of(LOAD_HINTS)
         other = self.rules.one_of(("0.0", 'float("-inf")') if kind.is_float else ("0",))
         masked: list[Draft] = [(", mask=", mask, ", other=", other, hints)]
         if kind.scalar or not self.universe.masked:
@@ -248,22 +256,24 @@ class Expressions:
         return []
 
     def _float_chains(self, kind: Kind, level: int) -> list[Draft]:
-        whole, loose = self.tight(kind, level), self._loose(kind, level)
+        whole, loose = self.tight(kind, level), self.loose(kind, level)
         operator = self.rules.one_of((" + ", " - ", " * ", " / "))
         return [
             (whole, operator, loose),
             (loose, operator, whole),
-            (whole, operator, loose, operator, self._loose(kind, 0)),
+            (whole, operator, loose, operator, self.loose(kind, 0)),
             ("-", whole),
         ]
 
-    def _loose(self, kind: Kind, level: int) -> Ref | None:
+    def loose(self, kind: Kind, level: int) -> Ref | None:
         """What may stand on the other side of an operator: the kind itself and all that broadcasts to it."""
         drafts: list[Draft] = [(self.tight(kind, level),), (self.floats(),)]
         if kind.shape:
             drafts += [(self.tight(kind.shaped(s), level),) for s in _below(kind.shape) if s in self.shapes]
             drafts.append((self.tight(Kind(FLOAT), level),))
         drafts.append((self.atom(Kind(INT)),))
+        if level > 0:
+            drafts.append(("(", self.floats(), " / ", self.rules.one_of(self.counts), ")"))
         return self.rules.add(drafts)
 
     def _int_chains(self, kind: Kind, level: int) -> list[Draft]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.grammar.expressions import Expressions
+from kernelsearch.propose.grammar.expressions import UNARY, Expressions
 from kernelsearch.propose.grammar.infer import Place, Reader
 from kernelsearch.propose.grammar.kinds import FLOAT, Kind
 from kernelsearch.propose.grammar.rules import Draft, Ref
@@ -26,8 +26,8 @@ _ARGUMENTS = {
 """Arguments of `tl` functions that are expressions of their own, in order."""
 
 _HINTS = {
-    "load": (', cache_modifier=".cg"', ', eviction_policy="evict_first"'),
-    "store": (', cache_modifier=".cs"', ', eviction_policy="evict_first"'),
+    "load": {"cache_modifier": ".cg", "eviction_policy": "evict_first"},
+    "store": {"cache_modifier": ".cs", "eviction_policy": "evict_first"},
 }
 
 
@@ -35,63 +35,95 @@ _HINTS = {
 class Part:
     """One part of an expression: the text around it, its kind, whether something binds to it, and its own parts.
 
-    kind is None where nothing is known of it, so that only its own parts may change. hints are whole texts.
+    kind is None where nothing is known of it, so that only its own parts may change. also is another kind that would do;
+    compound says that the part needs parentheses beside an operator.
     """
 
     before: str
     after: str
-    kind: Kind | None
+    own: Own
     tight: bool
-    inner: tuple[Part, ...]
-    hints: tuple[str, ...]
+    compound: bool
+    also: Kind | None = None
+
+
+@dataclass(frozen=True)
+class Own:
+    """An expression of the parent: its text, its kind, its parts; hinted are texts with more hints to the caches.
+
+    rest is what follows the name of a function of one float, which another such function may take.
+    """
+
+    text: str
+    kind: Kind | None
+    parts: tuple[Part, ...]
+    hinted: tuple[str, ...]
+    rest: str
 
 
 def skeleton(expressions: Expressions, place: Place, level: int) -> Ref | None:
     """The value of the place's statement as it is written, or with one of its parts replaced by another of its kind."""
-    text, parts, hints = _plan(place)
-    return expressions.rules.add([(text,), *_changed(expressions, parts, hints, min(level, 2))])
+    own = _plan(place)
+    return expressions.rules.add([(own.text,), *_changed(expressions, own, min(level, 2)), *_wrapped(expressions, own)])
 
 
 @lru_cache(maxsize=4096)
-def _plan(place: Place) -> tuple[str, tuple[Part, ...], tuple[str, ...]]:
-    text = tree.text_of(place.node.value)  # type: ignore[attr-defined]
-    node = tree.expression(text)
-    return text, _parts_of(Reader(place.scope), node, text), _hinted(node, text)
+def _plan(place: Place) -> Own:
+    node = place.node.value  # type: ignore[attr-defined]
+    text = tree.text_of(node).replace("'", '"')
+    return _own(Reader(place.scope), tree.expression(text), text)
 
 
-def _parts_of(reader: Reader, node: ast.expr, text: str) -> tuple[Part, ...]:
-    found = []
+def _own(reader: Reader, node: ast.expr, text: str) -> Own:
+    kind = reader.kind(node)
+    parts = []
     for child, tight in _children(node) if text.isascii() and "\n" not in text else ():
         start, end = child.col_offset - node.col_offset, (child.end_col_offset or 0) - node.col_offset
-        own = text[start:end]
-        kind = reader.kind(child)
-        inner, hints = _parts_of(reader, child, own), _hinted(child, own)
-        found.append(Part(text[:start], text[end:], _replaceable(kind, child), tight, inner, hints))
-    return tuple(found)
+        inner = _own(reader, child, text[start:end])
+        also = Kind(FLOAT, inner.kind.shape) if _is_stored(node, child) and inner.kind and inner.kind.is_float else None
+        compound = isinstance(child, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp))
+        parts.append(Part(text[:start], text[end:], inner, tight, compound, also))
+    name = tree.called(node).removeprefix("tl.")
+    rest = text[len(f"tl.{name}(") :] if kind and kind.dtype == FLOAT and name in UNARY else ""
+    return Own(text, kind, tuple(parts), _hinted(node, text), rest)
 
 
-def _replaceable(kind: Kind | None, node: ast.expr) -> Kind | None:
-    if kind is None or (kind.const and (kind.dtype != FLOAT or kind.shape)):
-        return None
-    return kind
+def _is_stored(node: ast.expr, child: ast.expr) -> bool:
+    return tree.is_tl(node, "store") and child is tree.argument(node, 1, "value")  # type: ignore[arg-type]
 
 
-def _changed(expressions: Expressions, parts: tuple[Part, ...], hints: tuple[str, ...], level: int) -> list[Draft]:
+def _changed(expressions: Expressions, own: Own, level: int) -> list[Draft]:
     """Alternatives in which exactly one part differs."""
-    drafts: list[Draft] = [(hint,) for hint in hints]
-    for part in parts:
-        deeper = expressions.rules.add(_changed(expressions, part.inner, part.hints, level))
-        for new in (_other(expressions, part, level), deeper):
-            drafts.append((part.before, new, part.after))
+    drafts: list[Draft] = [(text,) for text in own.hinted]
+    if own.rest:
+        drafts.append((expressions.rules.one_of(f"tl.{name}(" for name in UNARY), own.rest))
+    for part in own.parts:
+        deeper = expressions.rules.add(_changed(expressions, part.own, level))
+        kinds = [part.own.kind, *([part.also] if part.also else [])]
+        drafts += [(part.before, new, part.after) for new in (deeper, *(_other(expressions, part, k, level) for k in kinds))]
+        if part.own.kind and part.own.kind.dtype == FLOAT:
+            wrapped = expressions.rules.add(_wrapped(expressions, part.own, part.compound))
+            ends = ("(", ")") if part.tight else ("", "")
+            drafts.append((part.before + ends[0], wrapped, ends[1] + part.after))
     return drafts
 
 
-def _other(expressions: Expressions, part: Part, level: int) -> Ref | None:
-    if part.kind is None:
+def _wrapped(expressions: Expressions, own: Own, compound: bool = True) -> list[Draft]:
+    """The expression with one more operation around it."""
+    kind = own.kind
+    if kind is None or kind.dtype != FLOAT or kind.const or kind.pointer:
+        return []
+    text = f"({own.text})" if compound else own.text
+    return [(text, expressions.rules.one_of((" + ", " - ", " * ", " / ")), expressions.loose(kind, 0))]
+
+
+def _other(expressions: Expressions, part: Part, kind: Kind | None, level: int) -> Ref | None:
+    """Expressions of a part's kind, to stand in its place."""
+    if kind is None or (kind.const and (kind.dtype != FLOAT or kind.shape)):
         return None
-    if part.kind.const:
+    if kind.const:
         return expressions.floats()
-    return (expressions.tight if part.tight else expressions.value)(part.kind, level - 1)
+    return (expressions.tight if part.tight else expressions.value)(kind, level - 1)
 
 
 def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
@@ -118,10 +150,10 @@ def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
 
 
 def _hinted(node: ast.expr, text: str) -> tuple[str, ...]:
-    """The access with one more hint to the caches."""
+    """The access with hints to the caches that it does not have: each alone, and both."""
     head, _, name = tree.called(node).rpartition(".")
     if head != "tl" or name not in _HINTS or not isinstance(node, ast.Call):
         return ()
-    if any(k.arg in ("cache_modifier", "eviction_policy") for k in node.keywords):
-        return ()
-    return tuple(text[:-1] + hint + ")" for hint in _HINTS[name])
+    given = {k.arg for k in node.keywords}
+    free = [f', {hint}="{value}"' for hint, value in _HINTS[name].items() if hint not in given]
+    return tuple(text[:-1] + hints + ")" for hints in dict.fromkeys([*free, "".join(free)]) if hints)

@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.grammar.expressions import Expressions, Store
+from kernelsearch.propose.grammar.expressions import STORE_HINTS, Expressions, Store
 from kernelsearch.propose.grammar.infer import Place, Reader, Scope
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
 from kernelsearch.propose.grammar.skeleton import skeleton
 from kernelsearch.propose.grammar.universe import Universe
 
-LOOP_OPTIONS = (
-    ")", ", num_stages=1)", ", num_stages=2)", ", num_stages=3)", ", loop_unroll_factor=2)", ", loop_unroll_factor=4)",
-)  # fmt: skip
+LOOP_OPTIONS = tuple(
+    f"{stages}{unroll})"
+    for stages in ("", ", num_stages=1", ", num_stages=2", ", num_stages=3", ", num_stages=4")
+    for unroll in ("", ", loop_unroll_factor=2", ", loop_unroll_factor=4")
+)
 ATOMIC = ("atomic_add", "atomic_max", "atomic_min")
 
 
@@ -114,7 +116,7 @@ class Statements:
         ])  # fmt: skip
         if not Kind(kind.dtype).is_float:
             value = self.expressions.value(replace(kind, pointer=False), level - 1)
-        hints = self.rules.one_of((")", ', cache_modifier=".cs")', ', eviction_policy="evict_first")'))
+        hints = self.rules.one_of(STORE_HINTS)
         mask = self.expressions.value(Kind(BOOL, kind.shape), 1)
         ends: list[Draft] = [(", mask=", mask, hints)]
         if kind.scalar or not self.universe.masked:
