@@ -5,6 +5,8 @@
 
 One row a task: the share that stopped, belong to the grammar, parse, resolve their names, pass the gate; of those that
 change the source, the share that compiles for the target at every timed shape, by the search's own compile workers.
+Random line edits are often dead code, which compiles as a matter of course: `differs` counts those whose machine code
+is not the parent's with the same settings, and `live_rate` is the compile rate among what is not dead code.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from kernelsearch.launch import LaunchError  # noqa: E402
 from kernelsearch.propose.edits import EDITS, NotApplicable  # noqa: E402
 from kernelsearch.propose.grammar import STAGES, Answer, Grammar, build  # noqa: E402
 from kernelsearch.source import Kernel  # noqa: E402
-from kernelsearch.types import Word  # noqa: E402
+from kernelsearch.types import Config, Word, config_key  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
 from kernelsearch.worker.bench import Bench  # noqa: E402
 
@@ -35,19 +37,18 @@ TASKS = ("softmax", "softmax_wide", "layernorm", "rmsnorm", "column_sum", "cross
 LIMIT = 512
 
 
-def compiled(bench: Bench, kernel: Kernel) -> tuple[str, str]:
-    """(`compiles`, `launch`, `compile` or `precision`; the message) of one kernel at every timed shape."""
+def compiled(bench: Bench, kernel: Kernel, config: Config) -> tuple[str, str, frozenset[str]]:
+    """(`compiles`, `launch`, `compile` or `precision`; the message; its machine code) of a kernel at every timed shape."""
     shapes = tuple(s.key for s in bench.facts.shapes)
-    config = {**bench.facts.config, **kernel.config}
     try:
         bound = bench.bound(kernel, config, shapes)
         specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
     except LaunchError as error:
-        return "launch", str(error)
-    _, verdict = bench.binaries(kernel, specs)
+        return "launch", str(error), frozenset()
+    binaries, verdict = bench.binaries(kernel, specs)
     if verdict is None:
-        return "compiles", ""
-    return "precision" if verdict.word is Word.PRECISION else "compile", verdict.reason
+        return "compiles", "", frozenset(b.identity for b in binaries.values())
+    return "precision" if verdict.word is Word.PRECISION else "compile", verdict.reason, frozenset()
 
 
 def rates(answers: list[tuple[Drawn, object]]) -> dict[str, float]:
@@ -87,15 +88,25 @@ def fates_of(bench: Bench, grammar: Grammar, answers: list[Answer], most: int, s
     new = {a.kernel.digest: a for a in answers if a.edit == "lines" and a.kernel.digest != grammar.parent.digest}
     counts: Counter[str] = Counter()
     why: Counter[str] = Counter()
+    parents: dict[str, frozenset[str]] = {}
+    differs = dead = 0
     for answer in list(new.values())[:most]:
-        word, reason = compiled(bench, answer.kernel)
+        config = {**bench.facts.config, **answer.kernel.config}
+        word, reason, code = compiled(bench, answer.kernel, config)
+        if word == "compiles":
+            key = config_key(config)
+            if key not in parents:
+                parents[key] = compiled(bench, grammar.parent, config)[2]
+            same = code == parents[key]
+            differs, dead = differs + (not same), dead + same
         counts[word] += 1
         if word != "compiles":
             why[f"{word}: {_short(reason)}"] += 1
             if show:
                 print(f"{'-' * 20} {word}\n{answer.text}\n{reason[-400:]}", flush=True)
     return {"kinds": dict(Counter(a.edit if a.edit in ("lines", "launch") else "edit" for a in answers)),
-            "distinct": len(new), "compiled": dict(counts), "why": dict(why)}  # fmt: skip
+            "distinct": len(new), "compiled": dict(counts), "why": dict(why), "differs": differs, "dead": dead,
+            "live_rate": differs / (sum(counts.values()) - dead) if sum(counts.values()) > dead else None}  # fmt: skip
 
 
 def _short(reason: str) -> str:
