@@ -1,0 +1,108 @@
+"""From a strategy's proposal to a candidate: what was proposed, else what comes nearest to it and was not tried."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kernelsearch.errors import StrategyError
+from kernelsearch.protocols import Proposer, Request, Strategy
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.search.begun import Begun
+from kernelsearch.search.told import Told
+from kernelsearch.source import Kernel
+from kernelsearch.tune import Tuners, nearest, space_of, start_of
+from kernelsearch.types import Config, Proposal, ProposalKind, TaskFacts
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """structure is the rewrite that the candidate is the first of, None for a kernel that is known."""
+
+    proposal: Proposal
+    kernel: Kernel
+    config: Config
+    structure: Structure | None
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Makes the candidate of each ask; what it gives is reserved with the tuners and noted in told's structures."""
+
+    task: TaskFacts
+    facts: RunFacts
+    seed: Kernel
+    strategy: Strategy
+    proposer: Proposer
+    tuners: Tuners
+    told: Told
+    begun: Begun
+
+    def ask(self, number: int) -> Candidate | None:
+        """The candidate of ask `number`, None when nothing is left. Raises StrategyError for an unknown parent."""
+        if number == 0:
+            config = self.tuners.best(self.seed.digest)
+            self.tuners.reserve(self.seed.digest, config)
+            self.told.structures[self.seed.digest] = structure = Structure(self.seed, 0)
+            return Candidate(Proposal(ProposalKind.SEED), self.seed, config, structure)
+        proposal = self.begun.proposal(number) or self.strategy.ask(number)
+        if proposal is None:
+            return None
+        unknown = [p for p in proposal.parents if p not in self.tuners]
+        if unknown:
+            raise StrategyError(f"{self.facts.strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
+        return next((c for c in self._attempts(number, proposal) if c), None)
+
+    def _attempts(self, number: int, proposal: Proposal) -> Iterator[Candidate | None]:
+        """What was proposed, then what comes nearest to it, until one gives a candidate."""
+        parent = proposal.parents[0] if proposal.parents else self.seed.digest
+        if proposal.kind is ProposalKind.REWRITE:
+            yield self._rewrite(number, proposal, parent)
+        yield self._retune(number, proposal, parent, proposal.config)
+        others = [t.kernel for t in self.told.ranked() if t.kernel != parent]
+        for digest in others:
+            yield self._retune(number, proposal, digest)
+        if proposal.kind is not ProposalKind.REWRITE and getattr(self.strategy, "rewrites", True):
+            yield self._rewrite(number, proposal, parent)
+        if getattr(self.strategy, "rewrites", True):
+            for digest in others:
+                yield self._rewrite(number, proposal, digest)
+
+    def _retune(
+        self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None
+    ) -> Candidate | None:
+        if explicit is None:
+            config = self.tuners.ask(digest, number, proposal.sampler)
+        else:
+            space = self.tuners.space(digest).values  # what suited another kernel may lie outside this one's space
+            wanted = {name: nearest(space.get(name, ()), value) for name, value in explicit.items()}
+            config = self.tuners.take(digest, {**self.tuners.best(digest), **wanted})
+        return Candidate(proposal, self.tuners.kernel(digest), config, None) if config is not None else None
+
+    def _rewrite(self, number: int, proposal: Proposal, parent: str) -> Candidate | None:
+        structure = self._proposed(number, proposal, parent)
+        if structure is None or structure.kernel.digest in self.told.structures:
+            return None
+        kernel, parent = structure.kernel, structure.parent
+        space = space_of(kernel, self.tuners.space(parent).values)
+        written_over = self.tuners.kernel(parent).config or self.task.config
+        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over))
+        self.told.structures[kernel.digest] = structure
+        config = self.tuners.ask(kernel.digest, number)
+        if config is None:  # nothing of its space is thought possible: let the compiler say so
+            config = self.tuners.best(kernel.digest)
+            self.tuners.reserve(kernel.digest, config)
+        return Candidate(proposal, kernel, config, structure)
+
+    def _proposed(self, number: int, proposal: Proposal, parent: str) -> Structure | None:
+        """The proposer's answer; that of a stored trial is in the record, since a model may not repeat itself."""
+        if number < len(self.begun):
+            stored = self.begun.structures.get(number)
+            return stored if stored and stored.parent in self.tuners else None
+        weights = getattr(self.strategy, "weights", dict)()
+        known = self.told.by_kernel.get(parent)
+        hints, seen = known.outcome.hints if known else (), frozenset(self.told.structures)
+        request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, weights, number, known)
+        made = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
+        return Structure(made.kernel, number, made.parent or parent, made.edit, made.rationale) if made else None
