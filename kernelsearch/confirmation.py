@@ -18,11 +18,12 @@ from kernelsearch.measure.baselines import SEED
 from kernelsearch.record.store import Store
 from kernelsearch.types import ShapeFact, Verdict
 from kernelsearch.worker.bench import Bench, versions
-from kernelsearch.worker.confirm_jobs import Ceilings, MeasureCeilings, Prepare
-from kernelsearch.worker.confirm_session import (
+from kernelsearch.worker.confirm.jobs import Ceilings, MeasureCeilings, Prepare
+from kernelsearch.worker.confirm.session import (
     COMPILE_LIMIT_S, ENTER_LIMIT_S, SECONDS, Contestant, Lost, Plan, Say, Session, ShapeRun, asked,
 )  # fmt: skip
-from kernelsearch.worker.pool import Pool, Worker, WorkerDied
+from kernelsearch.worker.processes.pool import Pool
+from kernelsearch.worker.processes.worker import Worker, WorkerDied
 
 __all__ = ["SECONDS", "Confirmation", "Contestant", "Plan", "ShapeRun"]
 

@@ -9,8 +9,8 @@ from kernelsearch.errors import WorkerError
 from kernelsearch.measure.device import live_device
 from kernelsearch.propose.engines.registry import ENGINES, Kind
 from kernelsearch.propose.engines.secrets import key_from
-from kernelsearch.worker import sandbox
-from kernelsearch.worker.pool import Workplace
+from kernelsearch.worker.isolation import sandbox
+from kernelsearch.worker.processes.pool import Workplace
 
 PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
 

@@ -24,13 +24,14 @@ from kernelsearch.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.confirm_jobs import MeasureCeilings
-from kernelsearch.worker.counted import Counted, counted
+from kernelsearch.worker.confirm.jobs import MeasureCeilings
+from kernelsearch.worker.gpu.counted import Counted, counted
 from kernelsearch.worker.estimating import estimated
 from kernelsearch.worker.findings import calls
-from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
+from kernelsearch.worker.processes.pool import Pool, trusted
+from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 PROFILE_LIMIT_S = 120.0
 NO_GPU = f"a measured time (no GPU here): times are the static model's, and the verdict is not asked for; {KNOWN_ERROR.said()}"

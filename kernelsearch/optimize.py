@@ -33,10 +33,10 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.types import TaskFacts, Trial, config_key
 from kernelsearch.verify import gate
 from kernelsearch.worker import bench as benches
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.cache import default_folder
-from kernelsearch.worker.pool import trusted
+from kernelsearch.worker.processes.pool import trusted
 
 LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""

@@ -21,13 +21,14 @@ from kernelsearch.types import (
     config_key, content_digest,
 )  # fmt: skip
 from kernelsearch.verify import gate
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.descriptor import described
 from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated, identities, work_of
 from kernelsearch.worker.findings import calls
 from kernelsearch.worker.interpreted import interpreted, ran
-from kernelsearch.worker.pool import Pool, WorkerDied, WorkerHung, trusted
+from kernelsearch.worker.processes.pool import Pool, trusted
+from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 from kernelsearch.worker.running import on_gpu
 
 INTERPRET_LIMIT_S = 60.0

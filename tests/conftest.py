@@ -33,7 +33,7 @@ class Borrowed:
     """A run's workplace whose workers are forked from somebody else's nurseries."""
 
     def __init__(self, sources, readable=()):
-        from kernelsearch.worker.pool import Pool
+        from kernelsearch.worker.processes.pool import Pool
 
         self.make, self.sources, self.pools = Pool, sources, []
 
@@ -50,7 +50,7 @@ class Borrowed:
 @pytest.fixture(scope="session")
 def nurseries(tmp_path_factory):
     """The sources of workers by role; their workers may read the session's temporary files and the checkout."""
-    from kernelsearch.worker.pool import Workplace
+    from kernelsearch.worker.processes.pool import Workplace
 
     readable = (str(tmp_path_factory.getbasetemp().resolve()), str(Path(__file__).resolve().parents[1]))
     with Workplace(readable) as place:

@@ -25,7 +25,7 @@ from kernelsearch.tasks import facts, forms
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Task
 from kernelsearch.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Trace
-from kernelsearch.worker import intercept, standin, trace
+from kernelsearch.worker.launcher import intercept, standin, trace
 
 
 @dataclass(frozen=True)

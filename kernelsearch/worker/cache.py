@@ -23,7 +23,7 @@ from kernelsearch.launch import Specialisation
 from kernelsearch.source import Kernel, canonical_source
 from kernelsearch.targets import Target
 from kernelsearch.types import Verdict, Word
-from kernelsearch.worker import channel, jobs
+from kernelsearch.worker.messages import channel, jobs
 
 MAX_BYTES = 1 << 30
 """Of all entries; the oldest go first."""

@@ -17,15 +17,16 @@ import traceback
 from dataclasses import replace
 from types import ModuleType
 
-from kernelsearch.worker import jobs, sandbox
-from kernelsearch.worker.channel import Channel, ChannelClosed
+from kernelsearch.worker.isolation import sandbox
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.messages.channel import Channel, ChannelClosed
 
 ROLES = {
     "compile": "kernelsearch.worker.compiler",
-    "judge": "kernelsearch.worker.judging",
-    "interpret": "kernelsearch.worker.interpreter",
-    "run": "kernelsearch.worker.gpu",
-    "confirm": "kernelsearch.worker.confirming",
+    "judge": "kernelsearch.worker.judging.worker",
+    "interpret": "kernelsearch.worker.interpreter.worker",
+    "run": "kernelsearch.worker.gpu.worker",
+    "confirm": "kernelsearch.worker.confirm.worker",
 }
 
 

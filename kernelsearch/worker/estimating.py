@@ -10,7 +10,7 @@ from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.estimate import estimate_call
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Evidence, Measurement, ShapeTime, content_digest
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.findings import launches_of
 

@@ -14,7 +14,7 @@ from kernelsearch.measure.rates import calibrated
 from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
 from kernelsearch.types import ArgFact, Config, Evidence, Hint, LaunchFact, Measurement, TensorFact
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 
 

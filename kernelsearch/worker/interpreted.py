@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Verdict, Word
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.pool import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 ORDERS = ("reversed", "shuffled")
 """Orders of the grid in which the first case runs again, at full depth."""

@@ -10,8 +10,9 @@ from kernelsearch.errors import WorkerError
 from kernelsearch.launch import Specialisation
 from kernelsearch.targets import Target
 from kernelsearch.types import Verdict, Word
-from kernelsearch.worker import jobs
-from kernelsearch.worker.pool import Pool, Worker, WorkerDied, WorkerHung, trusted
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import Pool, trusted
+from kernelsearch.worker.processes.worker import Worker, WorkerDied, WorkerHung
 
 PROOF_LIMIT_S = 20.0
 KNOWN = """

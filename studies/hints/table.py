@@ -25,7 +25,7 @@ from kernelsearch.measure.changes import word_of  # noqa: E402
 from kernelsearch.measure.hints import diagnose  # noqa: E402
 from kernelsearch.types import Verdict  # noqa: E402
 from kernelsearch.worker.bench import Bench  # noqa: E402
-from kernelsearch.worker.pool import Pool  # noqa: E402
+from kernelsearch.worker.processes.pool import Pool  # noqa: E402
 
 
 def ready(path: Path) -> tuple[Path, Bench, Pool]:

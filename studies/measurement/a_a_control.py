@@ -15,7 +15,7 @@ from kernelsearch.measure import confirm as protocol
 from kernelsearch.measure import statistics as paired
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.confirm_session import Session
+from kernelsearch.worker.confirm.session import Session
 
 
 def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:

@@ -18,7 +18,7 @@ from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.measure import confirm as protocol
 from kernelsearch.trial import Evaluation
 from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.confirm_session import Session
+from kernelsearch.worker.confirm.session import Session
 
 
 def near_equal(bench: Bench, shape: str, count: int) -> list[Contestant]:

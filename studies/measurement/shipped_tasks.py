@@ -26,7 +26,8 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed
 from kernelsearch.tasks import shipped
 from kernelsearch.worker.bench import Bench, versions
-from kernelsearch.worker.pool import Pool, Worker
+from kernelsearch.worker.processes.pool import Pool
+from kernelsearch.worker.processes.worker import Worker
 
 CASES = ("softmax:0:16", "layernorm:0:12", "rmsnorm:0:12", "swiglu:0:16", "column_sum:0:64", "cross_entropy:0:56",
          "softmax_wide:0:72", "attention:0:24", "linear_gelu:0:24", "matmul:0:32")  # fmt: skip

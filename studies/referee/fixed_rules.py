@@ -37,9 +37,10 @@ from kernelsearch.source import Kernel  # noqa: E402
 from kernelsearch.tasks.load import load  # noqa: E402
 from kernelsearch.trial import Evaluation, Rejected  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
-from kernelsearch.worker import jobs, tensors  # noqa: E402
+from kernelsearch.worker.launcher import tensors  # noqa: E402
+from kernelsearch.worker.messages import jobs  # noqa: E402
 from kernelsearch.worker.bench import Bench  # noqa: E402
-from kernelsearch.worker.planning import with_long_shapes  # noqa: E402
+from kernelsearch.worker.judging.planning import with_long_shapes  # noqa: E402
 
 SEEDS = 5
 LIMIT_S = 15.0

@@ -18,7 +18,7 @@ from kernelsearch.launch import LaunchError
 from kernelsearch.measure.launched import Launched
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, config_key, content_digest
-from kernelsearch.worker import jobs
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.findings import launches_of
 

@@ -15,7 +15,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
 from kernelsearch.targets import named
 from kernelsearch.types import Evidence
-from kernelsearch.worker import intercept, standin
+from kernelsearch.worker.launcher import intercept, standin
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
 

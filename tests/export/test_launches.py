@@ -13,7 +13,7 @@ from kernelsearch.launch import TRITON_DTYPES, Passed, Scratch, bind
 from kernelsearch.source import Kernel
 from kernelsearch.targets import named
 from kernelsearch.types import TensorFact
-from kernelsearch.worker import intercept, standin
+from kernelsearch.worker.launcher import intercept, standin
 
 H100 = named("h100")
 

@@ -100,7 +100,7 @@ def tensors():
 
 
 def test_arena_views_are_the_tensors_twins():
-    from kernelsearch.worker.arena import Arena
+    from kernelsearch.worker.gpu.arena import Arena
 
     given = tensors()
     before = {name: tensor.clone() for name, tensor in given.items()}
@@ -122,7 +122,7 @@ def test_arena_views_are_the_tensors_twins():
 
 @pytest.mark.parametrize("where", ["before", "behind"])
 def test_the_guards_see_one_byte(where):
-    from kernelsearch.worker.arena import Arena
+    from kernelsearch.worker.gpu.arena import Arena
 
     tensor = torch.zeros(100, device="cuda")
     arena = Arena({"x": tensor})

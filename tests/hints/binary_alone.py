@@ -10,7 +10,8 @@ from kernelsearch.launch import bind
 from kernelsearch.measure.hints import Call
 from kernelsearch.source import Kernel
 from kernelsearch.tasks import facts as task_facts
-from kernelsearch.worker import jobs, trace
+from kernelsearch.worker.launcher import trace
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.findings import launches_of
 
 HERE = Path(__file__).resolve().parent

@@ -11,7 +11,7 @@ from kernelsearch.measure.launched import Launched, Machine
 from kernelsearch.mix import Access, Code, Loop, Mix
 from kernelsearch.report import hints as report
 from kernelsearch.types import TensorFact
-from kernelsearch.worker import counted
+from kernelsearch.worker.gpu import counted
 
 VALUES = {
     "dram__bytes_read.sum": "1,073,768,192", "dram__bytes_write.sum": "262,144",

@@ -20,7 +20,7 @@ from kernelsearch.tasks.facts import describe
 from kernelsearch.tasks.reach import layers
 from kernelsearch.types import DtypeFact
 from kernelsearch.verify import gate
-from kernelsearch.worker import trace as tracing
+from kernelsearch.worker.launcher import trace as tracing
 
 NAMES = (
     "attention", "column_sum", "cross_entropy", "layernorm", "linear_gelu", "matmul", "rmsnorm", "softmax",
@@ -79,7 +79,7 @@ INTERPRET = """
 import json, sys, time, torch
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.load import load
-from kernelsearch.worker.twin import TwinMode, twin_tensor
+from kernelsearch.worker.launcher.twin import TwinMode, twin_tensor
 torch.set_num_threads(1)
 found = {}
 for name in shipped.names():

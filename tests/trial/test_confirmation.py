@@ -18,12 +18,13 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, leaderboard, show
 from kernelsearch.source import Kernel
 from kernelsearch.types import ShapeFact, Trace, Verdict, Word
-from kernelsearch.worker import jobs
-from kernelsearch.worker.confirm_jobs import (
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.confirm.jobs import (
     CRASHED, Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Prepare,
     Prepared, Sampled,
 )  # fmt: skip
-from kernelsearch.worker.pool import WorkerDied, WorkerHung, Workplace
+from kernelsearch.worker.processes.pool import Workplace
+from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 SHAPE = ShapeFact("timed:0", "n=4096", {"n": 4096}, bytes_moved=200_000_000, flops=1000)
 ACCEPT = Verdict(Word.ACCEPT, "judge", depth="full")

@@ -9,9 +9,10 @@ from kernelsearch import referee
 from kernelsearch.source import Kernel
 from kernelsearch.trial import Evaluation, has_atomics
 from kernelsearch.types import Word
-from kernelsearch.worker import fit, jobs
+from kernelsearch.worker.launcher import fit
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import JUDGE_LIMIT_S, Bench
-from kernelsearch.worker.pool import trusted
+from kernelsearch.worker.processes.pool import trusted
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "cheats"

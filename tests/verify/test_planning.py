@@ -7,7 +7,8 @@ import torch
 
 from kernelsearch.errors import TaskError
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker import fit, planning, tensors
+from kernelsearch.worker.judging import planning
+from kernelsearch.worker.launcher import fit, tensors
 
 
 def task(shapes, tests):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.races import AccessLog, Race
+from kernelsearch.worker.interpreter.races import AccessLog, Race
 
 
 @pytest.fixture

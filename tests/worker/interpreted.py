@@ -7,9 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelsearch.worker.counting import Tally, sampled_programs, tallied
-from kernelsearch.worker.programs import Buffers, OutOfBounds, ordered, run_programs, watched
-from kernelsearch.worker.races import AccessLog
+from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
+from kernelsearch.worker.interpreter.programs import Buffers, OutOfBounds, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.races import AccessLog
 
 
 @triton.jit

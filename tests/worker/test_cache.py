@@ -14,7 +14,7 @@ from kernelsearch.mix import Mix
 from kernelsearch.source import Kernel
 from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.cache import CompileCache
-from kernelsearch.worker.jobs import Compiled
+from kernelsearch.worker.messages.jobs import Compiled
 
 CODE = """import triton
 import triton.language as tl

@@ -17,8 +17,8 @@ from kernelsearch.launch import Specialisation
 from kernelsearch.source import Kernel
 from kernelsearch.targets import named
 from kernelsearch.types import TensorFact, Verdict, Word
-from kernelsearch.worker.channel import Array, Channel, ChannelClosed, ChannelTimeout
-from kernelsearch.worker.jobs import Candidate, Hello, Ran
+from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout
+from kernelsearch.worker.messages.jobs import Candidate, Hello, Ran
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_hostile_pickles_are_refused(ends, message):
     ("kernelsearch.types", "hashlib.sha256"),  # dotted names do not walk into modules
     ("kernelsearch.types", "content_digest"),  # a function of a known module is no data class
     ("kernelsearch.compile.build", "load_functions"), ("kernelsearch.compile.build", "hashlib"),
-    ("kernelsearch.worker.channel", "socket"), ("kernelsearch.worker.channel", "Array.__init__"),
-    ("kernelsearch.worker.pool", "Source"), ("kernelsearch.worker.child", "main"),
+    ("kernelsearch.worker.messages.channel", "socket"), ("kernelsearch.worker.messages.channel", "Array.__init__"),
+    ("kernelsearch.worker.processes.source", "Source"), ("kernelsearch.worker.child", "main"),
 ])  # fmt: skip
 def test_globals_that_are_no_data_are_not_found(ends, module, name):
     data = b"\x80\x04" + b"\x8c" + bytes([len(module)]) + module.encode() + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
@@ -83,8 +83,8 @@ def test_globals_that_are_no_data_are_not_found(ends, module, name):
 
 def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
     """A whitelisted module's imports are no way in: only what is defined there may be built."""
-    for module, name in (("kernelsearch.worker.channel", "Channel"), ("kernelsearch.worker.channel", "_Unpickler"),
-                         ("kernelsearch.source", "_Parser"), ("kernelsearch.worker.jobs", "Any")):  # fmt: skip
+    for module, name in (("kernelsearch.worker.messages.channel", "Channel"), ("kernelsearch.worker.messages.channel", "_Unpickler"),
+                         ("kernelsearch.source", "_Parser"), ("kernelsearch.worker.messages.jobs", "Any")):  # fmt: skip
         data = f"c{module}\n{name}\n.".encode()
         with pytest.raises(ChannelClosed, match="not data"):
             deliver(ends, data)

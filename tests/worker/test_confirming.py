@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelsearch.worker import confirm_stage, confirming
-from kernelsearch.worker.confirm_jobs import CRASHED, Blocks, Clocks, Enter, Entered, OpenShape, Outputs
-from kernelsearch.worker.jobs import Candidate, Failure
+from kernelsearch.worker.confirm import stage as confirm_stage
+from kernelsearch.worker.confirm import worker as confirming
+from kernelsearch.worker.confirm.jobs import CRASHED, Blocks, Clocks, Enter, Entered, OpenShape, Outputs
+from kernelsearch.worker.messages.jobs import Candidate, Failure
 
 
 def stage(mutates=(), one_set=False):

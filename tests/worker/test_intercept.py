@@ -16,9 +16,9 @@ from kernelsearch.targets import named
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
 from kernelsearch.types import DtypeFact, TensorFact
-from kernelsearch.worker import trace as tracing
-from kernelsearch.worker.intercept import DISPATCHERS, Compiled, bind, intercepted
-from kernelsearch.worker.standin import poisoned_empty, standing_in
+from kernelsearch.worker.launcher import trace as tracing
+from kernelsearch.worker.launcher.intercept import DISPATCHERS, Compiled, bind, intercepted
+from kernelsearch.worker.launcher.standin import poisoned_empty, standing_in
 
 H100 = named("h100")
 
@@ -416,8 +416,8 @@ def test_a_launch_returns_something_that_can_be_asked(task):
 INTERPRETED = """
 import sys, torch
 from kernelsearch.targets import named
-from kernelsearch.worker import trace
-from kernelsearch.worker.intercept import intercepted
+from kernelsearch.worker.launcher import trace
+from kernelsearch.worker.launcher.intercept import intercepted
 from triton.runtime.interpreter import InterpretedFunction
 h100 = named("h100")
 task = trace.open_task(sys.argv[1], h100)

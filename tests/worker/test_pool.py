@@ -16,8 +16,10 @@ from kernelsearch.errors import TaskError, WorkerError
 from kernelsearch.launch import Specialisation
 from kernelsearch.targets import named
 from kernelsearch.types import Word
-from kernelsearch.worker import jobs
-from kernelsearch.worker.pool import Pool, Source, WorkerDied, WorkerHung, Workplace, trusted
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
+from kernelsearch.worker.processes.source import Source
+from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
 SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
@@ -194,7 +196,7 @@ DRIVER = """
 import sys, threading, time
 sys.path.insert(0, {tests!r})
 from test_pool import job, GOOD
-from kernelsearch.worker.pool import Workplace
+from kernelsearch.worker.processes.pool import Workplace
 place = Workplace()
 idle, busy = place.pool("compile", 1), place.pool("compile", 2)
 with idle.lease() as one, busy.lease() as two:

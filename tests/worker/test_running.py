@@ -7,8 +7,10 @@ import pytest
 from kernelsearch.errors import WorkerError
 from kernelsearch.targets import named
 from kernelsearch.types import Verdict, Word
-from kernelsearch.worker import jobs, running
-from kernelsearch.worker.pool import WorkerDied, WorkerHung, Workplace
+from kernelsearch.worker import running
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import Workplace
+from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 GOOD = jobs.Ran(outputs=("y",))
 

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch import doctor
-from kernelsearch.worker import landlock, pool, sandbox, seccomp
+from kernelsearch.worker.isolation import landlock, sandbox, seccomp
+from kernelsearch.worker.processes import pool
 
 COMMON = {"environment", "session", "no_new_privs", "private_folder", "descriptors", "limits"}
 CONFINING = {"network", "landlock", "landlock_read", "seccomp"}

@@ -5,9 +5,10 @@ import torch
 
 from kernelsearch.launch import Buffer
 from kernelsearch.source import Kernel
-from kernelsearch.trial import _numbers
-from kernelsearch.worker import staged, tensors
-from kernelsearch.worker.launching import Launcher
+from kernelsearch.trial.interpreter import numbers
+from kernelsearch.worker.gpu import staged
+from kernelsearch.worker.launcher import tensors
+from kernelsearch.worker.gpu.launching import Launcher
 
 KERNEL = """
 import triton
@@ -65,5 +66,5 @@ def test_wiping_takes_what_a_call_left_in_its_scratch():
 def test_a_launch_option_that_a_kernel_takes_is_part_of_what_it_computes():
     plain, taking = (Kernel.parse(KERNEL.format(more=more)) for more in ("", ", num_warps: tl.constexpr"))
     few, many = {"BLOCK": 1, "num_warps": 4}, {"BLOCK": 1, "num_warps": 8}
-    assert _numbers(plain, few) == _numbers(plain, many)
-    assert _numbers(taking, few) != _numbers(taking, many)
+    assert numbers(plain, few) == numbers(plain, many)
+    assert numbers(taking, few) != numbers(taking, many)

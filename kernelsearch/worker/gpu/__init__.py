@@ -1,0 +1,1 @@
+"""The run worker: compiled binaries on a GPU, staged, guarded and timed."""

@@ -1,0 +1,1 @@
+"""The interpreter worker: candidate source under TRITON_INTERPRET, program by program, every access seen."""

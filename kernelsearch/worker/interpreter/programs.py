@@ -1,0 +1,168 @@
+"""Runs the programs of a launch one by one in Triton's interpreter, in any order, with every address checked.
+
+Triton's own executor runs the whole grid forward; this one takes the programs to run as an argument and
+looks at each load and store: an unmasked lane outside the launch's buffers is `OutOfBounds`, before the
+address is touched. A buffer is its whole storage: a launcher may pass a view and let strides lead outside of it;
+what lies unused in a storage holds NaN (`tensors.unpacked`), and is looked at afterwards.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+from triton.runtime.interpreter import interpreter_builder as builder
+
+from kernelsearch.worker.interpreter import combining
+from kernelsearch.worker.interpreter.races import AccessLog
+
+Program = tuple[int, int, int]
+
+
+def _get_bf16(value: float) -> Any:
+    """A bfloat16 constant as the interpreter keeps one: its bits in 16. Its own builder has every other type's."""
+    bits = torch.tensor(float(value), dtype=torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    return interpreter.TensorHandle(bits.reshape(1), interpreter.tl.bfloat16)
+
+
+if not hasattr(builder, "get_bf16"):
+    builder.get_bf16 = _get_bf16
+combining.install()
+
+
+class OutOfBounds(Exception):
+    """A program touched memory outside every buffer of its launch."""
+
+
+class Buffers:
+    """The address ranges that a launch may touch, by buffer."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        ranges = sorted(
+            (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes(), name)
+            for name, t in tensors.items() if t.untyped_storage().nbytes()
+        )  # fmt: skip
+        self.names = [name for _, _, name in ranges]
+        self.starts = np.array([start for start, _, _ in ranges], dtype=np.uint64)
+        self.ends = np.array([start + size for start, size, _ in ranges], dtype=np.uint64)
+
+    def owner(self, addresses: np.ndarray) -> np.ndarray:
+        """The index of the buffer that each address lies in or after; -1 before the first."""
+        return np.searchsorted(self.starts, addresses, side="right") - 1
+
+    def check(self, handle: Any, mask: np.ndarray, what: str) -> None:
+        """Raises OutOfBounds when an active lane of a pointer block leaves its buffer."""
+        addresses = handle.data[mask] if mask.shape == handle.data.shape else handle.data[np.broadcast_to(mask, handle.data.shape)]
+        if not addresses.size:
+            return
+        width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
+        low, high = addresses.min(), addresses.max()
+        first, last = self.owner(np.array([low, high]))
+        if first == last and first >= 0 and high <= self.ends[first] - width:  # an address near 2**64 must not wrap
+            return
+        owner = self.owner(addresses)
+        bad = (owner < 0) | (addresses > self.ends[np.maximum(owner, 0)] - width)
+        if bad.any():
+            where = int(np.flatnonzero(bad)[0])
+            near = self.names[max(0, int(owner[where]))] if self.names else "nothing"
+            x, y, z = builder.grid_idx
+            raise OutOfBounds(
+                f"{int(bad.sum())} lanes of a {what} in program ({x}, {y}, {z}) lie outside every buffer, nearest {near!r}"
+            )
+
+
+@contextmanager
+def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
+    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program."""
+    plain = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")}
+
+    def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        buffers.check(ptrs, on, "load")
+        log.load(ptrs, on)
+        return plain["create_masked_load"](ptrs, mask, *rest, **named)
+
+    def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+        on = np.asarray(mask.data)
+        buffers.check(ptrs, on, "store")
+        log.store(ptrs, value, on)
+        return plain["create_masked_store"](ptrs, value, mask, *rest, **named)
+
+    def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        buffers.check(ptr, mask.data, "atomic")
+        log.update(ptr, mask.data)
+        return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
+
+    def cas(ptr: Any, *rest: Any) -> Any:
+        everywhere = np.ones_like(ptr.data, dtype=bool)
+        buffers.check(ptr, everywhere, "atomic")
+        log.update(ptr, everywhere)
+        return plain["create_atomic_cas"](ptr, *rest)
+
+    builder.create_masked_load, builder.create_masked_store = load, store
+    builder.create_atomic_rmw, builder.create_atomic_cas = rmw, cas
+    try:
+        yield
+    finally:
+        for name in plain:
+            delattr(builder, name)
+
+
+def run_programs(
+    function: Any, args: Mapping[str, Any], constexprs: frozenset[str], grid: Program, programs: Iterable[Program],
+    patch: Callable[[dict[str, Any]], None] | None = None,
+) -> None:  # fmt: skip
+    """Runs these programs of a grid.
+
+    function is an interpreted jit function; args holds every parameter by name, tensors on the CPU;
+    patch may change the function's globals after the language was patched (for a profile).
+    """
+    rewritten = function.rewrite()
+    namespace = rewritten.__globals__
+    before = dict(namespace)
+    scope = interpreter._patch_lang(rewritten)
+    try:
+        bound = inspect.getcallargs(rewritten, **args)
+        bound = {n: v if n in constexprs else interpreter._implicit_cvt(v) for n, v in bound.items()}
+        if patch is not None:
+            patch(namespace)
+        builder.set_grid_dim(*grid)
+        with np.errstate(all="ignore"):
+            for program in programs:
+                builder.set_grid_idx(*program)
+                rewritten(**bound)
+    finally:
+        if scope is not None:
+            scope.restore()
+        if patch is not None:  # the function is kept for later jobs, which judge it
+            namespace.clear()
+            namespace.update(before)
+
+
+def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:
+    """All programs of a grid: forward, reversed, or shuffled by the seed."""
+    programs = [(x, y, z) for x in range(grid[0]) for y in range(grid[1]) for z in range(grid[2])]
+    if order == "reversed":
+        programs.reverse()
+    elif order == "shuffled":
+        np.random.default_rng(seed).shuffle(programs)
+        programs = [tuple(int(i) for i in p) for p in programs]
+    return programs
+
+
+SAMPLED_PROGRAMS = 8
+
+
+def some_programs(grid: Program, seed: int) -> list[Program]:
+    """The first, the last and a few programs between, drawn by the seed; all of a small grid."""
+    count = grid[0] * grid[1] * grid[2]
+    if count <= SAMPLED_PROGRAMS:
+        return ordered(grid, "forward")
+    drawn = np.random.default_rng(seed).integers(1, count - 1, SAMPLED_PROGRAMS - 2)
+    places = [0, *sorted({int(i) for i in drawn}), count - 1]
+    return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]

@@ -1,0 +1,242 @@
+"""The interpreter worker: candidate source under TRITON_INTERPRET, for judging and for counting without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.launch import LaunchError, Passed, Plan, Scratch, Step, bind
+from kernelsearch.source import Kernel
+from kernelsearch.targets import Target
+from kernelsearch.types import Verdict, Word
+from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Profiled, Ran
+from kernelsearch.worker.isolation.sandbox import Limits
+
+if TYPE_CHECKING:
+    import torch
+
+LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
+
+
+def preload() -> None:
+    """Imports what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
+    import torch
+
+    import torch._dynamo  # a second's work that torch would do at the first call under a dispatch mode, in every worker
+
+    torch.set_num_threads(1)
+    import kernelsearch.worker.interpreter.counting
+    import kernelsearch.worker.judging.planning
+    import kernelsearch.worker.interpreter.programs
+    import kernelsearch.worker.interpreter.races
+    import kernelsearch.worker.launcher.tensors
+    import kernelsearch.worker.launcher.trace
+    import kernelsearch.worker.launcher.twin  # noqa: F401
+
+
+def handle(job: Interpret | Profile) -> Any:
+    return _interpret(job) if isinstance(job, Interpret) else _profile(job)
+
+
+def failed(job: Any, message: str, trace: str) -> Any:
+    verdict = Verdict(Word.CRASH, "run", message, detail={"trace": trace})
+    return Profiled(verdict=verdict) if isinstance(job, Profile) else (Ran(verdict=verdict),)
+
+
+def _interpret(job: Interpret) -> tuple[Ran, ...]:
+    task = _task(job.path, job.candidate.target)
+    runs = []
+    sampled = job.sampled or (0,) * len(job.shapes)
+    for shape, inputs, twin, seed in zip(job.shapes, job.inputs, job.twins, sampled, strict=True):
+        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin, seed))
+        if runs[-1].verdict is not None:
+            break
+    return tuple(runs)
+
+
+def _run_case(
+    task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int
+) -> Ran:
+    """One launcher call; with sampled only a few programs, and no outputs where those would need the others.
+
+    What looks suspect is said of whole runs only: programs that did not run have written nothing.
+    """
+    from kernelsearch.worker.launcher import tensors
+    from kernelsearch.worker.interpreter.programs import ordered, run_programs, some_programs, watched
+    from kernelsearch.worker.interpreter.races import AccessLog
+    from kernelsearch.worker.launcher.twin import TwinMode, twin_constant
+
+    values = [tensors.unpacked(value) for value in inputs]
+    names = _case(str(task.path), shape, candidate.target).names
+    kept = frozenset(
+        v.untyped_storage().data_ptr() for n, v in zip(names, values, strict=True)
+        if hasattr(v, "untyped_storage") and n not in task.mutates
+    )
+    logs: list[tuple[AccessLog, int]] = []
+
+    def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int]) -> None:
+        constexprs = {n: _live(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
+        log = AccessLog({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, frozenset(made), kept)
+        programs = some_programs(step.grid, sampled) if sampled else ordered(step.grid, order)
+        logs.append((log, len(programs)))
+        with watched(buffers, log):
+            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs)
+
+    with TwinMode() if twin else nullcontext():
+        outputs, verdict = _launch(task, candidate, shape, values, execute, "twin" if twin else "plain")
+    if verdict is not None:
+        return Ran(verdict=verdict)
+    if any(tensors.gap_changed(v) for v in values):
+        reason = "wrote between the rows of an input whose rows lie apart"
+        return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
+    suspect = next((log.suspect for log, _ in logs if log.suspect), "")
+    after = tuple(tensors.packed(v) for v in values)
+    if not sampled:
+        return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect)
+    if len(logs) != 1 or logs[0][0].uses_atomics:
+        return Ran()
+    log, count = logs[0]
+    return Ran(tuple(tensors.packed(o) for o in outputs), after, idle=(count - len(log.writing), count))
+
+
+def _profile(job: Profile) -> Profiled:
+    from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
+    from kernelsearch.worker.interpreter.programs import run_programs
+
+    task = _task(job.path, job.candidate.target)
+    counts: dict[str, tuple[Any, ...]] = {}
+    for shape in job.shapes:
+        found: list[Any] = []
+
+        def execute(
+            function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int], found: list[Any] = found
+        ) -> None:
+            tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+            constexprs = {n: _live(v) for n, v in step.constexprs.items()}
+            programs = sampled_programs(step.grid)
+            with tallied(tally):
+                run_programs(
+                    function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, tally.patch
+                )
+            found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
+
+        zeros = _zeros(task, shape, job.candidate.target)
+        _, verdict = _launch(task, job.candidate, shape, zeros, execute, "counted")
+        if verdict is not None:
+            return Profiled(verdict=verdict)
+        counts[shape] = tuple(found)
+    return Profiled(counts)
+
+
+def _launch(
+    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], variant: str
+) -> tuple[list[torch.Tensor], Verdict | None]:
+    """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
+    from triton.runtime.errors import InterpreterError
+
+    from kernelsearch.worker.launcher import intercept, standin, tensors, trace
+    from kernelsearch.worker.interpreter.programs import OutOfBounds
+    from kernelsearch.worker.interpreter.races import Race
+
+    c = candidate
+
+    def on_launch(launch: Any) -> None:
+        fact = trace.launch_fact(launch, c.config)
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
+        launch.run_pre_hooks(c.config)
+        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled)
+
+    filled: set[int] = set()
+    case = _case(str(task.path), shape, c.target)
+    try:
+        with standin.standing_in(c.target, "cpu"), standin.poisoned_empty() as filled, intercept.intercepted(on_launch):
+            result = case.launch(*values)
+    except LaunchError as error:
+        return [], Verdict(Word.STATIC, "launch", str(error))
+    except OutOfBounds as error:
+        return [], Verdict(Word.MEMORY, "run", str(error), detail={"shape": shape})
+    except Race as error:
+        return [], Verdict(Word.RACE, "run", str(error), detail={"shape": shape})
+    except InterpreterError as error:
+        cause = error.__cause__  # a helper function's own error comes wrapped, once per call
+        while isinstance(cause, InterpreterError):
+            cause = cause.__cause__
+        if isinstance(cause, (OutOfBounds, Race)):
+            word = Word.MEMORY if isinstance(cause, OutOfBounds) else Word.RACE
+            return [], Verdict(word, "run", str(cause), detail={"shape": shape})
+        return [], Verdict(Word.CRASH, "run", str(error)[:500], detail={"shape": shape})
+    return tensors.flattened(result, case.names, values, task.mutates), None
+
+
+def _run_plan(
+    kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str, filled: set[int]
+) -> None:
+    """filled are the storages that hold poison where nothing was written."""
+    from kernelsearch.worker.launcher import tensors
+    from kernelsearch.worker.interpreter.programs import Buffers
+
+    scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
+    made = filled | {t.untyped_storage().data_ptr() for t in scratch.values()}
+    for name, value in plan.init.items():
+        passed[name].fill_(value)
+    functions = _functions(kernel, variant)
+    for step in plan.steps:
+        args: dict[str, Any] = {}
+        for name, arg in step.args.items():
+            args[name] = passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
+        buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+        execute(functions[step.function], step, args, buffers, made)
+
+
+_FUNCTIONS: dict[tuple[str, str], dict[str, Any]] = {}
+
+
+def _functions(kernel: Kernel, variant: str) -> dict[str, Any]:
+    """The kernel's functions as they are (`plain`), as a float32 `twin`, or `counted`.
+
+    Counting leaves its own `range` in the functions' namespace, so what is judged never shares one with it.
+    """
+    from kernelsearch.compile.build import load_functions
+    from kernelsearch.worker.launcher.twin import twin_source
+
+    key = (kernel.digest, variant)
+    if key not in _FUNCTIONS:
+        if len(_FUNCTIONS) > 64:
+            _FUNCTIONS.clear()
+        code = twin_source(kernel.code) if variant == "twin" else kernel.code
+        _FUNCTIONS[key] = load_functions(code, f"{kernel.digest}{variant}")
+    return _FUNCTIONS[key]
+
+
+@lru_cache(maxsize=4)
+def _task(path: str, target: Target) -> Any:
+    from kernelsearch.worker.judging import planning
+    from kernelsearch.worker.launcher import trace
+
+    return planning.with_long_shapes(trace.open_task(path, target))
+
+
+@lru_cache(maxsize=64)
+def _case(path: str, shape: str, target: Target) -> Any:
+    """The case of a shape, for its launcher and weights; its own inputs are made on the meta device and not used."""
+    from kernelsearch.worker.launcher import standin
+
+    task = _task(path, target)
+    with standin.standing_in(target, "cpu" if task.form == "kernelbench" else "meta"):
+        return task.build(shape, 0, "cpu" if task.form == "kernelbench" else "meta")
+
+
+def _zeros(task: Any, shape: str, target: Target) -> list[Any]:
+    import torch
+
+    from kernelsearch.worker.launcher.trace import lazy_zeros
+
+    return [lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in _case(str(task.path), shape, target).inputs]
+
+
+def _live(value: Any) -> Any:
+    from kernelsearch.compile.build import live_constant
+
+    return live_constant(value)

@@ -1,0 +1,161 @@
+"""Attempts at what a sandbox forbids, made from inside it: each returns "" when it failed as it should, else why not.
+
+A layer is named in a worker's `Hello` only after its attempt. Session, no_new_privs, core size and CPU time
+are read back instead: trying them would need a set-uid program, a crash, or seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterable
+
+from kernelsearch.worker.isolation import seccomp, syscalls
+
+PLANTED = "KERNELSEARCH_PLANTED_SECRET"
+"""A variable that the driver plants among those that it scrubs for a worker."""
+
+_GET_NO_NEW_PRIVS = 39
+_MAP_NORESERVE = 0x4000
+_CONNECT_LIMIT_S = 0.5
+
+
+def environment(allowed: Iterable[str]) -> str:
+    """Looks for the planted variable, and for any other not on the list among those that this process was given."""
+    with open("/proc/self/environ", "rb") as file:
+        given = {entry.partition(b"=")[0].decode(errors="replace") for entry in file.read().split(b"\0") if entry}
+    if PLANTED in {*given, *os.environ}:
+        return "the planted secret is visible"
+    strange = sorted(given - set(allowed))
+    return f"variables not on the list: {', '.join(strange)}" if strange else ""
+
+
+def session() -> str:
+    """Reads whether this process leads a session and a process group of its own."""
+    own = os.getpid()
+    return "" if os.getsid(0) == own and os.getpgid(0) == own else "shares its session with others"
+
+
+def privileges() -> str:
+    """Reads the no_new_privs bit."""
+    return "" if syscalls.prctl(_GET_NO_NEW_PRIVS)[0] == 1 else "programs may still raise privileges"
+
+
+def private_folder(folder: str) -> str:
+    """Writes where this worker should write, and looks who else may."""
+    try:
+        with open(os.path.join(folder, "probe"), "wb"):
+            pass
+        os.unlink(os.path.join(folder, "probe"))
+        others = os.stat(folder).st_mode & 0o077
+    except OSError as error:
+        return f"cannot be written: {error.strerror}"
+    return "others may look into it" if others else ""
+
+
+def descriptors(planted: int, keep: Iterable[int]) -> str:
+    """Uses a descriptor that was open before, and counts those that are left."""
+    if _succeeds(lambda: os.fstat(planted)):
+        return "a descriptor from before is still open"
+    listed = {int(name) for name in os.listdir("/proc/self/fd")}
+    left = {d for d in listed - set(keep) if _succeeds(lambda: os.fstat(d))}
+    return f"still open: {sorted(left)}" if left else ""
+
+
+def limits(folder: str, file_bytes: int | None, open_files: int | None, memory_bytes: int | None) -> str:
+    """Makes a file, a descriptor and a mapping beyond the limits."""
+    if resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
+        return "a crash would dump its memory"
+    if file_bytes is not None and _succeeds(lambda: _large_file(os.path.join(folder, "probe"), file_bytes + 1)):
+        return "a file grew beyond its limit"
+    if open_files is not None and _succeeds(lambda: os.close(os.dup2(0, open_files))):
+        return "a descriptor beyond the limit opened"
+    if memory_bytes is not None and _succeeds(lambda: _mapping(memory_bytes + (1 << 24))):
+        return "a mapping beyond the limit was given"
+    return ""
+
+
+def network(port: int | None) -> str:
+    """Connects to a listener of this machine, on 127.0.0.1, that a process outside reached before."""
+    if port is None:
+        return "no listener on 127.0.0.1 to try it on"
+    with socket.socket() as outward:
+        outward.settimeout(_CONNECT_LIMIT_S)
+        try:
+            outward.connect(("127.0.0.1", port))
+        except TimeoutError:
+            return "a connection neither failed nor succeeded"
+        except OSError:
+            return ""
+    return "connected to a process outside"
+
+
+def writing(outside: str) -> str:
+    """Makes a file in a folder that is not this worker's own, and looks into its parent process."""
+    path = os.path.join(outside, f"probe-{os.getpid()}")
+    if _succeeds(lambda: os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))):
+        os.unlink(path)
+        return "wrote outside its folder"
+    if _succeeds(lambda: os.close(os.open(f"/proc/{os.getppid()}/environ", os.O_RDONLY))):
+        return "looked into its parent process"
+    return ""
+
+
+def reading(hidden: str) -> str:
+    """Reads a file that is there and hidden."""
+    refused = _errno(lambda: os.close(os.open(hidden, os.O_RDONLY)))
+    if refused == errno.ENOENT:
+        return "the hidden file to try it on is not there"
+    return "" if refused else "read a hidden file"
+
+
+def system_calls(groups: tuple[str, ...]) -> str:
+    """Makes calls of each denied group, with arguments that could not do harm; all must answer EPERM."""
+    attempts = {"system": ("ptrace", "mount", "bpf"), "neighbours": ("process_vm_readv", "perf_event_open")}
+    for group in groups:
+        for name in attempts.get(group, ()):
+            _, refused = syscalls.syscall(seccomp.number(name), -1, -1, -1, -1, -1)
+            if refused != errno.EPERM:
+                return f"{name} was not denied"
+    if "sockets" in groups and _errno(lambda: socket.socket(socket.AF_INET).close()) != errno.EPERM:
+        return "a network socket opened"
+    if "programs" in groups:
+        if _errno(lambda: os.execv("/nonexistent/program", ["program"])) != errno.EPERM:
+            return "execve was not denied"
+        if _errno(_fork) != errno.EPERM:
+            return "a process was forked"
+        if _errno(lambda: os.kill(os.getppid(), 0)) != errno.EPERM:
+            return "the parent process took a signal"
+    return ""
+
+
+def _fork() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _large_file(path: str, size: int) -> None:
+    with open(path, "wb") as file:
+        os.unlink(path)
+        os.ftruncate(file.fileno(), size)
+
+
+def _mapping(size: int) -> None:
+    mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE).close()
+
+
+def _errno(act: Callable[[], object]) -> int:
+    try:
+        act()
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
+
+
+def _succeeds(act: Callable[[], object]) -> bool:
+    return _errno(act) == 0
