@@ -36,6 +36,7 @@ from kernelsearch import referee  # noqa: E402
 from kernelsearch.source import Kernel  # noqa: E402
 from kernelsearch.tasks.load import load  # noqa: E402
 from kernelsearch.trial import Evaluation, Rejected  # noqa: E402
+from kernelsearch.trial.rejected import asked as asked_of  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
 from kernelsearch.worker.launcher import tensors  # noqa: E402
 from kernelsearch.worker.messages import jobs  # noqa: E402
@@ -89,11 +90,11 @@ def outputs_of(bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.
             job = jobs.Interpret(
                 bench.path, bench.candidate(kernel, config, code=True), (case.shape,), packed, "forward", (case.half,)
             )
-            runs = evaluation._ask(bench.interpreters, job, LIMIT_S, "run")
+            runs = asked_of(bench.interpreters, job, LIMIT_S, "run")
         else:
-            binaries = evaluation._compiled(kernel, config, (case.shape,))
+            binaries = evaluation.builder.compiled(kernel, config, (case.shape,))
             candidate = bench.candidate(kernel, config, code=False)
-            runs = evaluation._on_gpu(
+            runs = evaluation.stages.on_gpu(
                 kernel, binaries, lambda b: jobs.RunCases(bench.path, candidate, b, (case.shape,), packed))
     except Rejected as rejected:
         return rejected.verdict.word.value

@@ -23,8 +23,8 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.types import Verdict, Word
 from kernelsearch.verify import gate
 from kernelsearch.worker import bench as benches
-from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.isolation import sandbox
 
 RUN_LIMIT_S = 2.0
 COMPILE_LIMIT_S = 4.0
