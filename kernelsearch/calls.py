@@ -26,6 +26,8 @@ class ModelCall:
     number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
     idea is the id of what the model was asked to do, action says it; repairs is the digest of the failed kernel.
     failure, with its kind, is why there are no answers. Tokens count the prompt once; usd is 0 without a price.
+    landed is the ask at which the answers were taken in, number itself where it is left out; waited are the seconds of
+    the call for which the search stood still, all of them or few when the model was asked ahead.
     """
 
     number: int
@@ -46,6 +48,12 @@ class ModelCall:
     failure: str = ""
     kind: str = ""
     repairs: str = ""
+    landed: int = -1
+    waited: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.landed < self.number:
+            object.__setattr__(self, "landed", self.number)
 
     @property
     def prompt(self) -> str:

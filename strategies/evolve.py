@@ -158,7 +158,8 @@ class Strategy:
     def _worthwhile(self, parent: str) -> list[str]:
         """Edits that gained in this run and that the parent does not have, the best first."""
         has = set(self.members[parent].edits)
-        found = [e for e, g in self.gains.items() if g.best >= math.log(self.params.gained) and e not in has]
+        worth = math.log(self.params.gained)
+        found = [e for e, g in self.gains.items() if g.best >= worth and e not in has and not _by_a_model(e)]
         return sorted(found, key=lambda e: -self.gains[e].best)
 
     def _tuned(self, rng, digest: str) -> Proposal:
@@ -198,10 +199,13 @@ class Strategy:
         return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents), wanted=wanted)
 
     def _noted(self, trial: Trial) -> None:
-        """What was tried on the parent: what was asked for, whether or not something came of it."""
+        """What was tried on the parent: what was asked for, whether or not something came of it.
+
+        What a model wrote where an edit was asked for by name leaves that edit untried.
+        """
         if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
             asked = self.members[trial.proposal.parents[0]].asked
-            asked.update(e for e in (trial.proposal.edit, trial.edit) if e)
+            asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)
 
     def _placed(self, digest: str) -> None:
         """Puts a kernel that got better among the leaders; of equals the older one is the simpler one and stays first."""
@@ -254,3 +258,8 @@ class Strategy:
         """The prior: what the hints of the leading kernels (those that are drawn most as parents) suggest."""
         leading = self.leaders[: max(1, self.params.population // self.params.tournament)]
         return {e: self.params.hinted for digest in leading for e in self.members[digest].hinted}
+
+
+def _by_a_model(edit: str | None) -> bool:
+    """`model:NAME` and `repair:NAME` say who wrote a kernel; there is no edit of that name to be asked for again."""
+    return edit is not None and ":" in edit

@@ -1,7 +1,12 @@
 """The mix: typed edits, models and their repairs behind one Proposer, chosen among by a cost-aware bandit.
 
-Where the chosen one gives nothing, the typed edits do; where those are used up, the other models may. With `alone` the
-typed edits are asked only when no model gives anything.
+Where the chosen one gives nothing, the typed edits do; where those are used up, the other models may. A model that was
+asked ahead gives nothing at first: typed edits go on, and its answer is taken at the first ask after it came. With
+`alone` the typed edits are asked only when no model gives anything, and the search waits for one that is thinking.
+
+A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere. Such edits gain
+more than those that are drawn at random, so that they are an arm of their own (`named`): at such an ask the bandit
+chooses between it and the models, which are then asked to do what the named edit does.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.calls import ModelCall
+from kernelsearch.propose import ahead
 from kernelsearch.propose.bandit import Cost, Params, Pull, ranked, standings
 from kernelsearch.propose.model import ModelProposer, Models
 from kernelsearch.propose.operators import TypedEdits
@@ -18,7 +24,7 @@ from kernelsearch.protocols import Proposer, Request, Rewrite
 from kernelsearch.source import Kernel
 from kernelsearch.types import Trial
 
-EDITS = "edits"
+EDITS, NAMED = "edits", "named edits"
 PATIENCE = 10.0
 """Without a time budget a model may take this many times a trial's own time before it costs as much as one."""
 
@@ -45,10 +51,18 @@ class Mix:
         self._trials = 0
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """A rewrite by whoever's turn it is. A request for one edit by name is for the typed edits, unless alone."""
+        """A rewrite by whoever's turn it is; first of all what a model was asked for ahead and has answered since."""
         chance = random.Random(rng.getrandbits(64))
-        if request.edit is not None and not self.alone:
-            return self.edits.propose(request, rng)
+        made = next((made for m in self.models if (made := m.due(request))), None)
+        if made is None and self.alone:
+            made = self._waited(request)
+        made = made or self._chosen(request, chance, rng) or self._waited(request)
+        if self.alone and made is not None:
+            for model in self.models:
+                model.ask_ahead(request, chance)
+        return made
+
+    def _chosen(self, request: Request, chance: random.Random, rng: random.Random) -> Rewrite | None:
         asked_model = False
         for arm in self._order(request, chance):
             model = next((m for m in self.models if arm in (m.name, m.repair_name)), None)
@@ -59,9 +73,15 @@ class Mix:
             else:
                 asked_model = True
                 made = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
+                made = made or (self._waited(request) if self.alone else None)
             if made is not None:
                 return made
         return None
+
+    def _waited(self, request: Request) -> Rewrite | None:
+        """The answer of a model that is thinking, waited for: nothing else is there to be done, or wanted."""
+        thinking = (m for m in self.models if m.underway and not m.kept(request.parent.digest, request.seen))
+        return next((made for m in thinking if (made := m.due(request, wait=True))), None)
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         """One finished trial."""
@@ -73,16 +93,16 @@ class Mix:
 
     def restore(self, calls: Sequence[ModelCall], told: int) -> None:
         """A resumed run's stored calls, before its trials are told again; told is how many those are."""
-        past = self.shared.ledger.restore(calls, told)
+        past, underway = self.shared.ledger.restore(calls, told)
         for model in self.models:
-            model.restore(past)
+            model.restore(past, underway)
 
     def spending(self) -> str:
         return self.shared.ledger.words()
 
     def close(self) -> None:
         for model in self.models:
-            model.engine.close()
+            ahead.closed(model.engine, model.underway)
 
     # ------------------------------------------------------------ whose turn it is
 
@@ -90,13 +110,14 @@ class Mix:
         digest, number = request.parent.digest, request.number
         arms = [m.name for m in self.models if m.available(number) or m.kept(digest, request.seen)]
         arms += [m.repair_name for m in self.models if m.can_repair(number)]
+        typed = EDITS if request.edit is None else NAMED
         if not arms:
-            return [EDITS]
+            return [typed]
         found = standings(
-            arms if self.alone else [EDITS, *arms], self._pulls(), self._costs(), number, self.params
+            arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params
         )
         first, *others = ranked(found, rng, self.params)
-        return list(dict.fromkeys([first, EDITS, *others]))
+        return list(dict.fromkeys([first, typed, *others]))
 
     def _pulls(self) -> Iterator[Pull]:
         """Kernels that were told, and calls that gave none; who made a kernel is in its edit's name."""
@@ -105,7 +126,8 @@ class Mix:
         usual = history.usual_tuning()
         for entry in history.entries.values():
             if entry.parent is not None:
-                yield Pull(entry.number, entry.edit if entry.edit in names else EDITS, history.earned(entry, usual))
+                typed = NAMED if entry.named else EDITS
+                yield Pull(entry.number, entry.edit if entry.edit in names else typed, history.earned(entry, usual))
         for call in self.shared.ledger.calls:
             if not any(a.kernel for a in call.answers):
                 yield Pull(call.number, call.arm, 0.0, 0.0)
@@ -115,13 +137,16 @@ class Mix:
             yield Cost(call.number, call.arm, self._in_trials(call))
 
     def _in_trials(self, call: ModelCall) -> float:
-        """What a call cost as a share of each budget that the run has, in units of one trial's share."""
+        """What a call cost as a share of each budget that the run has, in units of one trial's share.
+
+        Of its seconds those count for which the search stood still.
+        """
         budget, trials = self.shared.ledger.budget, self.limits.trials
         if self.limits.seconds is not None:
-            cost = trials * call.seconds / self.limits.seconds
+            cost = trials * call.waited / self.limits.seconds
         else:
             each = self._seconds / self._trials if self._seconds else 0.0
-            cost = call.seconds / (PATIENCE * each) if each else 0.0
+            cost = call.waited / (PATIENCE * each) if each else 0.0
         if budget.max_tokens:
             cost += trials * (call.tokens_in + call.tokens_out) / budget.max_tokens
         if budget.max_usd:

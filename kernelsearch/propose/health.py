@@ -67,7 +67,7 @@ class Health:
             self.in_a_row += 1
             if self.in_a_row >= IN_A_ROW:
                 rest = REST * 2 ** (self.in_a_row - IN_A_ROW)
-                self.rest_until = call.number + 1 + rest
+                self.rest_until = call.landed + 1 + rest
                 self.tell(f"{self.label} failed {self.in_a_row} times in a row and rests for {rest} asks; "
                           "the search goes on with typed edits")  # fmt: skip
 

@@ -18,6 +18,7 @@ class Entry:
     """One kernel: who made it from what and why, and how it has done so far. Scores are times over the seed's.
 
     first is its score at its first trial, inherited the parent's best one then: the same config, but for the change.
+    named says that the strategy had asked for one edit by its name.
     """
 
     kernel: Kernel
@@ -29,6 +30,7 @@ class Entry:
     refused: Verdict | None = None
     first: float | None = None
     inherited: float | None = None
+    named: bool = False
 
     @property
     def score(self) -> float:
@@ -44,7 +46,8 @@ class History:
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> Entry:
         entry = self.entries.get(trial.kernel)
         if entry is None:
-            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number)
+            named = trial.proposal.edit is not None
+            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number, named=named)
             self.entries[trial.kernel] = entry
             above = self.get(parent)
             entry.first, entry.inherited = trial.score, above.score if above and above.best else None

@@ -49,6 +49,13 @@ def ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
     return list({i.action: i for i in reversed(found)}.values())[::-1]
 
 
+def named(edit: str) -> Idea | None:
+    """What typed edits do, joined by + as a strategy asks for them, as one idea; None where no edit has such a name."""
+    summaries = {e.name: e.summary for e in EDITS}
+    known = [summaries[name] for name in edit.split("+") if name in summaries]
+    return Idea(f"Try this: {'; then: '.join(known)}.", EDIT) if known else None
+
+
 def choose(found: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
     """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere."""
     weights = [i.odds * _worth(i, parent, history) for i in found]

@@ -1,21 +1,26 @@
 """A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
 
-Several answers are asked for at once; those that are not needed now are kept for the next ask of the same parent. What
-the engine does wrong is a value: the ask gives nothing, the reason is said once, and after several failures in a row
-the model rests. State is a function of the stored calls and of what was told, so that a resumed run goes on as it was.
+Several answers are asked for at once; those that are not needed now are kept for the next ask of the same parent. An
+engine that may be asked ahead answers later (`propose/ahead.py`): the ask gives nothing, and the first good answer is
+due at the ask at which they are taken in, whichever parent that one is about. What the engine does wrong is a value:
+the ask gives nothing, the reason is said once, and after several failures in a row the model rests. State is a function
+of the stored calls and of what was told, so that a resumed run goes on as it was.
 """
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelsearch.calls import Answered, ModelCall
-from kernelsearch.propose import ideas, prompt
+from kernelsearch.propose import ahead, ideas, prompt
+from kernelsearch.propose.ahead import Asked, Underway
 from kernelsearch.propose.answers import Fate, Gate, again, fate
 from kernelsearch.propose.edits import EDITS, NotApplicable
-from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample
 from kernelsearch.propose.grammar import Grammar, NoGrammar, build
 from kernelsearch.propose.health import Health
 from kernelsearch.propose.history import History
@@ -69,6 +74,11 @@ class _Kept:
     fate: Fate
     arm: str
     action: str
+    parent: str
+
+    @property
+    def rewrite(self) -> Rewrite:
+        return Rewrite(self.fate.answer.kernel, self.arm, self.action, self.parent)
 
 
 class ModelProposer:
@@ -80,6 +90,9 @@ class ModelProposer:
         self.repair_name = f"repair:{name or engine.label}"
         self.repairs = Repairs(settings.repairs)
         self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
+        self.underway: Underway | None = None
+        self._due: deque[_Kept] = deque()
+        self._looked = -1
         self._kept: dict[str, list[_Kept]] = {}
         self._stored: dict[str, list[ModelCall]] = {}
         self._made: dict[str, tuple[ModelCall, str]] = {}
@@ -91,7 +104,7 @@ class ModelProposer:
         spent = self.models.ledger.exhausted
         if spent:
             self.health.tell(f"the budget of {spent} is used up; the search goes on with typed edits")
-        return not spent and self.health.well(number)
+        return not spent and self.underway is None and self.health.well(number)
 
     def can_repair(self, number: int) -> bool:
         return self.available(number) and self.repairs.next() is not None
@@ -100,10 +113,40 @@ class ModelProposer:
         """Whether an answer for this parent is there already."""
         return any(again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
 
+    # ------------------------------------------------------------ answers that come later
+
+    def due(self, request: Request, wait: bool = False) -> Rewrite | None:
+        """The answer for which a model was asked ahead and which has come since; wait: or which comes now.
+
+        One look for each ask of the search, the first, so that a replayed run looks when this one did.
+        """
+        number, look = request.number, request.number != self._looked or wait
+        self._looked = number
+        if self.underway is not None and wait:
+            self.underway.wait()
+        if self.underway is not None and look and (wait or self.underway.due(number)):
+            self._land(request)
+        return self._first(request.seen)
+
+    def _first(self, seen: Container[str]) -> Rewrite | None:
+        while self._due:
+            kept = self._due.popleft()
+            if again(kept.fate, seen).good:
+                return kept.rewrite
+        return None
+
+    def ask_ahead(self, request: Request, rng: random.Random) -> None:
+        """Begins a call for this parent where nothing is there for the next ask of it and the engine may be asked so."""
+        idle = ahead.ahead(self.engine) and self.available(request.number) and not self._due
+        if idle and not self.kept(request.parent.digest, request.seen):
+            grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+            if not isinstance(grammar, NoGrammar):
+                self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+
     # ------------------------------------------------------------ proposing
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """A rewrite of the request's parent, or None when no answer makes a new kernel."""
+        """A rewrite of the request's parent, or None when no answer makes a new kernel or it comes later."""
         grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
             return None
@@ -112,12 +155,11 @@ class ModelProposer:
         while waiting:
             kept = waiting.pop(0)
             if again(kept.fate, request.seen).good:
-                return self._rewrite(kept, request.parent.digest)
+                return kept.rewrite
         if not self.available(request.number):
             return None
-        idea = ideas.choose(ideas.ideas(request.hints, grammar.edits), request.parent.digest, self.models.history, rng)
-        page = self._page(request, grammar, idea, None)
-        return self._asked(request, grammar, page, idea.id, idea.action, self.name, None, rng)
+        self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+        return self._first(request.seen)
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to one that was refused; its parent is that one's, whatever the request's is."""
@@ -131,14 +173,22 @@ class ModelProposer:
         if isinstance(grammar, NoGrammar):
             return None
         asked = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
-        page = self._page(asked, grammar, None, failed)
-        return self._asked(asked, grammar, page, failed.idea, failed.action, self.repair_name, failed, rng)
+        self._ask(asked, grammar, failed, rng)
+        return self._first(request.seen)
 
-    def _asked(
-        self, request: Request, grammar: Grammar, page: prompt.Page, idea: str, action: str, arm: str,
-        failed: Failed | None, rng: random.Random,
-    ) -> Rewrite | None:  # fmt: skip
-        seed = rng.getrandbits(31)
+    def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
+        """What the strategy asks for by name, else one of what could be done."""
+        asked = ideas.named(request.edit) if request.edit else None
+        found = ideas.ideas(request.hints, grammar.edits)
+        return asked or ideas.choose(found, request.parent.digest, self.models.history, rng)
+
+    def _ask(self, request: Request, grammar: Grammar, what: Idea | Failed, rng: random.Random) -> None:
+        """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
+        settings, seed = self.settings, rng.getrandbits(31)
+        failed = what if isinstance(what, Failed) else None
+        page = self._page(request, grammar, None if failed else what, failed)
+        arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
+        idea = failed.idea if failed else what.id
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
@@ -146,43 +196,69 @@ class ModelProposer:
             except prompt.TooLong as least:
                 said = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
                 self.health.tell(f"{said}; such kernels are left to the typed edits")
-                return None
-            call, known = self._call(request, grammar, text, idea, action, arm, failed, seed)
-            good = self._applied(call, grammar, request.seen)
-            self.models.ledger.add(call, known)
+                return
+            ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
+            asked = Asked(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
+            stored = self.models.ledger.stored(request.number, text)
+            self.underway = Underway(asked, known=stored) if stored else ahead.begun(self.engine, asked)
+            if self.underway.threaded or not self.underway.due(request.number):
+                return
+            self._land(request)
             if self.health.page_tokens == budget or self.health.given_up:
-                break
-        if not good:
-            return None
-        self._kept.setdefault(request.parent.digest, []).extend(_Kept(f, arm, action) for f in good[1:])
-        return self._rewrite(_Kept(good[0], arm, action), request.parent.digest)
+                return
 
-    def _call(
-        self, request: Request, grammar: Grammar, text: str, idea: str, action: str, arm: str, failed: Failed | None,
-        seed: int,
-    ) -> tuple[ModelCall, bool]:  # fmt: skip
-        """The call with its answers, and whether it is one that was stored before."""
-        ledger, settings = self.models.ledger, self.settings
-        stored = ledger.stored(request.number, text)
-        if stored is not None:
-            return stored, True
-        n = 1 if failed else settings.samples
-        ask = Ask(prompt.SYSTEM, text, grammar, n, settings.max_tokens, settings.temperature, seed)
-        reply = self.engine.complete(ask)
+    def _land(self, request: Request) -> None:
+        """Takes the answers of the call under way in: the first good one is due, the others are kept."""
+        underway, self.underway = self.underway, None
+        seen = request.seen
+        call = underway.known or self._call(underway, request.number, seen)
+        self._note(call)
+        self.models.ledger.add(call, underway.known is not None)
+        asked = underway.asked or self._again(call, request.task)
+        if asked is None:
+            return
+        samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
+        unique: dict[str, _Kept] = {}
+        for found in (fate(s, asked.grammar, self.models.gate, seen) for s in samples):
+            if found.good:
+                kept = _Kept(found, asked.arm, asked.action, asked.parent.digest)
+                unique.setdefault(found.answer.kernel.digest, kept)
+        first, *others = [*unique.values()] or [None]
+        if first is not None:
+            self._due.append(first)
+        self._kept.setdefault(asked.parent.digest, []).extend(others)
+
+    def _again(self, call: ModelCall, task: TaskFacts) -> Asked | None:
+        """What a restored call was made for."""
+        above = self.models.history.get(call.parent)
+        grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
+        if grammar is None or isinstance(grammar, NoGrammar):
+            return None
+        ask = Ask(call.system, call.page, grammar)
+        return Asked(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
+
+    def _call(self, underway: Underway, number: int, seen: Container[str]) -> ModelCall:
+        """The record of a call whose answers are here."""
+        asked, reply = underway.asked, underway.reply.result()
+        if hasattr(self.engine, "landed"):
+            self.engine.landed(asked.ask, number - asked.number)
         common = dict(
-            number=request.number, arm=arm, engine=self.engine.name, parent=request.parent.digest, idea=idea,
-            action=action, system=prompt.SYSTEM, page=text, grammar=grammar.digest, seconds=reply.seconds,
-            repairs=failed.kernel if failed else "",
+            number=asked.number, arm=asked.arm, engine=self.engine.name, parent=asked.parent.digest, idea=asked.idea,
+            action=asked.action, system=asked.ask.system, page=asked.ask.page, grammar=asked.grammar.digest,
+            seconds=reply.seconds, repairs=asked.failed.kernel if asked.failed else "", landed=number,
+            waited=underway.waited,
         )  # fmt: skip
         if isinstance(reply, Failure):
-            return ModelCall(**common, failure=reply.reason, kind=reply.kind, tokens_in=0), False
+            return ModelCall(**common, failure=reply.reason, kind=reply.kind, tokens_in=0)
+        return self._answered(asked, reply, seen, common)
+
+    def _answered(self, asked: Asked, reply: Reply, seen: Container[str], common: dict[str, Any]) -> ModelCall:
         for note in reply.notes:
             self.health.tell(note)
-        answers = tuple(_answered(fate(s, grammar, self.models.gate, request.seen)) for s in reply.samples)
-        usd = ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        call = ModelCall(**common, answers=answers, tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached,
+        answers = tuple(_answered(fate(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
+        usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
+        return ModelCall(**common, answers=answers, tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached,
                          tokens_out=reply.tokens_out, usd=usd)  # fmt: skip
-        return call, False
 
     def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
         history, digest = self.models.history, request.parent.digest
@@ -196,9 +272,6 @@ class ModelProposer:
             rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
             fresh=prompt.fresh(grammar),
         )  # fmt: skip
-
-    def _rewrite(self, kept: _Kept, parent: str) -> Rewrite:
-        return Rewrite(kept.fate.answer.kernel, kept.arm, kept.action, parent)
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -220,34 +293,31 @@ class ModelProposer:
         else:
             self.repairs.count(said)
 
-    def restore(self, calls: Sequence[ModelCall]) -> None:
-        """The calls of a resumed run's past: what they made is known again, what they left over is kept again."""
-        for call in calls:
-            if call.arm in (self.name, self.repair_name):
+    def restore(self, past: Sequence[ModelCall], underway: Sequence[ModelCall] = ()) -> None:
+        """The calls of a resumed run's past: what they made is known again, what they left over is kept again.
+
+        The one that was under way is taken in at the ask that its record names.
+        """
+        mine = (self.name, self.repair_name)
+        for call in past:
+            if call.arm in mine:
                 self._stored.setdefault(call.parent, []).append(call)
                 self._note(call)
+        for call in underway:
+            if call.arm in mine:
+                self.underway = Underway(None, known=call)
 
     def _take_stored(self, grammar: Grammar, request: Request) -> None:
         """Answers of restored calls become kernels again when their parent is next asked for."""
         for call in self._stored.pop(request.parent.digest, ()):
             samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
             fates = (fate(s, grammar, self.models.gate, request.seen) for s in samples)
-            kept = [_Kept(f, call.arm, call.action) for f in fates if f.good]
+            kept = [_Kept(f, call.arm, call.action, call.parent) for f in fates if f.good]
             self._kept.setdefault(call.parent, []).extend(kept)
 
     def _tries(self, kernel: str) -> int:
         call = self._made[kernel][0] if kernel in self._made else None
         return 1 + self._tries(call.repairs) if call and call.repairs else 0
-
-    def _applied(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[Fate]:
-        """The good answers of a call, each kernel once."""
-        self._note(call)
-        samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
-        unique: dict[str, Fate] = {}
-        for found in (fate(s, grammar, self.models.gate, seen) for s in samples):
-            if found.good:
-                unique.setdefault(found.answer.kernel.digest, found)
-        return list(unique.values())
 
     def _note(self, call: ModelCall) -> None:
         """What a call, new or restored, changes of this model's state."""

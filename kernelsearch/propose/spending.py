@@ -42,17 +42,18 @@ class Ledger:
     calls: list[ModelCall] = field(default_factory=list)
     waiting: dict[int, deque[ModelCall]] = field(default_factory=dict)
 
-    def restore(self, calls: Sequence[ModelCall], told: int) -> list[ModelCall]:
-        """Takes a resumed run's calls back and returns those of its first `told` asks, which will not be made again.
+    def restore(self, calls: Sequence[ModelCall], told: int) -> tuple[list[ModelCall], list[ModelCall]]:
+        """Takes a resumed run's calls back: those whose answers its first `told` asks took in, and those then under way.
 
-        The others answer when the search comes to their ask.
+        The rest, asked for at asks that will be made again, answer when the search comes to them.
         """
-        past = [c for c in calls if c.number < told]
+        past = [c for c in calls if c.landed < told]
+        underway = [c for c in calls if c.number < told <= c.landed]
         self.calls += past
         for call in calls:
             if call.number >= told:
                 self.waiting.setdefault(call.number, deque()).append(call)
-        return past
+        return past, underway
 
     def stored(self, number: int, page: str) -> ModelCall | None:
         """The stored call that this ask repeats, if there is one; it costs nothing and is not stored again."""

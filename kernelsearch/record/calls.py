@@ -9,7 +9,7 @@ from kernelsearch.record.rows import Row, now
 from kernelsearch.types import content_digest
 
 _PLAIN = ("number", "arm", "engine", "parent", "idea", "action", "grammar", "tokens_in", "tokens_cached", "tokens_out",
-          "seconds", "usd", "failure", "kind", "repairs")  # fmt: skip
+          "seconds", "usd", "failure", "kind", "repairs", "landed", "waited")  # fmt: skip
 
 
 def prompt_row(call: ModelCall) -> Row:

@@ -1,6 +1,7 @@
 """The mix inside a search: who is asked, what is stored, and that a resumed run asks and pays for nothing twice."""
 
 import random
+from dataclasses import replace
 
 import edit_seeds
 import pytest
@@ -8,7 +9,9 @@ from scripted import Scripted, sampling, shared, trial
 
 from kernelsearch import proposers, strategies
 from kernelsearch.calls import Answered, ModelCall
-from kernelsearch.propose.choice import Limits, Mix
+from kernelsearch.propose.choice import EDITS as EDITS_ARM
+from kernelsearch.propose.choice import NAMED, Limits, Mix
+from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.engines import Failure
 from kernelsearch.propose.model import ModelProposer, Settings
 from kernelsearch.protocols import Request
@@ -40,8 +43,6 @@ SEED = edit_seeds.Kernel.parse(TASK.seed)
 
 
 def task():
-    from dataclasses import replace
-
     return replace(TASK, shapes=(SHAPE,), config={"BLOCK_ROWS": 32, "BLOCK_COLS": 32, "num_warps": 4})
 
 
@@ -125,10 +126,24 @@ def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_noth
         assert any(s.edit for s in store.structures(result.run.id).values())
 
 
-def test_a_request_for_one_edit_is_for_the_typed_edits():
+def test_an_edit_that_is_asked_for_by_name_is_an_arm_of_its_own_and_a_model_is_asked_to_do_the_same():
     proposer, engine = mix()
-    made = proposer.propose(Request(SEED, task(), edit="lane_accumulator", number=1), random.Random(0))
-    assert made.edit == "lane_accumulator" and not engine.asks
+    made = [
+        proposer.propose(Request(SEED, task(), edit="lane_accumulator", number=n), random.Random(n)) for n in range(1, 30)
+    ]
+    assert {m.edit for m in made} == {"lane_accumulator", "model:scripted"}
+    (summary,) = (e.summary for e in EDITS if e.name == "lane_accumulator")
+    assert engine.asks and all(f"Try this: {summary}." in ask.page for ask in engine.asks)
+
+
+def test_what_named_edits_gain_is_not_credited_to_those_that_are_drawn():
+    proposer, _ = mix()
+    named = trial(1, "k1", 0.5, "lane_accumulator")
+    named = replace(named, proposal=replace(named.proposal, edit="lane_accumulator"))
+    proposer.tell(trial(0, SEED.digest, 1.0), SEED, None)
+    proposer.tell(named, SEED, SEED.digest)
+    proposer.tell(trial(2, "k2", 0.9, "exp2"), SEED, SEED.digest)
+    assert [p.arm for p in proposer._pulls()] == [NAMED, EDITS_ARM]
 
 
 def test_a_call_comes_back_from_the_store_as_it_went_in():

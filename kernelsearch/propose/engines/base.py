@@ -56,7 +56,8 @@ class Reply:
     """The answers to one ask with what they cost.
 
     tokens_in counts the prompt once, whatever n is; tokens_cached is the part of it that a prefix cache held; seconds
-    is wall time, retries included; notes are sentences for the user (a server that takes no grammar).
+    is wall time, retries included; notes are sentences for the user (a server that takes no grammar); lag is for
+    recorded answers: how many asks of the search passed before these were taken in.
     """
 
     samples: tuple[Sample, ...]
@@ -65,6 +66,7 @@ class Reply:
     tokens_cached: int = 0
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    lag: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,16 @@ class Failure:
     kind: str = "busy"
     limit: int | None = None
     seconds: float = 0.0
+    lag: int = 0
 
 
 class Engine(Protocol):
-    """A model, wherever it runs."""
+    """A model, wherever it runs.
+
+    Three members are optional. ahead: it works elsewhere, so that it may be asked on a thread, one ask at a time, while
+    the search goes on; instant: it answers at once all the same, and its replies say their lag (`replay:`);
+    landed(ask, lag): told when the answers of an ask were taken in, lag asks of the search after it.
+    """
 
     name: str
     """Its spec without secrets: what the record calls it."""

@@ -4,8 +4,9 @@ The grammar goes as vLLM's `structured_outputs`; a server that does not know the
 take no grammar. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
 
 Options: grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF, `guidance` takes Lark), api=chat|completions,
-timeout, retries, and seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks). What the
-server refuses in one form is tried in the other once, and remembered.
+timeout, retries, seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks), and
+ahead=on|off: whether the search goes on while the server thinks, which is not wanted where both share the GPU that is
+measured on. What the server refuses in one form is tried in the other once, and remembered.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class OpenAIServer:
         if self._api not in ("chat", "completions"):
             raise ModelError(f"api={self._api}: it is chat or completions")
         self._seeded = switch(options, "seed")
+        self.ahead = switch(options, "ahead")
         self._retries = int(_number(options, "retries", RETRIES))
         self._sleep = sleep
         timeout = _number(options, "timeout", TIMEOUT_S)

@@ -2,7 +2,8 @@
 
 A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "finish", "tokens"}]}`, or a `"failure"`
 in place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in
-order, whatever is asked and has no line of its own.
+order, whatever is asked and has no line of its own. A model that was asked ahead has lines `{"prompt", "lag"}` besides:
+how many asks of the search passed before its answers were taken in, so that the replayed run takes them in there too.
 """
 
 from __future__ import annotations
@@ -35,13 +36,18 @@ class Replayed:
     """Gives recorded answers; an ask that nothing was recorded for is a failure."""
 
     label = "replay"
+    instant = True
 
     def __init__(self, name: str, rows: list[dict[str, Any]]) -> None:
         self.name = name
+        self.ahead = any("lag" in row for row in rows)
         self._by_prompt: dict[str, deque[dict[str, Any]]] = {}
         self._in_order: deque[dict[str, Any]] = deque()
+        self._lags: dict[str, deque[int]] = {}
         for row in rows:
-            if row.get("prompt"):
+            if "lag" in row:
+                self._lags.setdefault(str(row.get("prompt")), deque()).append(int(row["lag"]))
+            elif row.get("prompt"):
                 self._by_prompt.setdefault(row["prompt"], deque()).append(row)
             else:
                 self._in_order.append(row)
@@ -51,10 +57,12 @@ class Replayed:
         if not rows:
             return Failure("no answer was recorded for this prompt", "busy")
         row = rows.popleft()
+        lags = self._lags.get(prompt_digest(ask))
+        lag = lags.popleft() if lags else 0
         if "failure" in row:
-            return Failure(str(row["failure"]), str(row.get("kind", "busy")))
+            return Failure(str(row["failure"]), str(row.get("kind", "busy")), lag=lag)
         samples = tuple(Sample(s["text"], s.get("finish", "stop"), s.get("tokens", 0)) for s in row["samples"])
-        return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples))
+        return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples), lag=lag)
 
     def count(self, text: str) -> int:
         return len(text) // 3
@@ -68,6 +76,7 @@ class Recording:
 
     def __init__(self, inner: Engine, path: str) -> None:
         self.inner, self.name, self.label = inner, inner.name, inner.label
+        self.ahead, self.instant = getattr(inner, "ahead", False), getattr(inner, "instant", False)
         try:
             self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (closed by close)
         except OSError as error:
@@ -81,9 +90,16 @@ class Recording:
         else:
             samples = [{"text": s.text, "finish": s.finish, "tokens": s.tokens} for s in reply.samples]
             row |= {"tokens_in": reply.tokens_in, "samples": samples}
+        self._write(row)
+        return reply
+
+    def landed(self, ask: Ask, lag: int) -> None:
+        if self.ahead:
+            self._write({"prompt": prompt_digest(ask), "lag": lag})
+
+    def _write(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
-        return reply
 
     def count(self, text: str) -> int:
         return self.inner.count(text)
@@ -96,7 +112,9 @@ class Recording:
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-        good = isinstance(row, dict) and ("failure" in row or all(isinstance(s["text"], str) for s in row["samples"]))
+        good = isinstance(row, dict) and (
+            "failure" in row or type(row.get("lag")) is int or all(isinstance(s["text"], str) for s in row["samples"])
+        )
     except (ValueError, KeyError, TypeError):
         good = False
     if not good:

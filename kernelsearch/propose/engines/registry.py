@@ -35,7 +35,7 @@ class Kind:
 ENGINES: dict[str, Kind] = {
     "openai": Kind(
         "openai_server", "openai:URL#MODEL", "any OpenAI-compatible server, vllm serve first",
-        ("grammar", "api", "key_env", "timeout", "retries", "seed"), "openai", ("openai",),
+        ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead"), "openai", ("openai",),
     ),
     "hf": Kind(
         "transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype"), "hf",

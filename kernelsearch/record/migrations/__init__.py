@@ -4,7 +4,7 @@ Tables have a `name` column where a person needs one: Datasette shows it in plac
 Text columns that hold JSON say so in their comment. Times are UTC, ISO 8601.
 """
 
-from kernelsearch.record.migrations import m001_to_m004, m005_to_m009
+from kernelsearch.record.migrations import m001_to_m004, m005_to_m009, m010
 from kernelsearch.record.migrations.register import migrations
 
-__all__ = ["m001_to_m004", "m005_to_m009", "migrations"]
+__all__ = ["m001_to_m004", "m005_to_m009", "m010", "migrations"]
