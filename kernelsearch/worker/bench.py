@@ -20,8 +20,8 @@ from kernelsearch.measure.device import LiveDevice, live_device
 from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
 from kernelsearch.types import Config, LaunchFact, TaskFacts, Verdict, Word
-from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.cache import CompileCache
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
 from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 from kernelsearch.worker.running import prover

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelsearch.types import Verdict, Word
-from kernelsearch.worker.messages.jobs import Compile, Compiled
 from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.messages.jobs import Compile, Compiled
 
 LIMITS = Limits(cpu_s=120)
 

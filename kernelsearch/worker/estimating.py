@@ -10,9 +10,9 @@ from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.estimate import estimate_call
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Evidence, Measurement, ShapeTime, content_digest
-from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.findings import launches_of
+from kernelsearch.worker.messages import jobs
 
 ESTIMATE_PROTOCOL = "static-model-2"
 

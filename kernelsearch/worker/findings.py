@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import Bound, Passed, Scratch, Step
 from kernelsearch.measure.counts import Counts
-from kernelsearch.measure.occupancy import Machine
 from kernelsearch.measure.hints import Call, hints
 from kernelsearch.measure.launched import Launched
+from kernelsearch.measure.occupancy import Machine
 from kernelsearch.measure.rates import calibrated
 from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
 from kernelsearch.types import ArgFact, Config, Evidence, Hint, LaunchFact, Measurement, TensorFact
-from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.messages import jobs
 
 
 def hinted(

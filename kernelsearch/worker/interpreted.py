@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Verdict, Word
-from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 ORDERS = ("reversed", "shuffled")

@@ -10,8 +10,8 @@ from kernelsearch.measure.device import live_device
 from kernelsearch.source import Kernel
 from kernelsearch.tasks import shipped
 from kernelsearch.types import Word
-from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench, choose_target, versions
+from kernelsearch.worker.messages import jobs
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from kernelsearch.measure.baselines import SEED
 from kernelsearch.measure.nvml import Reading
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, ShapeFact, TensorFact, Verdict, Word
-from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.confirm.jobs import (
     CRASHED, Blocks, Clocks, Enter, Entered, Handed, Opened, OpenShape, Outputs, Sampled,
 )  # fmt: skip

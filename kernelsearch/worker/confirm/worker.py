@@ -24,8 +24,8 @@ from kernelsearch.worker.confirm.jobs import (
     Prepared, Sampled,
 )  # fmt: skip
 from kernelsearch.worker.confirm.stage import Contestant, Stage, looked_at, remember
-from kernelsearch.worker.messages.jobs import Failure, MissingBinary, Ran
 from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.messages.jobs import Failure, MissingBinary, Ran
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 WARM_UP_CALLS = 3
@@ -155,8 +155,8 @@ def _enter(job: Enter) -> Entered | MissingBinary:
 
 def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
     """A candidate's call, and what takes from memory what the call left in its scratch."""
-    from kernelsearch.worker.launcher import intercept
     from kernelsearch.worker.gpu.launching import Launcher
+    from kernelsearch.worker.launcher import intercept
 
     def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
         function.launch(step.grid, [args[n] for n, _ in function.binary.params])

@@ -69,8 +69,8 @@ def call(job: Counted) -> None:
     """Makes the shape's inputs and calls the launcher once."""
     import torch
 
-    from kernelsearch.worker.launcher import intercept, trace
     from kernelsearch.worker.gpu.launching import Launcher
+    from kernelsearch.worker.launcher import intercept, trace
 
     def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
         function.launch(step.grid, [args[n] for n, _ in function.binary.params])

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from kernelsearch.launch import Step
-from kernelsearch.worker.launcher import intercept, standin, tensors
-from kernelsearch.worker.messages import ipc
 from kernelsearch.worker.gpu.arena import Arena
 from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launched, task_of
+from kernelsearch.worker.launcher import intercept, standin, tensors
+from kernelsearch.worker.messages import ipc
 from kernelsearch.worker.messages.jobs import Ran, RunCases, RunSeeded
 
 FILLS: tuple[tuple[bool, float | None], ...] = ((True, None), (True, 0.0), (False, 1.0))

@@ -11,8 +11,8 @@ from kernelsearch.launch import LaunchError, Passed, Plan, Scratch, Step, bind
 from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
 from kernelsearch.types import Verdict, Word
-from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Profiled, Ran
 from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Profiled, Ran
 
 if TYPE_CHECKING:
     import torch
@@ -63,9 +63,9 @@ def _run_case(
 
     What looks suspect is said of whole runs only: programs that did not run have written nothing.
     """
-    from kernelsearch.worker.launcher import tensors
     from kernelsearch.worker.interpreter.programs import ordered, run_programs, some_programs, watched
     from kernelsearch.worker.interpreter.races import AccessLog
+    from kernelsearch.worker.launcher import tensors
     from kernelsearch.worker.launcher.twin import TwinMode, twin_constant
 
     values = [tensors.unpacked(value) for value in inputs]
@@ -136,9 +136,9 @@ def _launch(
     """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
     from triton.runtime.errors import InterpreterError
 
-    from kernelsearch.worker.launcher import intercept, standin, tensors, trace
     from kernelsearch.worker.interpreter.programs import OutOfBounds
     from kernelsearch.worker.interpreter.races import Race
+    from kernelsearch.worker.launcher import intercept, standin, tensors, trace
 
     c = candidate
 
@@ -174,8 +174,8 @@ def _run_plan(
     kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str, filled: set[int]
 ) -> None:
     """filled are the storages that hold poison where nothing was written."""
-    from kernelsearch.worker.launcher import tensors
     from kernelsearch.worker.interpreter.programs import Buffers
+    from kernelsearch.worker.launcher import tensors
 
     scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
     made = filled | {t.untyped_storage().data_ptr() for t in scratch.values()}

@@ -43,7 +43,7 @@ def entered(role, *broken, secret=False):
         environment = sandbox.scrubbed_environment({"PLANTED_BY_THE_TEST": "seen"} if secret else {}, cache)
         port = str(listener.getsockname()[1])
         done = subprocess.run(
-            [sys.executable, str(script), role, cache, port, *broken], env=environment, cwd=script.parents[2],
+            [sys.executable, str(script), role, cache, port, *broken], env=environment, cwd=script.parents[3],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,87 @@
+"""From what a candidate's runs left behind to a verdict: every case against its right answer, repeats, timed shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from kernelsearch.tasks.facts import shape_fact
+from kernelsearch.types import Verdict, Word
+from kernelsearch.verify.expectation import Expectation
+from kernelsearch.verify.judge import Probe, judge, sensitivity, spread_between
+from kernelsearch.verify.sampled import judge_sampled
+from kernelsearch.worker.judging.opened import Opened
+from kernelsearch.worker.launcher import tensors
+from kernelsearch.worker.messages import ipc
+from kernelsearch.worker.messages.jobs import Case, JudgeRuns, JudgeSeeded, Ran
+
+
+def judge_runs(opened: Opened, job: JudgeRuns) -> Verdict:
+    """The first rejecting verdict of these cases in order, else accept with the worst error ratio."""
+    worst, unsampled = 0.0, {}
+    unmoved: dict[Case, list[Any]] = {}
+    for case, run in zip(job.cases, job.runs, strict=True):
+        if case.sampled and not run.outputs:
+            unsampled = {"not sampled": True}
+            continue
+        before = opened.before(case, job.twin)
+        outputs = unmoved[case] = [tensors.unpacked(o) for o in run.outputs]
+        after = [tensors.unpacked(v) for v in run.inputs]
+        expected, mutated = opened.expected(case, job.twin), opened.mutated(case)
+        if case.sampled:
+            verdict = judge_sampled(expected, outputs, run.idle, before, after, mutated, depth=job.depth)
+        else:
+            verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
+        base = replace(case, probe=None)
+        if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
+            unmoved_answer = opened.expected(base, job.twin)
+            verdict = sensitivity(unmoved_answer, expected, unmoved[base], outputs, Probe(*case.probe), depth=job.depth)
+        if verdict.accepted and run.again:
+            verdict = _repeated(expected, outputs, run, job)
+        if not verdict.accepted:
+            return _about(opened, verdict, case)
+        worst = max(worst, verdict.error_ratio or 0.0)
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
+
+
+def _repeated(expected: Expectation, outputs: list[Any], run: Ran, job: JudgeRuns) -> Verdict:
+    """Repeated runs that were not equal bit for bit: a race, or, with atomics, a spread that has a limit."""
+    about = {"shape": expected.shape, "regime": expected.regime}
+    if not job.atomics:
+        reason = "runs of the same inputs differ, and the kernel has no atomics that could explain it"
+        return Verdict(Word.RACE, "judge", reason, job.depth, detail=about)
+    worst = max(spread_between(expected, outputs, [tensors.unpacked(o) for o in again]) for again in run.again)
+    if worst > 1.0:
+        reason = f"runs of the same inputs differ by {worst:.3g} times what is allowed"
+        return Verdict(Word.RACE, "judge", reason, job.depth, error_ratio=worst, detail=about)
+    return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
+
+
+def _about(opened: Opened, verdict: Verdict, case: Case) -> Verdict:
+    said = " (inputs with padded rows)" if case.padded else ""
+    detail = {**verdict.detail, "label": shape_fact(opened.task, case.shape).label}
+    detail |= {"padded": True} if case.padded else {}
+    return replace(verdict, reason=f"{verdict.reason}{said}", detail=detail)
+
+
+def judge_seeded(opened: Opened, job: JudgeSeeded) -> Verdict:
+    """The verdict on a whole timed shape, judged in GPU memory, and on the runs of it that were made as it is timed."""
+    expected, before = opened.timed(job.case)
+    outputs = [ipc.opened(o) for o in job.run.outputs]
+    after = [ipc.opened(v) for v in job.run.inputs]
+    verdict = judge(expected, outputs, before, after, opened.mutated(job.case), depth="full")
+    for timed in ([ipc.opened(o) for o in again] for again in job.run.again):
+        if not verdict.accepted:
+            break
+        found = judge(expected, timed, depth="full")
+        if not found.accepted or not job.atomics:
+            said = found.reason or "its bits are not those of the judged run, and the kernel has no atomics"
+            return replace(found, word=Word.TIMING, reason=f"run as it is timed, it gives another answer: {said}")
+        spread = spread_between(expected, outputs, timed)
+        verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, found.error_ratio or 0.0, spread))
+    if not opened.keeps_timed(job.case):
+        del expected, before, outputs, after
+        torch.cuda.empty_cache()
+    return verdict

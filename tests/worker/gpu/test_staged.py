@@ -1,0 +1,70 @@
+"""The parts of judging on a GPU that need none: moved elements, equality of bits, scratch that is wiped, what a memory's key holds."""
+
+import pytest
+import torch
+
+from kernelsearch.launch import Buffer
+from kernelsearch.source import Kernel
+from kernelsearch.trial.interpreter import numbers
+from kernelsearch.worker.gpu import staged
+from kernelsearch.worker.gpu.launching import Launcher
+from kernelsearch.worker.launcher import tensors
+
+KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def k(x_ptr, BLOCK: tl.constexpr{more}):
+    tl.store(x_ptr, BLOCK)
+"""
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_few_elements_move_and_come_back(dtype):
+    value = torch.randn(500, 40).to(dtype)
+    before = value.clone()
+    where, was = staged._moved(value, 3)
+    changed = (value != before).sum().item()
+    assert 0 < changed <= staged.MOVED and torch.isfinite(value).all()
+    value.view(-1)[where] = was
+    assert torch.equal(value, before)
+    again, _ = staged._moved(value.clone(), 3)
+    other, _ = staged._moved(value.clone(), 4)
+    assert torch.equal(again, where) and not torch.equal(other, where)
+
+
+@pytest.mark.parametrize("value", [3, None, torch.arange(9), torch.randn(4, 6).T, torch.empty(0)])
+def test_what_cannot_move_stays(value):
+    assert staged._moved(value, 1) is None
+
+
+def test_equal_is_equal_bit_for_bit():
+    nan = torch.tensor([float("nan"), 0.0])
+    assert staged._same(nan, nan.clone())
+    assert not staged._same(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not staged._same(nan, nan.double()) and not staged._same(nan, nan[:1])
+    assert staged._same(torch.empty(0), torch.empty(0))
+
+
+def test_scratch_starts_as_it_is_asked_to():
+    halves, whole = Buffer("fp16", (4,)), Buffer("i32", (4,), zero=True)
+    assert torch.isnan(tensors.scratch(halves, "cpu")).all()
+    assert (tensors.scratch(halves, "cpu", 1.0) == 1.0).all()
+    assert (tensors.scratch(whole, "cpu") == 0).all() and (tensors.scratch(whole, "cpu", 1.0) == 0).all()
+
+
+def test_wiping_takes_what_a_call_left_in_its_scratch():
+    launcher = Launcher(None, {}, None)
+    left = torch.full((3,), 77.0)
+    launcher.used.append(left)
+    launcher.wipe()
+    assert torch.isnan(left).all() and not launcher.used
+
+
+def test_a_launch_option_that_a_kernel_takes_is_part_of_what_it_computes():
+    plain, taking = (Kernel.parse(KERNEL.format(more=more)) for more in ("", ", num_warps: tl.constexpr"))
+    few, many = {"BLOCK": 1, "num_warps": 4}, {"BLOCK": 1, "num_warps": 8}
+    assert numbers(plain, few) == numbers(plain, many)
+    assert numbers(taking, few) != numbers(taking, many)
