@@ -90,22 +90,28 @@ class Place:
     target: Target | None
 
 
-def opened(options: ModelOptions, place: Place, limits: Limits, say: Say) -> Proposer:
-    """The proposer, its engines loaded. Raises ModelError. One with models has `close`, `bind` and `estimate` here."""
+def opened(
+    options: ModelOptions, place: Place, limits: Limits, say: Say, edits: Proposer | None = None,
+    make: Callable[[str], engines.Engine] = engines.make,
+) -> Proposer:  # fmt: skip
+    """The proposer, its engines loaded. Raises ModelError. One with models has `close`, `bind` and `estimate` here.
+
+    edits makes the typed edits, for runs that share one; make gives the engine of a spec.
+    """
     if not options.specs:
-        return TypedEdits()
+        return edits or TypedEdits()
     ledger = Ledger(options.budget)
     shared = Models(gate.check, prompt.Device(place.device, place.target), ledger, say=say)
     names: dict[str, int] = {}
     models = []
     for spec in options.specs:
-        engine = engines.make(spec)
+        engine = make(spec)
         if options.record:
             engine = Recording(engine, options.record)
         names[engine.label] = names.get(engine.label, 0) + 1
         name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
         models.append(ModelProposer(engine, shared, options.settings, name))
-    return Mix(models, shared, limits, alone=options.proposer not in ("", MIX))
+    return Mix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
 
 
 def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None) -> None:
