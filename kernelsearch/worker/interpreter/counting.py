@@ -17,6 +17,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.measure.counts import Counts
+from kernelsearch.worker.interpreter.addresses import following, settled
 from kernelsearch.worker.interpreter.programs import Buffers, Program
 
 SAMPLED_ITERATIONS = 3
@@ -124,17 +125,17 @@ def tallied(tally: Tally) -> Iterator[None]:
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
-        tally.buffers.check(ptrs, on, "load")
         tally.access("load", ptrs, on)
+        ptrs = tally.buffers.true(ptrs, on, "load")
         return plain["create_masked_load"](ptrs, mask, *rest, **named)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
         on = np.asarray(mask.data)
-        tally.buffers.check(ptrs, on, "store")
+        tally.buffers.true(ptrs, on, "store")
         tally.access("store", ptrs, on)  # nothing is written, so that the zeros stay unallocated
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        tally.buffers.check(ptr, mask.data, "atomic")
+        tally.buffers.true(ptr, mask.data, "atomic")
         tally.access("store", ptr, mask.data)
         tally.total["atomics"] += tally.weight * ptr.data.size
         return interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)
@@ -167,7 +168,8 @@ def tallied(tally: Tally) -> Iterator[None]:
         setattr(builder, name, elementwise(name))
     interpreter.ReduceOps.apply = counted_reduce
     try:
-        yield
+        with following(tally.buffers):
+            yield
     finally:
         for name in plain:
             delattr(builder, name)

@@ -2,7 +2,7 @@
 
 Triton's own executor runs the whole grid forward; this one takes the programs to run as an argument and
 looks at each load and store: an unmasked lane outside the launch's buffers is `OutOfBounds`, before the
-address is touched. A buffer is its whole storage: a launcher may pass a view and let strides lead outside of it;
+address is touched. Kernels see imagined addresses (`addresses.py`). A buffer is its whole storage: a launcher may pass a view and let strides lead outside of it;
 what lies unused in a storage holds NaN (`tensors.unpacked`), and is looked at afterwards.
 """
 
@@ -19,6 +19,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.worker.interpreter import combining
+from kernelsearch.worker.interpreter.addresses import Places, following, settled
 from kernelsearch.worker.interpreter.races import AccessLog
 
 Program = tuple[int, int, int]
@@ -39,32 +40,21 @@ class OutOfBounds(Exception):
     """A program touched memory outside every buffer of its launch."""
 
 
-class Buffers:
+class Buffers(Places):
     """The address ranges that a launch may touch, by buffer."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        ranges = sorted(
-            (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes(), name)
-            for name, t in tensors.items() if t.untyped_storage().nbytes()
-        )  # fmt: skip
-        self.names = [name for _, _, name in ranges]
-        self.starts = np.array([start for start, _, _ in ranges], dtype=np.uint64)
-        self.ends = np.array([start + size for start, size, _ in ranges], dtype=np.uint64)
-
-    def owner(self, addresses: np.ndarray) -> np.ndarray:
-        """The index of the buffer that each address lies in or after; -1 before the first."""
-        return np.searchsorted(self.starts, addresses, side="right") - 1
-
-    def check(self, handle: Any, mask: np.ndarray, what: str) -> None:
-        """Raises OutOfBounds when an active lane of a pointer block leaves its buffer."""
-        addresses = handle.data[mask] if mask.shape == handle.data.shape else handle.data[np.broadcast_to(mask, handle.data.shape)]
+    def true(self, handle: Any, mask: np.ndarray, what: str) -> Any:
+        """The pointer block with true addresses. Raises OutOfBounds when an active lane leaves its buffer."""
+        handle = settled(self, handle)
+        everywhere = handle.data
+        addresses = everywhere[mask] if mask.shape == everywhere.shape else everywhere[np.broadcast_to(mask, everywhere.shape)]
         if not addresses.size:
-            return
+            return handle
         width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
         low, high = addresses.min(), addresses.max()
-        first, last = self.owner(np.array([low, high]))
+        first, last = (int(i) for i in self.owner(np.array([low, high])))
         if first == last and first >= 0 and high <= self.ends[first] - width:  # an address near 2**64 must not wrap
-            return
+            return interpreter.TensorHandle(self.behind(everywhere, first), handle.dtype)
         owner = self.owner(addresses)
         bad = (owner < 0) | (addresses > self.ends[np.maximum(owner, 0)] - width)
         if bad.any():
@@ -74,6 +64,7 @@ class Buffers:
             raise OutOfBounds(
                 f"{int(bad.sum())} lanes of a {what} in program ({x}, {y}, {z}) lie outside every buffer, nearest {near!r}"
             )
+        return interpreter.TensorHandle(self.behind(everywhere, None), handle.dtype)
 
 
 @contextmanager
@@ -83,31 +74,32 @@ def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
-        buffers.check(ptrs, on, "load")
+        ptrs = buffers.true(ptrs, on, "load")
         log.load(ptrs, on)
         return plain["create_masked_load"](ptrs, mask, *rest, **named)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = np.asarray(mask.data)
-        buffers.check(ptrs, on, "store")
+        ptrs, value = buffers.true(ptrs, on, "store"), settled(buffers, value)
         log.store(ptrs, value, on)
         return plain["create_masked_store"](ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        buffers.check(ptr, mask.data, "atomic")
+        ptr, value = buffers.true(ptr, mask.data, "atomic"), settled(buffers, value)
         log.update(ptr, mask.data)
         return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
 
     def cas(ptr: Any, *rest: Any) -> Any:
         everywhere = np.ones_like(ptr.data, dtype=bool)
-        buffers.check(ptr, everywhere, "atomic")
+        ptr = buffers.true(ptr, everywhere, "atomic")
         log.update(ptr, everywhere)
-        return plain["create_atomic_cas"](ptr, *rest)
+        return plain["create_atomic_cas"](ptr, *(settled(buffers, value) for value in rest))
 
     builder.create_masked_load, builder.create_masked_store = load, store
     builder.create_atomic_rmw, builder.create_atomic_cas = rmw, cas
     try:
-        yield
+        with following(buffers):
+            yield
     finally:
         for name in plain:
             delattr(builder, name)
@@ -115,12 +107,12 @@ def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
 
 def run_programs(
     function: Any, args: Mapping[str, Any], constexprs: frozenset[str], grid: Program, programs: Iterable[Program],
-    patch: Callable[[dict[str, Any]], None] | None = None,
+    buffers: Buffers | None = None, patch: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:  # fmt: skip
     """Runs these programs of a grid.
 
-    function is an interpreted jit function; args holds every parameter by name, tensors on the CPU;
-    patch may change the function's globals after the language was patched (for a profile).
+    function is an interpreted jit function; args holds every parameter by name, tensors on the CPU, which the kernel
+    sees at the places that buffers gives them; patch may change the function's globals after the language was patched (for a profile).
     """
     rewritten = function.rewrite()
     namespace = rewritten.__globals__
@@ -128,7 +120,7 @@ def run_programs(
     scope = interpreter._patch_lang(rewritten)
     try:
         bound = inspect.getcallargs(rewritten, **args)
-        bound = {n: v if n in constexprs else interpreter._implicit_cvt(v) for n, v in bound.items()}
+        bound = {n: v if n in constexprs else _converted(v, buffers) for n, v in bound.items()}
         if patch is not None:
             patch(namespace)
         builder.set_grid_dim(*grid)
@@ -142,6 +134,13 @@ def run_programs(
         if patch is not None:  # the function is kept for later jobs, which judge it
             namespace.clear()
             namespace.update(before)
+
+
+def _converted(value: Any, buffers: Buffers | None) -> Any:
+    converted = interpreter._implicit_cvt(value)
+    if buffers is not None and isinstance(value, torch.Tensor):
+        converted.handle.data = buffers.seen(value)
+    return converted
 
 
 def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:

@@ -17,6 +17,9 @@ from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Pro
 if TYPE_CHECKING:
     import torch
 
+SHIFTS = {"shuffled": 16}
+"""Bytes by which buffers begin after a multiple of 512 in runs of an order: 16 is what Triton's binaries may rely on."""
+
 LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
 
@@ -82,10 +85,13 @@ def _run_case(
         programs = some_programs(step.grid, sampled) if sampled else ordered(step.grid, order)
         logs.append((log, len(programs)))
         with watched(buffers, log):
-            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs)
+            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
+        log.suspect = log.suspect or buffers.suspect
 
     with TwinMode() if twin else nullcontext():
-        outputs, verdict = _launch(task, candidate, shape, values, execute, "twin" if twin else "plain")
+        outputs, verdict = _launch(
+            task, candidate, shape, values, execute, "twin" if twin else "plain", SHIFTS.get(order, 0)
+        )
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.gap_changed(v) for v in values):
@@ -118,7 +124,7 @@ def _profile(job: Profile) -> Profiled:
             programs = sampled_programs(step.grid)
             with tallied(tally):
                 run_programs(
-                    function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, tally.patch
+                    function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch
                 )
             found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
 
@@ -131,7 +137,8 @@ def _profile(job: Profile) -> Profiled:
 
 
 def _launch(
-    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], variant: str
+    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], variant: str,
+    shift: int = 0,
 ) -> tuple[list[torch.Tensor], Verdict | None]:
     """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
     from triton.runtime.errors import InterpreterError
@@ -146,7 +153,7 @@ def _launch(
         fact = trace.launch_fact(launch, c.config)
         bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
         launch.run_pre_hooks(c.config)
-        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled)
+        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled, shift)
 
     filled: set[int] = set()
     case = _case(str(task.path), shape, c.target)
@@ -171,9 +178,10 @@ def _launch(
 
 
 def _run_plan(
-    kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str, filled: set[int]
+    kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str, filled: set[int],
+    shift: int,
 ) -> None:
-    """filled are the storages that hold poison where nothing was written."""
+    """filled are the storages that hold poison where nothing was written; shift says how buffers are aligned."""
     from kernelsearch.worker.interpreter.programs import Buffers
     from kernelsearch.worker.launcher import tensors
 
@@ -186,7 +194,7 @@ def _run_plan(
         args: dict[str, Any] = {}
         for name, arg in step.args.items():
             args[name] = passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
-        buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+        buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, shift)
         execute(functions[step.function], step, args, buffers, made)
 
 

@@ -83,8 +83,9 @@ def watched_run(function, n=100, block=64, offset=0, grid=(2, 1, 1), where="forw
     args = dict(x_ptr=x, y_ptr=y, z_ptr=z, n=n, OFFSET=offset, BLOCK=block)
     try:
         tensors = {"x_ptr": x, "y_ptr": y, "z_ptr": z}
-        with watched(Buffers(tensors), AccessLog(tensors)):
-            run_programs(function, args, frozenset({"OFFSET", "BLOCK"}), grid, ordered(grid, where, 3))
+        buffers = Buffers(tensors)
+        with watched(buffers, AccessLog(tensors)):
+            run_programs(function, args, frozenset({"OFFSET", "BLOCK"}), grid, ordered(grid, where, 3), buffers)
     except OutOfBounds as error:
         return str(error), z.tolist()
     return None, z.tolist()
@@ -102,7 +103,7 @@ def counted(function, tensors, scalars, constexprs, grid):
     tally = Tally(tensors)
     programs = sampled_programs(grid)
     with tallied(tally):
-        run_programs(function, {**tensors, **scalars, **constexprs}, frozenset(constexprs), grid, programs, tally.patch)
+        run_programs(function, {**tensors, **scalars, **constexprs}, frozenset(constexprs), grid, programs, tally.buffers, tally.patch)
     counts = tally.counts(function.__name__, grid[0] * grid[1] * grid[2], len(programs))
     return {n: dict(v) if n == "flops_dot" else v for n, v in vars(counts).items()}
 
