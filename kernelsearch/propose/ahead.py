@@ -2,7 +2,8 @@
 
 A model thinks for seconds while a trial takes a fraction of one. An engine that does its work elsewhere (`ahead`) is
 therefore asked on a thread, the search goes on, and the answers are taken in at the first ask after they came. That
-ask is recorded with the call, so that a resumed run and a replayed one take them in where the first run did.
+ask is recorded with the call, so that a resumed run and a replayed one take them in where the first run did. A call
+that nobody took in before its run was killed is lost, and the resumed run goes on without it.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def ahead(engine: Engine) -> bool:
 
 def begun(engine: Engine, asked: Asked) -> Underway:
     """The call, on a thread of its own where the engine may be asked ahead; else its answers are there on return."""
-    threaded = ahead(engine) and not getattr(engine, "instant", False)
+    instant = getattr(engine, "instant", False)
+    threaded = ahead(engine) and not instant
     started = Underway(asked, Future(), threaded=threaded)
     if threaded:
         threading.Thread(target=_answered, args=(engine, asked.ask, started.reply), daemon=True).start()
@@ -75,7 +77,7 @@ def begun(engine: Engine, asked: Asked) -> Underway:
         clock = time.monotonic()
         _answered(engine, asked.ask, started.reply)
         said = started.reply.result()
-        started.waited = max(said.seconds, time.monotonic() - clock)
+        started.waited = said.seconds if instant else max(said.seconds, time.monotonic() - clock)
     return started
 
 

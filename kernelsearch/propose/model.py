@@ -97,6 +97,7 @@ class ModelProposer:
         self._stored: dict[str, list[ModelCall]] = {}
         self._made: dict[str, tuple[ModelCall, str]] = {}
         self._sent_back: set[str] = set()
+        self._refused: set[str] = set()
 
     # ------------------------------------------------------------ what may be asked now
 
@@ -137,11 +138,14 @@ class ModelProposer:
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
         """Begins a call for this parent where nothing is there for the next ask of it and the engine may be asked so."""
-        idle = ahead.ahead(self.engine) and self.available(request.number) and not self._due
-        if idle and not self.kept(request.parent.digest, request.seen):
-            grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
-            if not isinstance(grammar, NoGrammar):
-                self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+        if self._due or not ahead.ahead(self.engine) or not self.available(request.number):
+            return
+        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return
+        self._take_stored(grammar, request)
+        if not self.kept(request.parent.digest, request.seen):
+            self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
     # ------------------------------------------------------------ proposing
 
@@ -241,7 +245,7 @@ class ModelProposer:
         """The record of a call whose answers are here."""
         asked, reply = underway.asked, underway.reply.result()
         if hasattr(self.engine, "landed"):
-            self.engine.landed(asked.ask, number - asked.number)
+            self.engine.landed(asked.ask, number - asked.number, underway.waited)
         common = dict(
             number=asked.number, arm=asked.arm, engine=self.engine.name, parent=asked.parent.digest, idea=asked.idea,
             action=asked.action, system=asked.ask.system, page=asked.ask.page, grammar=asked.grammar.digest,
@@ -283,11 +287,12 @@ class ModelProposer:
         if known is not None and known.best is not None:  # it is right; what failed is one of its configs
             self.repairs.waiting.pop(trial.kernel, None)
             return
-        if trial.accepted or trial.kernel in self._sent_back:
+        if trial.accepted or trial.kernel in self._refused:
             return
+        self._refused.add(trial.kernel)
         call, text = self._made[trial.kernel]
         said = report(verdict)
-        if verdict.word in REPAIRABLE:
+        if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
             tries = 1 + self._tries(call.repairs) if call.repairs else 0
             self.repairs.tell(Failed(trial.kernel, call.parent, call.idea, call.action, text, said, tries))
         else:

@@ -1,7 +1,8 @@
 """An OpenAI-compatible server that says what a script tells it: answers, refusals, silence.
 
 A script is a function of the request's JSON that gives a `Say`. `obedient` samples the grammar that it is sent, as an
-engine with a random model would; by hand: `python tests/propose/scripted_server.py 8000`.
+engine with a random model would; by hand: `python tests/propose/scripted_server.py SECONDS [THINKS_FOR]` prints its URL
+and lives for so many seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -132,7 +133,12 @@ def _sample(rules: dict[str, list[list[str]]], name: str, rng: random.Random) ->
     return "".join(json.loads(p) if p.startswith('"') else _sample(rules, p, rng) for p in parts)
 
 
+def slowly(script: Script, wait_s: float) -> Script:
+    """The same answers after some seconds of thinking."""
+    return lambda request: replace(script(request), wait_s=wait_s)
+
+
 if __name__ == "__main__":
-    with Server(obedient) as server:
+    with Server(slowly(obedient, float(sys.argv[2]) if sys.argv[2:] else 0.0)) as server:
         print(server.url, flush=True)
         time.sleep(float(sys.argv[1]) if sys.argv[1:] else 3600)

@@ -89,8 +89,9 @@ class Engine(Protocol):
     """A model, wherever it runs.
 
     Three members are optional. ahead: it works elsewhere, so that it may be asked on a thread, one ask at a time, while
-    the search goes on; instant: it answers at once all the same, and its replies say their lag (`replay:`);
-    landed(ask, lag): told when the answers of an ask were taken in, lag asks of the search after it.
+    the search goes on; instant: it answers at once all the same, and its replies say their lag and for how many seconds
+    the search stood still (`replay:`); landed(ask, lag, waited): told when the answers of an ask were taken in, lag asks
+    of the search after it.
     """
 
     name: str

@@ -2,8 +2,9 @@
 
 A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "finish", "tokens"}]}`, or a `"failure"`
 in place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in
-order, whatever is asked and has no line of its own. A model that was asked ahead has lines `{"prompt", "lag"}` besides:
-how many asks of the search passed before its answers were taken in, so that the replayed run takes them in there too.
+order, whatever is asked and has no line of its own. A search adds `{"prompt", "lag", "waited", "ahead"}` when it takes
+answers in: after how many asks, for how many seconds it had stood still, and whether the model was asked ahead; the
+replayed run takes them in there too, at the same price.
 """
 
 from __future__ import annotations
@@ -37,32 +38,36 @@ class Replayed:
 
     label = "replay"
     instant = True
+    never = 10**9
+    """The lag of answers that the recorded run did not live to take in."""
 
     def __init__(self, name: str, rows: list[dict[str, Any]]) -> None:
         self.name = name
-        self.ahead = any("lag" in row for row in rows)
+        self.ahead = any(row.get("ahead") for row in rows)
         self._by_prompt: dict[str, deque[dict[str, Any]]] = {}
         self._in_order: deque[dict[str, Any]] = deque()
-        self._lags: dict[str, deque[int]] = {}
+        self._landed: dict[str, deque[dict[str, Any]]] = {}
         for row in rows:
             if "lag" in row:
-                self._lags.setdefault(str(row.get("prompt")), deque()).append(int(row["lag"]))
+                self._landed.setdefault(str(row.get("prompt")), deque()).append(row)
             elif row.get("prompt"):
                 self._by_prompt.setdefault(row["prompt"], deque()).append(row)
             else:
                 self._in_order.append(row)
 
     def complete(self, ask: Ask) -> Reply | Failure:
-        rows = self._by_prompt.get(prompt_digest(ask)) or self._in_order
+        digest = prompt_digest(ask)
+        known = self._landed.get(digest)
+        landed = known.popleft() if known else {"lag": self.never if self.ahead else 0}
+        lag, seconds = landed["lag"], float(landed.get("waited", 0.0))
+        rows = self._by_prompt.get(digest) or self._in_order
         if not rows:
-            return Failure("no answer was recorded for this prompt", "busy")
+            return Failure("no answer was recorded for this prompt", "busy", lag=lag)
         row = rows.popleft()
-        lags = self._lags.get(prompt_digest(ask))
-        lag = lags.popleft() if lags else 0
         if "failure" in row:
-            return Failure(str(row["failure"]), str(row.get("kind", "busy")), lag=lag)
+            return Failure(str(row["failure"]), str(row.get("kind", "busy")), None, seconds, lag)
         samples = tuple(Sample(s["text"], s.get("finish", "stop"), s.get("tokens", 0)) for s in row["samples"])
-        return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples), lag=lag)
+        return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples), seconds=seconds, lag=lag)
 
     def count(self, text: str) -> int:
         return len(text) // 3
@@ -93,9 +98,8 @@ class Recording:
         self._write(row)
         return reply
 
-    def landed(self, ask: Ask, lag: int) -> None:
-        if self.ahead:
-            self._write({"prompt": prompt_digest(ask), "lag": lag})
+    def landed(self, ask: Ask, lag: int, waited: float) -> None:
+        self._write({"prompt": prompt_digest(ask), "lag": lag, "waited": waited, "ahead": self.ahead})
 
     def _write(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row) + "\n")

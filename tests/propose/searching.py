@@ -1,0 +1,63 @@
+"""A search with a model in it, small and without workers: a judge by formula, the mix, a run that may be broken off."""
+
+from dataclasses import replace
+
+import edit_seeds
+from scripted import Scripted, sampling, shared
+
+from kernelsearch import proposers, strategies
+from kernelsearch.propose.choice import Limits, Mix
+from kernelsearch.propose.model import ModelProposer, Settings
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.search import Search
+from kernelsearch.search import Settings as SearchSettings
+from kernelsearch.search import start_for
+from kernelsearch.simulated import unit
+from kernelsearch.types import Evidence, Measurement, Outcome, ShapeFact, ShapeTime, Verdict, Word
+
+TASK = edit_seeds.facts(edit_seeds.task("column_sum").seed, "column_sum", {"BLOCK_ROWS": (32, 64), "num_warps": (2, 4, 8)})
+BUDGET = 24
+SHAPE = ShapeFact("timed:0", "rows=64", {})
+
+
+class Judge:
+    """Times that are a function of the candidate; a fifth of the kernels does not compile."""
+
+    def evaluate(self, kernel, config, incumbent=None):
+        if len(kernel.functions) and unit("fails", kernel.digest) < 0.2 and kernel.digest != SEED.digest:
+            return Outcome(Verdict(Word.COMPILE, "compile", "at 3:4:\n    x = y\n        ^\nname 'y' is not defined"), seconds=1.0)
+        time_us = 10.0 + unit(kernel.digest) + unit(str(sorted(config.items())))
+        measurement = Measurement(Evidence.ESTIMATED, "h100", "p", (ShapeTime("timed:0", time_us),))
+        return Outcome(Verdict(Word.ACCEPT, "judge"), measurement, seconds=1.0)
+
+
+SEED = edit_seeds.Kernel.parse(TASK.seed)
+
+
+def task():
+    return replace(TASK, shapes=(SHAPE,), config={"BLOCK_ROWS": 32, "BLOCK_COLS": 32, "num_warps": 4})
+
+
+def mix(answer=sampling, say=lambda text: None, **fields):
+    models = shared(say)
+    engine = answer if hasattr(answer, "complete") else Scripted(answer)
+    return Mix([ModelProposer(engine, models, Settings(samples=2))], models, Limits(BUDGET), **fields), engine
+
+
+def searched(proposer, store, trials, resume=None, budget=BUDGET):
+    facts = RunFacts("evolve", "mix", 3, 4, budget)
+    strategy = strategies.make("evolve", start_for(task(), 3, budget))
+    search = Search(task(), strategy, proposer, Judge(), store, SearchSettings(facts), resume)
+    proposers.bind(proposer, store, search.run_row, resume)
+    done = []
+
+    def on_trial(trial, progress):
+        done.append(progress)
+        if trial.number + 1 == trials < budget:
+            raise KeyboardInterrupt
+
+    return search.run(on_trial), done
+
+
+def story(result):
+    return [(t.number, t.kernel, t.edit, dict(t.config), t.score) for t in result.trials]
