@@ -9,20 +9,26 @@
     [[arm]]
     name = "evolve"                             # the first arm is the one that the others are compared with
     strategy = "evolve"
-    proposer = "edits"
     params = { rewrite = 0.5 }                  # of the strategy
+    [[arm]]
+    name = "mixed"
+    strategy = "evolve"
+    models = ["openai:http://localhost:8000/v1#MODEL"]   # a bandit between edits, models and repairs; max_tokens = 500000,
+    # or max_usd = 0.5 with price = [0.1, 0.4] (US dollars for a million tokens in and out) limit each run of the arm.
+    # proposer = "openai:..." asks one model alone; `replay:FILE`, `hf:./FOLDER`: from this file's folder
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from kernelsearch import strategies
-from kernelsearch.errors import StudyError
+from kernelsearch.errors import ModelError, StudyError
+from kernelsearch.proposers import EDITS, ModelOptions
 
 CHECKPOINTS = (25, 50, 100, 200)
 BASELINES = ("eager", "compile", "max-autotune")
@@ -44,12 +50,16 @@ class StudyTask:
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to search: strategy, proposer, and the strategy's parameters."""
+    """One way to search: strategy, its parameters, and who proposes.
+
+    model is that as the file says it, and what a run's record calls it; opening is the same with paths that lead there.
+    """
 
     name: str
     strategy: str
-    proposer: str = "edits"
     params: Mapping[str, Any] | None = None
+    model: ModelOptions = ModelOptions(EDITS)
+    opening: ModelOptions = ModelOptions(EDITS)
 
 
 @dataclass(frozen=True)
@@ -68,10 +78,12 @@ class Study:
 
 _TOP = ("name", "trials", "seeds", "window", "checkpoints", "baselines", "task", "arm")
 _TASK = tuple(f.name for f in fields(StudyTask))
-_ARM = tuple(f.name for f in fields(Arm))
+_ARM = ("name", "strategy", "proposer", "models", "max_tokens", "max_usd", "price", "params")
+_FILES = ("replay", "hf", "vllm")
+"""Engines whose models are files, or may be."""
 
 
-def read(path: str | Path, proposers: tuple[str, ...] = ("edits",)) -> Study:
+def read(path: str | Path) -> Study:
     """The study of a file. Raises StudyError, one sentence that says what to change."""
     path = Path(path)
     try:
@@ -84,7 +96,7 @@ def read(path: str | Path, proposers: tuple[str, ...] = ("edits",)) -> Study:
         raise StudyError(f"{path} is not TOML: {error}") from None
     _known(path, told, _TOP, "the study")
     tasks = tuple(_task(path, t) for t in _tables(path, told, "task"))
-    arms = tuple(_arm(path, a, proposers) for a in _tables(path, told, "arm"))
+    arms = tuple(_arm(path, a) for a in _tables(path, told, "arm"))
     for what, names in (("arm", [a.name for a in arms]), ("task", [t.name for t in tasks])):
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
@@ -130,23 +142,61 @@ def _task(path: Path, table: Mapping[str, Any]) -> StudyTask:
     return StudyTask(str(whole), tuple(shapes))
 
 
-def _arm(path: Path, table: Mapping[str, Any], proposers: tuple[str, ...]) -> Arm:
+def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
     _known(path, table, _ARM, "an [[arm]]")
     strategy = table.get("strategy", table.get("name"))
     if not isinstance(strategy, str):
         raise StudyError(f"{path}: each [[arm]] needs its strategy, one of {', '.join(strategies.shipped())} or a file")
-    name, proposer, params = table.get("name", strategy), table.get("proposer", "edits"), table.get("params", {})
-    if not isinstance(name, str) or not isinstance(proposer, str) or not isinstance(params, dict):
-        raise StudyError(f"{path}: arm {name!r}: name and proposer are texts, params is a table")
-    if proposer.partition(":")[0] not in proposers:
-        raise StudyError(f"{path}: arm {name!r} has an unknown proposer {proposer!r}: one of {', '.join(proposers)}")
+    name, params = table.get("name", strategy), table.get("params", {})
+    if not isinstance(name, str) or not isinstance(params, dict):
+        raise StudyError(f"{path}: arm {name!r}: name is a text, params is a table")
+    model = _model(path, name, table)
     if strategy.endswith(".py") or "/" in strategy:
         strategy = str(path.parent / strategy)
     known = [f.name for f in fields(strategies.load(strategy).Params)]
     unknown = next((key for key in params if key not in known), None)
     if unknown is not None:
         raise StudyError(f"{path}: {strategy} has no parameter {unknown!r}: it has {', '.join(known) or 'none'}")
-    return Arm(name, strategy, proposer, params)
+    return Arm(name, strategy, params, model, _led(path.parent, model))
+
+
+def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
+    """Who proposes in an arm. What the command line says of options is said here of keys."""
+    models, price = table.get("models", []), table.get("price")
+    proposer = table.get("proposer", "" if models else EDITS)
+    if not isinstance(proposer, str) or not isinstance(models, list) or not all(isinstance(m, str) for m in models):
+        raise StudyError(f"{path}: arm {arm!r}: proposer is a text, models is a list of texts")
+    if price is not None and not (isinstance(price, list) and len(price) == 2 and all(map(_amount, price))):
+        raise StudyError(f"{path}: arm {arm!r}: price is two numbers of US dollars for a million tokens, in and out")
+    tokens, usd = table.get("max_tokens"), table.get("max_usd")
+    if not (tokens is None or _positive(tokens)) or not (usd is None or _amount(usd)):
+        raise StudyError(f"{path}: arm {arm!r}: max_tokens is a whole number above 0, max_usd a number")
+    try:
+        return ModelOptions(proposer, tuple(models), tokens, usd, tuple(price) if price else None)
+    except ModelError as error:
+        raise StudyError(f"{path}: arm {arm!r}: {_as_keys(str(error))}") from None
+
+
+def _as_keys(said: str) -> str:
+    """An error of the command line's options, in the words of the file."""
+    for option in ("max-tokens", "max-usd", "proposer", "price", "record", "model"):
+        said = said.replace(f"--{option}", "models" if option == "model" else option.replace("-", "_"))
+    return said
+
+
+def _led(folder: Path, model: ModelOptions) -> ModelOptions:
+    """The same models; those that are files are looked for from the study's folder."""
+
+    def led(spec: str) -> str:
+        kind, colon, rest = spec.partition(":")
+        file = kind == "replay" or rest.startswith(("./", "../"))
+        return f"{kind}:{folder / rest}" if colon and kind in _FILES and file else spec
+
+    return replace(model, proposer=led(model.proposer), models=tuple(map(led, model.models)))
+
+
+def _amount(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
 def _positive(value: Any) -> bool:

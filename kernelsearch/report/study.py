@@ -17,6 +17,7 @@ from typing import Any
 from kernelsearch.errors import StudyError
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
+from kernelsearch.report import spending
 from kernelsearch.report.study_text import as_markdown
 
 __all__ = ["as_markdown", "facts"]
@@ -87,6 +88,7 @@ def facts(store: Store, name: str | None, arms: Sequence[str] = (), checkpoints:
         "targets": sorted({r.target for r in runs}), "evidence": sorted({r.evidence for r in runs}),
         "versions": sorted({r.versions for r in runs}), "first_run": min(r.started for r in runs),
         "level": LEVEL, "tasks": tasks, "won": _won(tasks, order),
+        "spent": {arm: _spent(store, [r for r in runs if r.arm == arm]) for arm in order},
         "edits": {arm: _edits(store, [r for r in runs if r.arm == arm]) for arm in order},
         "runs": [
             {"task": r.task, "arm": r.arm, "seed": r.seed, "trials": r.trials, "finished": r.finished, "reused": r.reused,
@@ -204,6 +206,19 @@ def _won(tasks: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
         counts = {word: sum(a["said"] == word for a in all_of) for word in ("win", "tie", "loss")}
         found[arm] = {**counts, "tasks": len(all_of), "worst": min((a["ratio"] for a in all_of), default=None)}
     return found
+
+
+def _spent(store: Store, runs: Sequence[Done]) -> list[dict[str, Any]]:
+    """What the models of an arm cost and brought, one entry for each of the bandit's arms that was asked; sums over the runs."""
+    found: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        for one in spending.as_dict(store, run.run):
+            told = found.setdefault(one["arm"], {"by": one["arm"], "runs": 0})
+            told["runs"] += 1
+            for name, value in one.items():
+                if name != "arm":
+                    told[name] = told.get(name, 0) + value
+    return list(found.values())
 
 
 def _edits(store: Store, runs: Sequence[Done]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 def as_markdown(found: Mapping[str, Any]) -> str:
     """The report: what was run where, gains by task, wins and ties, areas, edits."""
-    return "\n".join([*_head(found), *_tasks(found), *_won(found), *_areas(found), *_edits(found)]) + "\n"
+    return "\n".join([*_head(found), *_tasks(found), *_won(found), *_areas(found), *_spent(found), *_edits(found)]) + "\n"
 
 
 def _head(found: Mapping[str, Any]) -> list[str]:
@@ -78,6 +78,21 @@ def _areas(found: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     for task, told in found["tasks"].items():
         lines.append(_row([task, *(_gain(told["arms"][arm]["area"]) for arm in found["arms"])]))
+    return [*lines, ""]
+
+
+def _spent(found: Mapping[str, Any]) -> list[str]:
+    if not any(found["spent"].values()):
+        return []
+    lines = ["## What the models cost", "", "Sums over the runs of an arm. Tried: kernels of theirs that were judged; improved: "
+             "faster than their parents, each after its own tuning; waited: seconds of their answers.", "",
+             _row(["arm", "asked", "runs", "calls", "failed", "tokens in", "tokens out", "US dollars", "waited", "tried", "improved"]),
+             _rule(11)]  # fmt: skip
+    for arm, asked in found["spent"].items():
+        for one in asked:
+            counts = (f"{one[name]:,}" for name in ("runs", "calls", "failures", "tokens_in", "tokens_out"))
+            lines.append(_row([arm, one["by"], *counts, f"{one['usd']:.4f}", f"{one['seconds']:.1f} s",
+                               str(one["kernels"]), str(one["improvements"])]))  # fmt: skip
     return [*lines, ""]
 
 

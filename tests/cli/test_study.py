@@ -1,6 +1,7 @@
 """`study`: bad input is one clear line; a cut study goes on; the report comes from the database alone."""
 
 import json
+import random
 import shutil
 
 import pytest
@@ -107,3 +108,77 @@ def test_a_task_that_cannot_be_opened_does_not_end_the_study(run, folder):
     (folder / "study.toml").write_text(text)
     done = run("study", folder / "study.toml")
     assert done.code == 1 and "broken could not be run" in done.err and "| softmax | tpe | 1 |" in done.out
+
+
+MODEL_ARMS = """
+[[arm]]
+name = "asked"
+strategy = "evolve"
+proposer = "replay:answers.jsonl"
+max_tokens = 60
+max_usd = 1
+price = [1.0, 2.0]
+[[arm]]
+name = "mixed"
+strategy = "evolve"
+models = ["replay:answers.jsonl"]
+"""
+
+
+@pytest.fixture
+def with_models(folder):
+    """A study with two arms that ask a model: answers drawn from the seed's own grammar, recorded beside the study."""
+    from kernelsearch import simulated
+    from kernelsearch.propose.grammar import build
+    from kernelsearch.source import Kernel
+
+    text = shipped.path("softmax").read_text()
+    kernel = "import triton\nimport triton.language as tl\n\n\n" + text[text.index("@triton.jit") : text.index("def softmax(x)")]
+    grammar, rng = build(Kernel.parse(kernel), simulated.task()), random.Random(0)
+    answers = [grammar.rules.sample(grammar.start, rng) for _ in range(40)]
+    rows = [{"samples": [{"text": text, "tokens": 10}], "tokens_in": 20} for text in answers]
+    (folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "study.toml").write_text(STUDY.replace("trials = 4\nseeds = 2", "trials = 8\nseeds = 1") + MODEL_ARMS)
+    return folder
+
+
+def test_a_model_is_the_proposer_of_an_arm_and_its_report_says_the_spend(run, with_models):
+    done = run("study", with_models / "study.toml", "--json")
+    assert done.code == 0, done.err
+    spent = done.json["spent"]
+    assert spent["tpe"] == spent["walk"] == []
+    asked = next(one for one in spent["asked"] if one["by"].startswith("model:"))
+    total = sum(one["tokens_in"] + one["tokens_out"] for one in spent["asked"])
+    assert asked["calls"] > 0 and asked["tokens_in"] == 20 * asked["calls"] and 0 < total <= 60 + 30  # a call costs 30
+    paid = sum(one["tokens_in"] + 2 * one["tokens_out"] for one in spent["asked"]) / 1e6
+    assert sum(one["usd"] for one in spent["asked"]) == pytest.approx(paid)
+    text = run("study", with_models / "study.db", "--report").out
+    assert "## What the models cost" in text and "| asked | model:replay | 1 |" in text
+    (with_models / "answers.jsonl").unlink()
+    again = run("study", with_models / "study.toml", "--json")  # done runs do not open their model
+    assert again.code == 0 and again.json == done.json
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("price = [1.0, 2.0]", "", "max_usd needs price IN OUT"),
+        ("price = [1.0, 2.0]", "price = 1.0", "price is two numbers"),
+        ("max_tokens = 60", 'max_tokens = "60"', "max_tokens is a whole number above 0"),
+        ('proposer = "replay:answers.jsonl"', 'models = "replay:answers.jsonl"', "models is a list of texts"),
+        ('models = ["replay:answers.jsonl"]', 'models = ["gpt:5"]', "unknown model engine 'gpt'"),
+        ('models = ["replay:answers.jsonl"]', 'modle = "x"', "unknown key 'modle': the known ones are name, strategy, proposer"),
+        ('proposer = "replay:answers.jsonl"', 'proposer = "edits"', "max_usd and record speak of a model"),
+    ],
+)
+def test_a_wrong_model_is_one_line(run, with_models, old, new, said):
+    file = with_models / "study.toml"
+    file.write_text(file.read_text().replace(old, new))
+    done = run("study", file)
+    assert done.code == 2 and said in done.err and done.err.count("\n") == 1
+
+
+def test_a_model_that_cannot_be_opened_fails_its_runs_only(run, with_models):
+    (with_models / "answers.jsonl").unlink()
+    done = run("study", with_models / "study.toml")
+    assert done.code == 1 and "answers.jsonl cannot be read" in done.err and "| softmax | tpe | 1 |" in done.out
