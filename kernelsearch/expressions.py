@@ -2,7 +2,7 @@
 
 Knows a kernel's scalar arguments and constexprs by name, integer arithmetic, comparison,
 `min`, `max`, `cdiv`, `next_power_of_2`, `shape(arg, i)`, `stride(arg, i)`, `numel(arg)`,
-`num_sms`, and `grid(i)`, the i-th axis of the grid that the launcher itself asked for.
+`aligned(arg)` (its address is a multiple of 16 bytes), `num_sms`, and `grid(i)`, the i-th axis of the grid that the launcher itself asked for.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _validated(node: ast.expr, text: str, depth: int) -> None:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             inner = [test, body, orelse]
         case ast.Call(func=ast.Name(id=name), args=[_, *_] as inner, keywords=[]):
-            if name not in (*_FUNCTIONS, "shape", "stride", "numel", "grid"):
+            if name not in (*_FUNCTIONS, "shape", "stride", "numel", "aligned", "grid"):
                 raise ExpressionError(f"unknown function {name!r} in {text!r}")
         case _:
             raise ExpressionError(f"{type(node).__name__} is not allowed in {text!r}")
@@ -190,12 +190,14 @@ def _call(name: str, args: list[ast.expr], scope: Scope, text: str) -> int:
             raise ExpressionError(f"the launcher's grid is not known here, in {text!r}")
         axis = _integer(args[0], scope, text)
         return grid[axis] if 0 <= axis < len(grid) else 1
-    if name in ("shape", "stride", "numel") and args and isinstance(args[0], ast.Name):
+    if name in ("shape", "stride", "numel", "aligned") and args and isinstance(args[0], ast.Name):
         tensor = scope.args.get(args[0].id)
         if not isinstance(tensor, TensorFact):
             raise ExpressionError(f"{args[0].id!r} is not a tensor argument, in {text!r}")
         if name == "numel":
             return math.prod(tensor.shape)
+        if name == "aligned":
+            return tensor.aligned
         axis = _integer(args[1], scope, text) if len(args) == 2 else -99
         sizes = tensor.shape if name == "shape" else tensor.stride
         if not -len(sizes) <= axis < len(sizes):

@@ -98,7 +98,8 @@ def test_no_text_does_worse_than_an_expression_error(text):
 
 def test_tensor_facts():
     assert evaluate("(shape(x, 0), stride(x, 0), shape(x, -1), numel(x))", SCOPE) == (7, 64, 50, 350)
-    for text in ("shape(x, 2)", "shape(x, -3)", "shape(x)", "shape(n, 0)", "shape(y, 0)", "numel(3)", "shape(x, 0, 1)"):
+    assert evaluate("aligned(x)", SCOPE) is True and evaluate("not aligned(y)", Scope({"y": TensorFact("fp32", (7,), (1,), False)}))
+    for text in ("aligned(n)", "shape(x, 2)", "shape(x, -3)", "shape(x)", "shape(n, 0)", "shape(y, 0)", "numel(3)", "shape(x, 0, 1)"):
         with pytest.raises(ExpressionError):
             evaluate(text, SCOPE)
 

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from kernelsearch.compile.ir import Op, Walk, shape_of, width_of
+from kernelsearch.compile.ir import Op, Walk, element_of, shape_of, width_of
 from kernelsearch.mix import Block, Loop
 
 _LABEL = re.compile(r"^(?:\$L__(BB\d+_\d+):|// %bb\.)")
@@ -39,7 +39,9 @@ _APPROX = ("ex2.", "lg2.", "rcp.", "rsqrt.", "sqrt.", "sin.", "cos.", "tanh.")
 def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]:
     """The blocks of a kernel with these parameters; empty where its loops in the two texts do not agree."""
     outside, *inner = regions(ptx)
-    found = _loops(ttgir, names)
+    found, apart = _loops(ttgir, names)
+    for region, ops in zip((outside, *inner), (apart, *(ops for _, ops in found)), strict=False):
+        _bulk(region, ops, ttgir)
     if not inner:  # loops that the compiler laid out flat are code like any other
         return (_block((), outside),)
     if [len(loops) - 1 for loops, _ in found] != [region.depth - 1 for region in inner]:
@@ -56,9 +58,7 @@ def _block(loops: tuple[Loop, ...], region: Region, carried: float = 0.0, ahead:
 
 def _carried(ttgir: str) -> list[float]:
     """Bytes of registers per thread that hold tiles from one iteration to the next, for each loop in order."""
-    warps = re.search(r'"ttg.num-warps" = (\d+)', ttgir)
-    threads = 32 * int(warps.group(1)) if warps else 128
-    found = []
+    threads, found = _threads(ttgir), []
     for line in ttgir.splitlines():
         if "scf.for " in line or "scf.while " in line:
             tiles = _TILE.findall(line.partition("->")[2])
@@ -67,15 +67,29 @@ def _carried(ttgir: str) -> list[float]:
     return found
 
 
-def _loops(ttgir: str, names: tuple[str, ...]) -> list[tuple[tuple[Loop, ...], list[Op]]]:
-    """Every loop of the text in order, with the loops around it, and its own operations on copies."""
+def _threads(ttgir: str) -> int:
+    warps = re.search(r'"ttg.num-warps" = (\d+)', ttgir)
+    return 32 * int(warps.group(1)) if warps else 128
+
+
+def _bulk(region: Region, ops: list[Op], ttgir: str) -> None:
+    """Counts what copies of whole tiles load, which one thread starts: their bytes are in no instruction of the PTX."""
+    for op in ops:
+        if "tma_copy_global_to_local" in op.name:
+            size = math.prod(shape_of(op.rest)) * width_of(element_of(op.rest))
+            region.counts["load_bytes"] += size // _threads(ttgir)
+
+
+def _loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[tuple[tuple[Loop, ...], list[Op]]], list[Op]]:
+    """Every loop of the text in order, with the loops around it, and its own operations on copies; then those in none."""
     found: dict[tuple[int, ...], tuple[tuple[Loop, ...], list[Op]]] = {}
+    apart = []
     for op in Walk(names).ops(ttgir):
         for depth in range(1, len(op.loops) + 1):
             found.setdefault(tuple(map(id, op.loops[:depth])), (op.loops[:depth], []))
-        if op.loops and "async" in op.name:
-            found[tuple(map(id, op.loops))][1].append(op)
-    return list(found.values())
+        if "async" in op.name:
+            (found[tuple(map(id, op.loops))][1] if op.loops else apart).append(op)
+    return list(found.values()), apart
 
 
 def _ahead(ops: list[Op], ttgir: str) -> tuple[int, bool]:
@@ -209,8 +223,10 @@ def _kind(name: str) -> str | None:
             return "shared_load"
         case "stmatrix":
             return "shared_store"
-        case "bar" | "barrier" | "mbarrier":
+        case "bar" | "barrier":
             return "barrier"
+        case "mbarrier":  # one thread sets it and arrives; all wait for what arrives in it
+            return "wait" if "wait" in rest else "arith"
         case "shfl" | "redux":
             return "shuffle"
         case "atom" | "red":

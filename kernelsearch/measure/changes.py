@@ -26,6 +26,7 @@ CHANGES: Final = {
     "tile_loop": "loop over narrower column tiles, so that a tile fits the registers",
     "grouped_order": "let programs that run together share operands in L2",
     "dot_precision": "allow tf32 operands, where the task's precision does, so that tensor cores are used",
+    "tensor_descriptor": "load tiles through tensor descriptors, so that the copy engine feeds the matrix units",
     "exp2": "compute exponentials in base two",
     "reciprocal": "divide once and multiply",
     "persistent": "start a few programs per SM that loop over the work",

@@ -20,6 +20,8 @@ WORTH = 0.1
 MOST = 3
 FAR = 0.7
 """Below this share of the roofline it would be wrong to say that a kernel is as fast as its bytes allow."""
+LARGE_PRODUCT = 128 * 64
+"""Elements of a product's tile from which feeding the matrix units is the matter, and no longer the tile's size."""
 MEASURED_LAUNCH_US = 1.0
 """What a launch adds to a measured event time behind a full queue, at least: such times count as the launch's own."""
 
@@ -111,6 +113,8 @@ def binding(call: Call, launch: Launched) -> Finding:
             return finding(0.0, name, "tile size", sentence, **evidence)
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
+        if not near and _fed_by_threads(launch):
+            return finding(0.0, name, "tensor_descriptor", **evidence)
         if not near:
             sentence = "larger tiles and other num_warps and num_stages feed the matrix units better"
             return finding(0.0, name, "tile size", sentence, **evidence)
@@ -122,6 +126,12 @@ def binding(call: Call, launch: Launched) -> Finding:
             return finding(0.0, name, "reciprocal" if "divide" in kinds else "exp2", **evidence)
         sentence = "its arithmetic takes longer than its bytes; only less of it makes it faster"
     return finding(0.0, name, "none", sentence, **evidence)
+
+
+def _fed_by_threads(launch: Launched) -> bool:
+    """Whether large tiles of operands are loaded through pointers, where the target has a copy engine for tiles."""
+    large = any(d.m * d.n >= LARGE_PRODUCT for d in launch.code.dots)
+    return large and launch.target.capability >= 90 and not any(a.descriptor for a in launch.code.accesses)
 
 
 def moved_bytes(launch: Launched) -> float:

@@ -9,7 +9,7 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch.compile.build import BuildFailure, build, live_constant
+from kernelsearch.compile.build import BuildFailure, Built, build, live_constant
 from kernelsearch.compile.elf import resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import Specialisation
@@ -214,3 +214,43 @@ def test_mix_of_hand_written_ptx():
     assert {k: mix[k] for k in ("atomic", "special", "wgmma", "cp_async")} == {"atomic": 1, "special": 1, "wgmma": 1, "cp_async": 1}
 
 
+
+
+TILES = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def total(x_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr, TMA: tl.constexpr):
+    acc = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)
+    if TMA:
+        tiles = tl.make_tensor_descriptor(x_ptr, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+    i = tl.arange(0, BLOCK)
+    for start in tl.range(0, cols, BLOCK, num_stages=3):
+        if TMA:
+            x = tiles.load([0, start])
+        else:
+            mask = (i[:, None] < rows) & (start + i[None, :] < cols)
+            x = tl.load(x_ptr + i[:, None] * cols + start + i[None, :], mask=mask, other=0.0)
+        acc = tl.dot(x, x, acc)
+    tl.store(y_ptr + i[:, None] * BLOCK + i[None, :], acc)
+"""
+
+
+def test_copies_of_whole_tiles_count_as_what_they_load():
+    """One thread starts a descriptor's copy: its bytes and how far it runs ahead are those of the copies that it stands for."""
+    found = {}
+    for tma in (False, True):
+        pointers, sizes = (("x_ptr", "*bf16"), ("y_ptr", "*fp32")), (("rows", "i32"), ("cols", "i32"))
+        signature = (*pointers, *sizes, ("BLOCK", "constexpr"), ("TMA", "constexpr"))
+        spec = Specialisation(
+            "total", signature, (("BLOCK", 64), ("TMA", tma)), ("x_ptr", "y_ptr", "rows", "cols"), (("num_warps", 4),)
+        )
+        built = build(TILES, "k", spec, 90, 232_448)
+        assert isinstance(built, Built), built
+        outside, inside = built.binary.code.blocks
+        (access,) = [a for a in built.binary.code.accesses if a.kind == "load"]
+        assert access.descriptor is tma and bool(built.binary.mix["tma"]) is tma
+        found[tma] = (inside.counts["load_bytes"], inside.ahead, inside.counts["wgmma_macs"])
+    assert found[True] == found[False] and found[True][0] == 64 * 64 * 2 // 128

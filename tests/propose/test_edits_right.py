@@ -22,9 +22,11 @@ DIRECTED = {
     "cross_entropy": ["online+rows_2d+persistent", "early_loads+lane_accumulator+align_rows"],
     "column_sum": ["lane_accumulator+split_reduction", "split_reduction+drop_mask+loop_stages"],
     "matmul": ["split_reduction+drop_mask", "grouped_order+drop_mask+loop_stages",
-               "persistent+grouped_order+flatten_loops", "split_reduction+contiguity_hint+peel_tail"],
+               "persistent+grouped_order+flatten_loops", "split_reduction+contiguity_hint+peel_tail",
+               "tensor_descriptor+grouped_order+persistent", "drop_mask+tensor_descriptor+loop_stages"],
     "linear_gelu": ["persistent+drop_mask+early_loads", "split_reduction+peel_tail"],
-    "attention": ["exp2+reciprocal+persistent+grouped_order", "drop_mask+flatten_loops", "peel_tail+loop_stages"],
+    "attention": ["exp2+reciprocal+persistent+grouped_order", "drop_mask+flatten_loops", "peel_tail+loop_stages",
+                  "tensor_descriptor+exp2+persistent"],
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from kernelsearch.propose.edits import NotApplicable, edit_named
 from kernelsearch.source import Kernel
+from kernelsearch.types import LaunchFact, Trace
 
 ROW = """
 row = tl.program_id(0)
@@ -203,3 +204,47 @@ def test_persistent_looks_into_helpers(index, applies):
     both = Kernel.parse(kernel.render().replace("@triton.jit", helper + "@triton.jit"))
     assert both.entries == ("drawn_kernel",)
     assert isinstance(apply("persistent", both), list) == applies
+
+
+TILE = """
+rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+cols = tl.arange(0, BLOCK)
+mask = {mask}
+x = tl.load(x_ptr + {offset}rows[:, None] * x_stride + cols[None, :], mask=mask, other={other})
+tl.store(y_ptr + {offset}rows[:, None] * x_stride + cols[None, :], x + 1.0, mask=mask)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition"),
+    [
+        ({}, "aligned(x_ptr) and x_stride % 16 == 0 and BLOCK >= 16"),
+        ({"offset": "7 * x_stride + "}, "aligned(x_ptr) and x_stride % 16 == 0 and BLOCK >= 16"),
+        ({"offset": "7 + "}, None),  # another alignment than the base's
+        ({"other": "1.0"}, None),  # the hardware fills with zeros
+        ({"mask": "rows[:, None] < n_cols"}, "aligned(x_ptr) and x_stride % 16 == 0 and BLOCK >= 16"),
+        ({"mask": "cols[None, :] < n_cols"}, None),  # the rows have no bound
+        ({"mask": "(rows[:, None] < n_cols) & (cols[None, :] > 2)"}, None),
+        ({"mask": "(rows[:, None] < n_cols) & (cols[None, :] + 1 < n_cols)"}, None),
+    ],
+)
+def test_descriptors_where_a_mask_is_the_matrix_end(fields, condition):
+    usual = {"mask": "(rows[:, None] < n_cols) & (cols[None, :] < n_cols)", "offset": "", "other": "0.0"}
+    found = apply("tensor_descriptor", seeds.drawn(TILE.format(**{**usual, **fields})))
+    if condition is None:
+        assert isinstance(found, NotApplicable)
+        return
+    loads, both = found
+    assert loads.kernel.args == {"drawn_kernel": {"X_TMA": condition}}
+    assert both.kernel.args == {"drawn_kernel": {"X_TMA": condition, "Y_TMA": condition.replace("x_ptr", "y_ptr")}}
+    assert "tl.store" in loads.kernel.code and "y_tiles.store([tl.program_id(0) * BLOCK, 0], (x + 1.0)" in both.kernel.code
+
+
+def test_descriptors_take_the_axis_of_unit_stride_last():
+    """linear_gelu's weights are (N, K): the launcher passes 1 as the stride along K."""
+    task = seeds.task("linear_gelu")
+    passed = LaunchFact("linear_gelu_kernel", {"stride_wk": 1, "stride_wn": 64, "stride_xk": 1, "stride_xm": 64})
+    task = replace(task, traces={"timed:0": Trace("timed:0", (passed,))})
+    loads, _ = edit_named("tensor_descriptor").apply(seeds.seed("linear_gelu"), task)
+    assert "[N, K], [stride_wn, 1], [BLOCK_N, BLOCK_K])" in loads.kernel.code
+    assert "w = tl.trans(weight_tiles.load([pid_n * BLOCK_N, start]))" in loads.kernel.code

@@ -26,6 +26,7 @@ from kernelsearch.propose.edits.rows_2d import Rows2D
 from kernelsearch.propose.edits.rows_per_program import RowsPerProgram
 from kernelsearch.propose.edits.split_reduction import SplitReduction
 from kernelsearch.propose.edits.store_forwarding import StoreForwarding
+from kernelsearch.propose.edits.tensor_descriptor import TensorDescriptor
 from kernelsearch.propose.edits.tile_loop import TileLoop
 from kernelsearch.propose.edits.two_pass import TwoPass
 from kernelsearch.propose.edits.wide_accumulate import WideAccumulate
@@ -41,6 +42,7 @@ EDITS: tuple[Edit, ...] = (
     Persistent(),
     GroupedOrder(),
     SplitReduction(),
+    TensorDescriptor(),
     AlignRows(),
     PeelTail(),
     DropMask(),
