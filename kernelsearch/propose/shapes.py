@@ -29,6 +29,7 @@ class Shapes:
     def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...]) -> None:
         self.constexprs = frozenset(constexprs)
         self.by_node: dict[int, Shape] = {}
+        self.tiles: dict[str, Shape] = {}  # what a tensor descriptor's load gives, by the descriptor's name
         self.names: dict[str, Shape] = {a.arg: () for a in [*function.args.args, *function.args.kwonlyargs]}
         self._block(function.body)
 
@@ -45,6 +46,8 @@ class Shapes:
         match stmt:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.names[name] = self._expr(value)
+                if tree.is_tl(value, "make_tensor_descriptor"):
+                    self.tiles[name] = static_shape(tree.argument(value, 3, "block_shape"))  # type: ignore[arg-type]
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
                 self._tuple(targets, value)
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
@@ -137,6 +140,8 @@ class Shapes:
             return self._tl(node, tail, given, named)
         if isinstance(node.func, ast.Attribute):
             base = self._expr(node.func.value)
+            if node.func.attr == "load" and isinstance(node.func.value, ast.Name) and node.func.value.id in self.tiles:
+                return self.tiles[node.func.value.id]
             if node.func.attr in ("to", "cast", *ELEMENTWISE):
                 return base
             if node.func.attr in REDUCTIONS:
@@ -179,7 +184,7 @@ def extent(start: ast.expr, end: ast.expr) -> str:
     return tree.text_of(end) if tree.is_number(start, 0) else f"{tree.text_of(end)} - {tree.text_of(start)}"
 
 
-def static_shape(node: ast.expr) -> Shape:
+def static_shape(node: ast.expr | None) -> Shape:
     if isinstance(node, (ast.Tuple, ast.List)):
         return tuple(tree.text_of(e) for e in node.elts)
     return (tree.text_of(node),) if isinstance(node, (ast.Name, ast.Constant)) else None
