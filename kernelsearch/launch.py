@@ -15,7 +15,7 @@ from typing import Any
 
 from kernelsearch.errors import ExpressionError, KernelsearchError
 from kernelsearch.expressions import Scope, evaluate
-from kernelsearch.source import Function, Kernel
+from kernelsearch.source import Function, Kernel, setting_names
 from kernelsearch.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, LaunchFact, TensorFact, Value, content_digest
 
 GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
@@ -130,7 +130,7 @@ class _Planner:
         return self.grid_of({**self.fact.args, **constexprs})
 
     def _setting(self, function: str, name: str, scope: Scope) -> tuple[bool, Any]:
-        for key in (f"{function}.{name}", name):
+        for key in setting_names(function, self.fact.site, name):
             if key in self.config:
                 value = self.config[key]
                 return True, evaluate(value, scope) if isinstance(value, str) else value
@@ -152,9 +152,10 @@ class _Planner:
                 known[name] = function.defaults[name]
             else:
                 raise LaunchError(self._unbound(function.name, name))
-        for key, value in self.config.items():  # constexprs that only the launcher's grid still knows
-            if "." not in key and key not in LAUNCH_OPTIONS and key not in known and key in self.fact.args:
-                known[key] = evaluate(value, self._scope(known)) if isinstance(value, str) else value
+        for key in self.config:  # constexprs that only the launcher's grid still knows
+            name = key.removeprefix(f"{self.fact.site}.")
+            if "." not in name and name not in LAUNCH_OPTIONS and name not in known and name in self.fact.args:
+                known[name] = self._setting(function.name, name, self._scope(known))[1]
         for name, text in expressions.items():
             if name in late or name not in function.constexprs:
                 known[name] = evaluate(text, self._scope(known))
@@ -281,7 +282,14 @@ def bind(
     kernel: Kernel, config: Config, seed: Kernel, seed_config: Config, sites: tuple[str, ...], fact: LaunchFact,
     grid_of: GridOf, num_sms: int,
 ) -> Bound:  # fmt: skip
-    """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError."""
+    """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError.
+
+    A kernel that redefines no site is refused: nothing of it would ever run, and the seed would be judged in its place.
+    """
+    if all(kernel.steps_at(site, sites) is None for site in sites):
+        entries, wanted = ", ".join(kernel.entries), " or ".join(sites)
+        raise LaunchError(f"the launcher launches {wanted}, but this file has {entries}: a kernel bears the name of the "
+                          "launch that it replaces")  # fmt: skip
     names = kernel.steps_at(fact.site, sites)
     if names is not None:
         return Bound(kernel, False, plan(kernel, names, config, fact, grid_of, num_sms))

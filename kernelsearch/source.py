@@ -37,12 +37,21 @@ class Function:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
+def setting_names(function: str, site: str, name: str) -> tuple[str, ...]:
+    """The names under which a config may give a step's constexpr or launch option a value, the strongest first.
+
+    The function's own (`f_partial.BLOCK`), then that of the launcher's site, which all its steps share, then the plain one.
+    """
+    return tuple(dict.fromkeys((f"{function}.{name}", f"{site}.{name}", name)))
+
+
 @dataclass(frozen=True)
 class Kernel:
     """An untrusted kernel: functions, module-level constants and the launch spec, all optional but one function.
 
     grid and args are keyed by function name; launches by site name (the empty name stands for the
-    only site of a task that has one). space and config are flat; a dotted name speaks of one function.
+    only site of a task that has one). space and config are flat; a dotted name speaks of one function, or of every
+    step of one site (see `setting_names`).
     """
 
     functions: tuple[Function, ...]
@@ -83,6 +92,10 @@ class Kernel:
         if "" in self.launches and len(sites) == 1:
             return self.launches[""]
         return (site,) if site in self.names else None
+
+    def sites_of(self, function: str) -> tuple[str, ...]:
+        """The sites at which a function is a step, by this kernel's own account: those of LAUNCHES, else its own name."""
+        return tuple(site for site, steps in self.launches.items() if site and function in steps) or (function,)
 
     @cached_property
     def digest(self) -> str:

@@ -35,10 +35,12 @@ class HasSource(Protocol):
 
 
 class HasFunctions(Protocol):
-    """What is read of a `source.Kernel` here: its functions, and which of them are launched."""
+    """What is read of a `source.Kernel` here: its functions, which of them are launched, and at which sites."""
 
     functions: tuple[HasSource, ...]
     entries: tuple[str, ...]
+
+    def sites_of(self, function: str) -> tuple[str, ...]: ...
 
 
 Predicate = Callable[[HasFunctions, Config], bool]
@@ -130,8 +132,9 @@ def checked(space: Space, kernel: HasFunctions, possible: Predicate) -> int:
 
 def present(name: str, kernel: HasFunctions) -> bool:
     """Whether a config name means something for this kernel: a launch option, or a parameter of a function."""
-    function, dot, plain = name.rpartition(".")
-    return any(plain in LAUNCH_OPTIONS or plain in f.params for f in kernel.functions if not dot or f.name == function)
+    of, dot, plain = name.rpartition(".")
+    meant = (f for f in kernel.functions if not dot or of == f.name or of in kernel.sites_of(f.name))
+    return any(plain in LAUNCH_OPTIONS or plain in f.params for f in meant)
 
 
 def known_constraints(task: TaskFacts) -> Predicate:
@@ -158,22 +161,24 @@ def possible(
     for function in kernel.functions:
         if function.name not in kernel.entries:
             continue
-        values = config_of(config, function.name)
+        sites = kernel.sites_of(function.name)
+        values = config_of(config, function.name, sites)
         warps = values.get("num_warps", DEFAULT_WARPS)
         if isinstance(warps, int) and not (0 < warps <= MAX_WARPS and warps & (warps - 1) == 0):
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
-        for passed in launched.get(function.name, ({},)):
+        for passed in [p for site in sites for p in launched.get(site, ())] or [{}]:
             if largest_block(function.text, {**passed, **values}) > MAX_ELEMENTS_PER_THREAD * threads:
                 return False
     return True
 
 
-def config_of(config: Config, function: str) -> dict[str, Value]:
-    """A config as one function sees it: plain names, with the function's own dotted names over them."""
-    plain = {name: value for name, value in config.items() if "." not in name}
-    own = {name.rpartition(".")[2]: v for name, v in config.items() if name.startswith(f"{function}.")}
-    return {**plain, **own}
+def config_of(config: Config, function: str, sites: Sequence[str] = ()) -> dict[str, Value]:
+    """A config as one function sees it: plain names, over them its sites' dotted names, over them its own."""
+    seen = {name: value for name, value in config.items() if "." not in name}
+    for of in (*sites, function):
+        seen |= {name.rpartition(".")[2]: v for name, v in config.items() if name.startswith(f"{of}.")}
+    return seen
 
 
 def largest_block(text: str, values: Config) -> int:

@@ -182,6 +182,50 @@ def test_scratch_has_limits():
             planned(text % (dtype, shape), {"ROWS": 1})
 
 
+SPLIT = """
+GRID = {"k_partial": "(SPLIT,)"}
+LAUNCHES = {"k": ["k_partial", "k"]}
+@triton.jit
+def k_partial(x_ptr, n_cols, BLOCK: tl.constexpr, SPLIT: tl.constexpr): pass
+@triton.jit
+def k(x_ptr, n_cols, BLOCK: tl.constexpr, SPLIT: tl.constexpr): pass
+"""
+
+
+def test_a_config_of_a_site_reaches_every_step_there_and_a_steps_own_goes_before_it():
+    """In a task with several sites a name is dotted; both halves of a split reduction must hear it."""
+    kernel = Kernel.parse(SPLIT)
+    told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "n_cols": 64, "BLOCK": 16}, {"num_warps": 4}, (2,))
+    config = {"k.BLOCK": 32, "k.num_warps": 8, "other.BLOCK": 1, "BLOCK": 2, "SPLIT": 4}
+    seen = []
+    grid = lambda meta: seen.append(meta["BLOCK"]) or (3,)  # noqa: E731
+
+    def steps(**own):
+        return plan(kernel, kernel.steps_at("k", ("k", "other")), {**config, **own}, told, grid, 1).steps
+
+    assert [(s.constexprs["BLOCK"], s.options["num_warps"]) for s in steps()] == [(32, 8), (32, 8)]
+    assert set(seen) == {32}, "the launcher's grid is asked with the site's value"
+    own = steps(**{"k_partial.BLOCK": 64, "k_partial.num_warps": 1})
+    assert [(s.constexprs["BLOCK"], s.options["num_warps"]) for s in own] == [(64, 1), (32, 8)]
+
+
+def test_a_sites_value_reaches_a_grid_whose_constexpr_a_step_no_longer_has():
+    kernel = Kernel.parse("@triton.jit\ndef k(x_ptr): pass\n")
+    told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "BLOCK": 16}, {}, (2,))
+    seen = []
+    plan(kernel, ("k",), {"k.BLOCK": 32, "other.BLOCK": 8}, told, lambda meta: seen.append(meta["BLOCK"]) or (3,), 1)
+    assert seen == [32]
+
+
+def test_a_kernel_that_no_launch_would_reach_is_refused():
+    """Nothing of it would run, and the seed would be judged and timed in its place."""
+    seed = Kernel.parse("@triton.jit\ndef a(x_ptr): pass\n@triton.jit\ndef b(x_ptr): pass\n")
+    told = LaunchFact("a", {"x_ptr": TensorFact("fp32", (4,), (1,))}, {}, (1,))
+    stranger = Kernel.parse("@triton.jit\ndef c(x_ptr): pass\n")
+    with pytest.raises(LaunchError, match="launches a or b, but this file has c"):
+        bind(stranger, {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1)
+
+
 def test_sites_that_a_kernel_leaves_alone_run_the_seed():
     seed = Kernel.parse("@triton.jit\ndef a(x_ptr): pass\n@triton.jit\ndef b(x_ptr): pass\n")
     mine = Kernel.parse("@triton.jit\ndef b(x_ptr, N: tl.constexpr = 4): pass\n")

@@ -125,6 +125,21 @@ def test_which_names_still_exist(name, answer):
     assert spaces.present(name, ROW) is answer
 
 
+def test_a_sites_numbers_count_for_every_step_at_it():
+    whole = Kernel.parse("""
+LAUNCHES = {"f": ["f_partial", "f"]}
+@triton.jit
+def f_partial(x_ptr, BLOCK: tl.constexpr): x = tl.load(x_ptr + tl.arange(0, BLOCK))
+@triton.jit
+def f(x_ptr): pass
+""")
+    assert spaces.present("f.BLOCK", whole) and spaces.present("f_partial.BLOCK", whole)
+    assert not spaces.present("f.ROWS", whole) and not spaces.present("g.BLOCK", whole)
+    large = {"f.BLOCK": 32768, "f.num_warps": 4}
+    assert not spaces.possible(whole, large) and spaces.possible(whole, {**large, "f.num_warps": 8})
+    assert spaces.possible(whole, {**large, "f_partial.BLOCK": 1024})
+
+
 def test_blocks_that_only_the_launcher_sets_are_known_from_the_traces_of_the_timed_shapes():
     def fact(key, block):
         launch = LaunchFact("row_kernel", {"x_ptr": TensorFact("fp32", (4,), (1,)), "n": 4, "BLOCK": block, "ROWS": 1})

@@ -16,7 +16,7 @@ from kernelsearch.errors import ExpressionError
 from kernelsearch.export.errors import ExportError
 from kernelsearch.expressions import validate
 from kernelsearch.launch import TRITON_DTYPES
-from kernelsearch.source import Function, Kernel
+from kernelsearch.source import Function, Kernel, setting_names
 from kernelsearch.types import LAUNCH_OPTIONS, Config
 
 INDENT = "    "
@@ -103,8 +103,9 @@ class _Writer:
             else:
                 self.known[name] = self._untuned(name, function)
         for key in dict.fromkeys(k for c in self.configs for k in c):  # what only the launcher's grid still knows
-            if "." not in key and key not in LAUNCH_OPTIONS and key not in self.known and key in self.site.passed:
-                self._assign(function, key, self._tuned(function.name, key, lambda key=key: self._launchers(key)))
+            name = key.removeprefix(f"{self.site.name}.")
+            if "." not in name and name not in LAUNCH_OPTIONS and name not in self.known and name in self.site.passed:
+                self._assign(function, name, self._tuned(function.name, name, lambda name=name: self._launchers(name)))
         for name, text in expressions.items():
             if name in late or name not in function.constexprs:
                 self._assign(function, name, self._code(text))
@@ -129,7 +130,7 @@ class _Writer:
 
     def _tuned(self, function: str, name: str, otherwise: Callable[[], str]) -> str | None:
         """The code of a config's value, None where no config has the name. Expressions are written out."""
-        for key in (f"{function}.{name}", name):
+        for key in setting_names(function, self.site.name, name):
             values = [c[key] for c in self.configs if key in c]
             if not values:
                 continue
@@ -208,7 +209,7 @@ class _Writer:
         chosen = [(n, self._tuned(function.name, n, lambda: "None")) for n in LAUNCH_OPTIONS]
         given = "".join(f", {n}={code}" for n, code in chosen if code is not None)
         parts.append(f"**launch_options({self.options}{given})" if given else f"**{self.options}")
-        self.lines.append(f"launched({function.name})[{grid}](")
+        self.lines.append(f"{how_launched(function)}({function.name})[{grid}](")
         self.lines += [INDENT + line for line in _filled(parts)]
         self.lines.append(")")
 
@@ -232,6 +233,11 @@ class _Writer:
         return self._launchers(name)
 
 
+def how_launched(function: Function) -> str:
+    """The helper that launches it: tensor descriptors that a kernel makes live in memory that the launch provides."""
+    return "launched_with_workspace" if "make_tensor_descriptor" in function.text else "launched"
+
+
 def _expression(node: ast.expr, name: Callable[[str], str], tensor: Callable[[str], str], own: Callable[[], str]) -> str:
     """An expression of the launch spec as Python; fully parenthesised by `ast.unparse` where it must be."""
 
@@ -243,6 +249,8 @@ def _expression(node: ast.expr, name: Callable[[str], str], tensor: Callable[[st
                 return _parsed(f"{tensor(of)}.stride({ast.unparse(plain(axis))})")
             case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]):
                 return _parsed(f"{tensor(of)}.numel()")
+            case ast.Call(func=ast.Name(id="aligned"), args=[ast.Name(id=of)]):
+                return _parsed(f"aligned({tensor(of)})")
             case ast.Call(func=ast.Name(id="grid"), args=[axis]):
                 return _parsed(f"grid_axis({own()}, {ast.unparse(plain(axis))})")
             case ast.Call(func=ast.Name(id="min" | "max"), args=[only]):

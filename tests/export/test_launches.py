@@ -153,3 +153,40 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
     exec(text, scope)
     scope["launch_k"]({"first.BLOCK": 8}, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
     assert seen == [("first", (8, 8), 8), ("k", (2,), 32)]
+
+
+def test_a_config_of_a_site_reaches_every_step_there():
+    """As in `launch.plan`: the function's own dotted name, then the site's, then the plain one."""
+    kernel = Kernel.parse(
+        """
+import triton
+import triton.language as tl
+LAUNCHES = {"k": ["k_partial", "k"]}
+GRID = {"k_partial": "(2,)"}
+
+@triton.jit
+def k_partial(x_ptr, n, BLOCK: tl.constexpr): ...
+
+@triton.jit
+def k(x_ptr, n, BLOCK: tl.constexpr): ...
+"""
+    )
+    site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
+    configs = [{"k.BLOCK": 8, "k.num_warps": 2}, {"k.BLOCK": 16, "k.num_warps": 4, "k_partial.BLOCK": 64}]
+    for tuned, sizes in (({}, (8, 8)), ({"k.BLOCK": 16, "k_partial.BLOCK": 64}, (64, 16))):
+        text = launch_function(site, kernel, ("k_partial", "k"), [c for c in configs if ("k_partial.BLOCK" in c) == bool(tuned)])
+        seen = []
+
+        class Kernels:
+            def __init__(self, name):
+                self.name = name
+
+            def __getitem__(self, grid):
+                return lambda *a, **k: seen.append((self.name, k["BLOCK"], k["num_warps"]))  # noqa: B023
+
+        scope = {"launched": lambda k: k, "k_partial": Kernels("k_partial"), "k": Kernels("k"),
+                 "own_grid": lambda grid, **meta: grid(meta), "launch_options": lambda given, **o: {**given, **o}}  # fmt: skip
+        exec(text, scope)
+        whole = {"k.BLOCK": 8, "k.num_warps": 2, **tuned}
+        scope["launch_k"](whole, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
+        assert seen == [("k_partial", sizes[0], 2), ("k", sizes[1], 2)]

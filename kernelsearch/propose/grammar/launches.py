@@ -7,7 +7,7 @@ import ast
 from kernelsearch.launch import TRITON_DTYPES
 from kernelsearch.propose import tree
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind, world_dtype
-from kernelsearch.source import Function, Kernel
+from kernelsearch.source import Function, Kernel, setting_names
 from kernelsearch.types import ArgFact, DtypeFact, TaskFacts, TensorFact
 
 
@@ -48,7 +48,8 @@ def _kind(name: str, function: Function, kernel: Kernel, worlds: list[dict[str, 
 def _constexpr(name: str, function: Function, kernel: Kernel, worlds: list[dict[str, ArgFact]]) -> Kind | None:
     value: ArgFact = next((w[name] for w in worlds if name in w), None)
     for known in (kernel.config, kernel.space):
-        for key in (f"{function.name}.{name}", name):
+        keys = (k for site in kernel.sites_of(function.name) for k in setting_names(function.name, site, name))
+        for key in keys:
             if key in known:
                 value = known[key][0] if isinstance(known[key], tuple) else known[key]  # type: ignore[index]
     if isinstance(value, (str, DtypeFact)):
