@@ -1,7 +1,9 @@
-"""Counts what a launch does by running a few of its programs in the interpreter, on lazily zeroed memory.
+"""Counts what a launch does by running a few of its programs in the interpreter, on inputs that are drawn as they are read.
 
-Loops are sampled too: three iterations of a long loop stand for all of them. The values computed are
-meaningless; the addresses, sizes and trip counts are those of the real grid.
+Loops are sampled too: of a long loop the last iteration, which is often a part, and two that stand for all others.
+Which programs and which iterations is drawn by a seed that the kernel's source decides (its digest), so that equal
+runs count the same and no kernel can arrange to be idle where it is looked at. Values of skipped work are missing, so
+what is computed means nothing; addresses, sizes and trip counts are those of the real grid.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.measure.counts import Counts
 from kernelsearch.worker.interpreter.addresses import following, settled
+from kernelsearch.worker.interpreter.drawn import Drawn
 from kernelsearch.worker.interpreter.programs import Buffers, Program
 
 SAMPLED_ITERATIONS = 3
@@ -27,8 +30,10 @@ _SPECIAL = {np.exp, np.exp2, np.log, np.log2, np.sqrt, np.sin, np.cos, np.divide
 class Tally:
     """Running totals of the sampled programs; weight is how many real events one sampled event stands for."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], drawn: Drawn | None = None) -> None:
         self.buffers = Buffers(tensors)
+        self.drawn = drawn or Drawn(0)
+        self.storages = np.sort(self.buffers.real)
         self.weight = 1.0
         self.total: dict[str, float] = defaultdict(float)
         self.by_buffer: dict[int, float] = defaultdict(float)
@@ -47,6 +52,22 @@ class Tally:
         if active:
             owner = int(self.buffers.owner(handle.data.reshape(-1)[:1])[0])
             self.by_buffer[owner] += self.weight * active * size
+
+    def filled(self, ptrs: Any, mask: np.ndarray, loaded: Any) -> Any:
+        """A loaded block with the values that its input would have; ptrs are true addresses."""
+        active = np.broadcast_to(mask, ptrs.data.shape).astype(bool)
+        addresses = ptrs.data[active]
+        if not addresses.size or not self.drawn.pools:
+            return loaded
+        data = np.array(np.broadcast_to(loaded.data, ptrs.data.shape))
+        values = data[active]
+        owners = np.searchsorted(self.storages, addresses, side="right") - 1
+        for start in self.storages[np.unique(owners)].tolist():
+            if start in self.drawn.pools:
+                mine = self.storages[owners] == start
+                values[mine] = self.drawn.fill(start, addresses[mine], values[mine])
+        data[active] = values
+        return interpreter.TensorHandle(data, loaded.dtype)
 
     def result(self, handle: Any, special: bool) -> None:
         if handle.data.size > 1 and not handle.dtype.scalar.is_int():
@@ -69,12 +90,16 @@ class Tally:
         low, high = (0, _int(first)) if last is None else (_int(first), _int(last))
         whole = range(low, high, 1 if step is None else _int(step))
         n = len(whole)
-        picks = whole if n <= SAMPLED_ITERATIONS else [whole[0], whole[n // 2], whole[-1]]
+        if n <= SAMPLED_ITERATIONS:
+            picks = [(index, 1.0) for index in whole]
+        else:
+            drawn = sorted(self.drawn.rng.integers(n - 1, size=SAMPLED_ITERATIONS - 1).tolist())
+            picks = [*((whole[i], (n - 1) / len(drawn)) for i in drawn), (whole[-1], 1.0)]
         outer = self.weight
         self.total["iterations"] += outer * n
         try:
-            for index in picks:
-                self.weight = outer * n / len(picks)
+            for index, stands_for in picks:
+                self.weight = outer * stands_for
                 yield index
         finally:
             self.weight = outer
@@ -127,25 +152,26 @@ def tallied(tally: Tally) -> Iterator[None]:
         on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
         tally.access("load", ptrs, on)
         ptrs = tally.buffers.true(ptrs, on, "load")
-        return plain["create_masked_load"](ptrs, mask, *rest, **named)
+        return tally.filled(ptrs, on, plain["create_masked_load"](ptrs, mask, *rest, **named))
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
         on = np.asarray(mask.data)
-        tally.buffers.true(ptrs, on, "store")
-        tally.access("store", ptrs, on)  # nothing is written, so that the zeros stay unallocated
+        tally.access("store", ptrs, on)
+        ptrs, value = tally.buffers.true(ptrs, on, "store"), settled(tally.buffers, value)
+        plain["create_masked_store"](ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        tally.buffers.true(ptr, mask.data, "atomic")
         tally.access("store", ptr, mask.data)
         tally.total["atomics"] += tally.weight * ptr.data.size
-        return interpreter.TensorHandle(np.zeros_like(value.data), value.dtype)
+        ptr, value = tally.buffers.true(ptr, mask.data, "atomic"), settled(tally.buffers, value)
+        return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
 
     def dot(a: Any, b: Any, d: Any, *rest: Any) -> Any:
         (m, k), n = a.data.shape[-2:], b.data.shape[-1]
         bits = a.get_element_ty().primitive_bitwidth
         tally.dots[{8: "8", 16: "16"}.get(bits, "fp32")] += tally.weight * 2.0 * m * n * k
         tally.tile = max(tally.tile, m * n)
-        return interpreter.TensorHandle(np.zeros_like(d.data), d.dtype.scalar)
+        return tally.drawn.product(d)
 
     def elementwise(name: str) -> Any:
         def apply(*args: Any) -> Any:
@@ -176,10 +202,12 @@ def tallied(tally: Tally) -> Iterator[None]:
         interpreter.ReduceOps.apply = reduce
 
 
-def sampled_programs(grid: Program) -> list[Program]:
-    """The first program and the middle one."""
-    first, middle = (0, 0, 0), tuple(n // 2 for n in grid)
-    return [first] if middle == first else [first, middle]  # type: ignore[list-item]
+def sampled_programs(grid: Program, drawn: Drawn | None = None) -> list[Program]:
+    """A program of the grid's first half and one of its second."""
+    count = grid[0] * grid[1] * grid[2]
+    rng = (drawn or Drawn(0)).rng
+    places = [int(rng.integers(count // 2)), int(rng.integers(count // 2, count))] if count > 1 else [0]
+    return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]
 
 
 def _int(value: Any) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kernelsearch.launch import LaunchError, Passed, Plan, Scratch, Step, bind
 from kernelsearch.source import Kernel
 from kernelsearch.targets import Target
-from kernelsearch.types import Verdict, Word
+from kernelsearch.types import Verdict, Word, content_digest
 from kernelsearch.worker.isolation.sandbox import Limits
 from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Profiled, Ran
 
@@ -115,20 +115,22 @@ def _profile(job: Profile) -> Profiled:
     counts: dict[str, tuple[Any, ...]] = {}
     for shape in job.shapes:
         found: list[Any] = []
+        zeros = _zeros(task, shape, job.candidate.target)
+        drawn = _drawn(task, job.candidate, shape, zeros)
 
         def execute(
-            function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int], found: list[Any] = found
+            function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int],
+            found: list[Any] = found, drawn: Any = drawn,
         ) -> None:
-            tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")})
+            tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, drawn)
             constexprs = {n: _live(v) for n, v in step.constexprs.items()}
-            programs = sampled_programs(step.grid)
+            programs = sampled_programs(step.grid, drawn)
             with tallied(tally):
                 run_programs(
                     function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch
                 )
             found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
 
-        zeros = _zeros(task, shape, job.candidate.target)
         _, verdict = _launch(task, job.candidate, shape, zeros, execute, "counted")
         if verdict is not None:
             return Profiled(verdict=verdict)
@@ -242,6 +244,26 @@ def _zeros(task: Any, shape: str, target: Target) -> list[Any]:
     from kernelsearch.worker.launcher.trace import lazy_zeros
 
     return [lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in _case(str(task.path), shape, target).inputs]
+
+
+def _drawn(task: Any, candidate: Candidate, shape: str, inputs: list[Any]) -> Any:
+    """What these inputs seem to hold while a candidate is counted, by a seed that its source decides."""
+    from kernelsearch.worker.interpreter.drawn import of_inputs
+
+    names = _case(str(task.path), shape, candidate.target).names
+    seed = int(content_digest(candidate.kernel.digest, shape)[:12], 16)
+    small = dict(zip(names, _small_inputs(str(task.path), candidate.target), strict=False))
+    return of_inputs(seed, dict(zip(names, inputs, strict=True)), small, task.domain)
+
+
+@lru_cache(maxsize=4)
+def _small_inputs(path: str, target: Target) -> tuple[Any, ...]:
+    from kernelsearch.tasks.facts import smallest
+    from kernelsearch.worker.launcher import standin
+
+    task = _task(path, target)
+    with standin.standing_in(target, "cpu"):
+        return tuple(task.build(smallest(task), 0, "cpu").inputs)
 
 
 def _live(value: Any) -> Any:
