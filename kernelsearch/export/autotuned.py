@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelsearch.export.choose import Found
 from kernelsearch.export.errors import ExportError
-from kernelsearch.export.launches import INDENT, Site, _expression, _filled, launch_name
+from kernelsearch.export.launches import INDENT, Site, _expression, _filled, how_launched, launch_name
 from kernelsearch.export.part import Part
 from kernelsearch.source import Function, Kernel
 from kernelsearch.space import config_of
@@ -76,7 +76,7 @@ class _Tuned:
         lines += ["):", f'{INDENT}"""Launches `{name}`, whose config is tuned at the first call."""', ""]
         lines += [f"{INDENT}def size(meta):", f"{INDENT * 2}return {self._grid()}", ""]
         lines += [f"{INDENT}{n}.fill_(0)" for n in zeroed]
-        lines += [f"{INDENT}launched({name})[size]("]
+        lines += [f"{INDENT}{how_launched(self.function)}({name})[size]("]
         lines += [INDENT * 2 + line for line in _filled(self._arguments())]
         return "\n".join([*lines, f"{INDENT})"]) + "\n"
 

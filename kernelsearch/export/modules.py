@@ -12,7 +12,10 @@ from kernelsearch.export.examine import text_of
 from kernelsearch.export.launches import launch_function, launch_name
 from kernelsearch.export.part import Part
 
-HELPERS = ("cdiv", "grid_axis", "launch_options", "launched", "next_power_of_2", "num_sms", "own_grid")
+HELPERS = (
+    "aligned", "cdiv", "grid_axis", "launch_options", "launched", "launched_with_workspace", "next_power_of_2", "num_sms",
+    "own_grid",
+)  # fmt: skip
 """What generated launch functions call; it is in the package's `_launch.py`."""
 
 

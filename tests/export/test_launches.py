@@ -190,3 +190,38 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
         whole = {"k.BLOCK": 8, "k.num_warps": 2, **tuned}
         scope["launch_k"](whole, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
         assert seen == [("k_partial", sizes[0], 2), ("k", sizes[1], 2)]
+
+
+def test_a_kernel_that_makes_descriptors_is_given_their_memory(package):
+    from triton.runtime import _allocation
+
+    launch = package[1]._launch
+    kernel = Kernel.parse(
+        """
+import triton
+import triton.language as tl
+ARGS = {"X_TMA": "aligned(x_ptr) and n % 16 == 0"}
+
+@triton.jit
+def k(x_ptr, n, BLOCK: tl.constexpr, X_TMA: tl.constexpr):
+    if X_TMA:
+        tiles = tl.make_tensor_descriptor(x_ptr, [n, n], [n, 1], [BLOCK, BLOCK])
+        tiles.store([0, 0], tiles.load([0, 0]) * 2.0)
+"""
+    )
+    site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
+    text = launch_function(site, kernel, ("k",), [{"BLOCK": 16}])
+    seen = []
+
+    class Seen:
+        def __getitem__(self, grid):
+            return lambda *args, X_TMA, **rest: seen.append((X_TMA, _allocation._allocator.get()))
+
+    scope = {**vars(launch), "k": Seen()}
+    exec(text, scope)
+    before = _allocation._allocator.get()
+    whole = torch.empty(33 * 32)
+    for offset in (0, 1, 4):
+        scope["launch_k"]({"BLOCK": 16}, (1,), whole[offset : offset + 32 * 32].view(32, 32), 32, BLOCK=16)
+    assert seen == [(True, launch._workspace), (False, launch._workspace), (True, launch._workspace)]
+    assert _allocation._allocator.get() is before
