@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from kernelsearch.propose import tree
 from kernelsearch.propose.edits.base import Change, FunctionEdit, View, replaced
 from kernelsearch.propose.programs import loop, own_name, repeatable, with_ids
@@ -32,15 +34,26 @@ class Persistent(FunctionEdit):
                 rest = f"({rest} // {counts[a]})"
             head += tree.statements(f"{names[axes[-1]]} = {rest}")
         whole = " * ".join(counts[a] for a in axes)
-        inner = [*head, *with_ids(body, ids, counts)]
+        apart = [s for s in body if _makes_descriptor(view, s)]
+        inner = [*head, *with_ids([s for s in body if s not in apart], ids, counts)]
         start = "tl.program_id(0)"
         outer = loop(f"for {item} in range({start}, {whole}, tl.num_programs(0))", inner)
         kernel = replaced(
             view,
-            tree.rebuilt(view.node, [outer], [*counts.values(), f"{waves}: tl.constexpr"]),
+            tree.rebuilt(view.node, [*apart, outer], [*counts.values(), f"{waves}: tl.constexpr"]),
             grid=f"(min({total}, num_sms * {waves}),)",
             args={counts[a]: view.grid[a] for a in axes},
             space={waves: WAVES},
             config={waves: 2},
         )
         return [Change(kernel, f"At most {waves} programs per multiprocessor loop over the work, so launches are few.")]
+
+
+def _makes_descriptor(view: View, stmt: ast.stmt) -> bool:
+    """Whether a statement only makes a tensor descriptor, the same in every program: that costs a round through memory."""
+    while isinstance(stmt, ast.If) and len(stmt.body) == 1 and not stmt.orelse:
+        stmt = stmt.body[0]
+    pair = tree.assignment(stmt)
+    if pair is None or not tree.is_tl(pair[1], "make_tensor_descriptor") or tree.calls(pair[1], "program_id"):
+        return False
+    return not tree.reads(pair[1]) & tree.writes(view.body)

@@ -101,8 +101,10 @@ def _described(view: View, stores: bool) -> Change | None:
 
 
 def _descriptor(view: View, tile: Tile, made: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
-    """The descriptor of the tile's matrix, made before the outermost loop in which the matrix stays the same."""
+    """The descriptor of the tile's matrix, made first of all, or before the outermost loop in which the matrix stays the same."""
     place = next((s for s in view.flow.loops_of(tile.call) if not tile.ingredients & tree.writes(s)), tile.stmt)
+    if not tile.ingredients & tree.writes(view.body):
+        place = view.body[0]
     unit = _unit(view, tile)
     rows, columns = tile.axes[1 - unit], tile.axes[unit]
     key = (place.lineno, tile.pointer, tile.offset, *((a.width, a.stride, a.size) for a in (rows, columns)))
