@@ -87,6 +87,8 @@ def main(path: str, options: Options) -> int:
     say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr, flush=True))
     options.model()  # says now what is unknown or not installed
     strategies.load(options.strategy)
+    if options.out and not Path(options.out).absolute().parent.is_dir():  # says now what would fail after the search
+        raise KernelsearchError(f"{options.out} cannot be written: its folder does not exist")
     benches.choose_target(options.target)
     note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
     with ExitStack() as stack:

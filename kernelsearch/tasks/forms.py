@@ -14,6 +14,13 @@ from kernelsearch.tasks.reach import LIBRARIES, kernels_reached, loaded_names
 from kernelsearch.tasks.task import Params, Task
 
 
+PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
+"""What PRECISION may say; `verify/precision.py` has what each means."""
+
+DOMAINS = ("positive", "nonnegative", "unit", "fixed")
+"""What DOMAIN may say of an input; `verify/regimes.py` has what each means."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A task file that was imported."""
@@ -45,10 +52,10 @@ class Form:
 def options(source: Source) -> dict[str, Any]:
     """The optional names that every form may have, as fields of Task."""
     return {
-        "precision": _typed(source, "PRECISION", str, "ieee", 'a word such as "ieee" or "tf32"'),
-        "tolerance": source.get("TOLERANCE"),
+        "precision": _word(source, "PRECISION", PRECISIONS),
+        "tolerance": _factor(source, "TOLERANCE"),
         "mutates": _names(source),
-        "domain": dict(_typed(source, "DOMAIN", Mapping, {}, 'a dict such as {"x": "positive"}')),
+        "domain": _domain(source),
         "space": source.get("SPACE"),
         "config": source.get("CONFIG"),
         "baselines": dict(_typed(source, "BASELINES", Mapping, {}, "a dict of functions by name")),
@@ -162,6 +169,29 @@ def _names(source: Source) -> tuple[str, ...]:
     if not isinstance(value, (tuple, list)) or not all(isinstance(n, str) for n in value):
         raise TaskError(f'{source.path.name}: MUTATES must be names of inputs, such as ("x",)')
     return tuple(value)
+
+
+def _word(source: Source, name: str, known: tuple[str, ...]) -> str:
+    value = source.get(name, known[0])
+    if value not in known:
+        raise TaskError(f"{source.path.name}: {name} must be one of {', '.join(known)}, not {value!r}")
+    return value
+
+
+def _factor(source: Source, name: str) -> float | None:
+    value = source.get(name)
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    if value is not None and not good:
+        raise TaskError(f"{source.path.name}: {name} must be a number above 0 that multiplies what is allowed, not {value!r}")
+    return value
+
+
+def _domain(source: Source) -> dict[str, str]:
+    value = dict(_typed(source, "DOMAIN", Mapping, {}, 'a dict such as {"x": "positive"}'))
+    wrong = [limit for limit in value.values() if limit not in DOMAINS]
+    if wrong:
+        raise TaskError(f"{source.path.name}: a domain is one of {', '.join(DOMAINS)}, not {wrong[0]!r}")
+    return value
 
 
 def _typed(source: Source, name: str, kind: Any, default: Any, expected: str) -> Any:

@@ -28,6 +28,8 @@ from kernelsearch.worker.running import prover
 
 COMPILE_LIMIT_S = 20.0
 OPEN_LIMIT_S = 300.0
+"""For a task file's own import, its inputs and its reference: what is slower is taken for an endless loop."""
+
 JUDGE_LIMIT_S = 300.0
 
 
@@ -56,7 +58,7 @@ class Bench:
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known.
+    where they are not known; rounds_sixteen says whether the interpreter finds the seed right in 16 bits (None: not tried).
     """
 
     path: str
@@ -72,6 +74,7 @@ class Bench:
     gpu: threading.Lock = field(default_factory=threading.Lock)
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
+    rounds_sixteen: bool | None = None
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -103,7 +106,7 @@ class Bench:
                 others["runners"].proves = prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
-            facts = trusted(judge, jobs.OpenTask(full, machine, device is not None), OPEN_LIMIT_S)
+            facts = _opened(judge, jobs.OpenTask(full, machine, device is not None), path)
             cache = CompileCache(compiled, versions()) if compiled else None
             gpu = gpu or threading.Lock()
             return cls(full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, **others)
@@ -224,6 +227,17 @@ class Bench:
         self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool, atomics: bool = False
     ) -> Verdict:
         return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
+
+
+def _opened(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
+    """The judge's answer to a task file. Raises TaskError for a file that never comes to its end."""
+    try:
+        return trusted(judge, job, OPEN_LIMIT_S)
+    except WorkerError as error:
+        if "no answer within" not in str(error):
+            raise
+        raise TaskError(f"{path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
+                        "loop or wait? What only a script should do belongs under `if __name__ == \"__main__\":`") from None  # fmt: skip
 
 
 def _without_code(kernel: Kernel) -> Kernel:

@@ -24,6 +24,8 @@ def interpreted(
     if depth != "full":
         return verdict
     if verdict.accepted:
+        verdict = _sixteen_too(bench, kernel, config, usual, verdict, limit_s)
+    if verdict.accepted:
         timed_sizes = tuple(c for c in cases if c not in usual)
         verdict = _long_too(bench, kernel, config, timed_sizes, verdict, min(LONG_LIMIT_S, limit_s))
     for order in ORDERS if verdict.accepted else ():
@@ -36,12 +38,13 @@ def interpreted(
 
 
 def ran(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str, limit_s: float
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str, limit_s: float,
+    twin: bool = True,
 ) -> Verdict:
-    """The verdict on these cases with the programs of every launch in one order."""
-    inputs = bench.inputs(cases, twin=True)
+    """The verdict on these cases with the programs of every launch in one order; twin makes 16-bit floats float32."""
+    inputs = bench.inputs(cases, twin=twin)
     candidate = bench.candidate(kernel, config, code=True)
-    shapes, twins = tuple(c.shape for c in cases), tuple(c.half for c in cases)
+    shapes, twins = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
     sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
     try:
         runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled), limit_s)
@@ -52,9 +55,31 @@ def ran(
     failed = next((r.verdict for r in runs if r.verdict is not None), None)
     if failed is not None:
         return replace(failed, depth=depth)
-    verdict = bench.judged(cases, runs, depth, twin=True)
+    verdict = bench.judged(cases, runs, depth, twin=twin)
     suspect = next((r.suspect for r in runs if r.suspect), "")
     return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
+
+
+SIXTEEN = ("mixed", "randn")
+"""Regimes in which 16-bit floats are also judged as what they are."""
+
+
+def _sixteen_too(
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float
+) -> Verdict:
+    """The verdict with 16-bit floats judged unwidened too, each operation rounded, where the seed itself is right so."""
+    halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
+    if not halves:
+        return verdict
+    if bench.rounds_sixteen is None:
+        seed = ran(bench, bench.seed, bench.facts.config, halves, "forward", "full", limit_s, twin=False)
+        bench.rounds_sixteen = seed.accepted
+    if not bench.rounds_sixteen:
+        return replace(verdict, detail={**verdict.detail, "not judged, the seed is not right so here": "16-bit rounding"})
+    again = ran(bench, kernel, config, halves, "forward", "full", limit_s, twin=False)
+    if again.accepted:
+        return replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
+    return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
 
 def _is_made(shape: str) -> bool:

@@ -18,7 +18,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import combining
+from kernelsearch.worker.interpreter import combining, sixteen
 from kernelsearch.worker.interpreter.addresses import Places, following, settled
 from kernelsearch.worker.interpreter.races import AccessLog
 
@@ -27,13 +27,13 @@ Program = tuple[int, int, int]
 
 def _get_bf16(value: float) -> Any:
     """A bfloat16 constant as the interpreter keeps one: its bits in 16. Its own builder has every other type's."""
-    bits = torch.tensor(float(value), dtype=torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
-    return interpreter.TensorHandle(bits.reshape(1), interpreter.tl.bfloat16)
+    return interpreter.TensorHandle(sixteen.rounded(np.array([float(value)])), interpreter.tl.bfloat16)
 
 
 if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
 combining.install()
+sixteen.install()
 
 
 class OutOfBounds(Exception):

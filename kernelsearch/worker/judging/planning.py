@@ -21,6 +21,7 @@ LONG_SHAPES = 6
 """Limits of a `long` shape that runs whole, so that the interpreter can afford it, and how many there are of a kind."""
 FAR_ELEMENTS = 2**21
 """Product of the sizes of a `far` shape, of which a few programs run."""
+TYPED_REGIMES = ("mixed", "randn", "integers")
 EQUAL = 80
 """What equal sizes are in an `equal` shape: more than one tile of 64, and not a multiple."""
 
@@ -66,20 +67,21 @@ def with_long_shapes(task: Task) -> Task:
     Without a GPU no timed shape runs, and a kernel could do another thing there; most of what it can ask is how long
     one axis is, how many programs there are, or whether two sizes are equal. `long:0`, ... have one timed size each and
     are otherwise the smallest test shape; `far:0`, ... have one size as large as can be judged and are otherwise a test
-    shape without ones; in `equal:0`, ... sizes that are equal in a timed shape are equal. A function of the task alone,
-    so that judge and interpreter agree.
+    shape without ones; in `equal:0`, ... sizes that are equal in a timed shape are equal; `typed:0`, ... are the first test
+    shape with a timed shape's dtypes and whatever else is no integer. A function of the task alone, so that judge and
+    interpreter agree.
     """
     if not task.test_shapes:
         return task
     small = task.params(smallest(task))
-    more = {"long": _long(task, small), "far": _far(task), "equal": _equal(task, small)}
+    more = {"long": _long(task, small), "far": _far(task), "equal": _equal(task, small), "typed": _typed(task)}
     made = [(f"{name}:{i}", params) for name, found in more.items() for i, params in enumerate(found)]
     return replace(task, test_shapes=(*task.test_shapes, *made))
 
 
 def is_made(key: str) -> bool:
     """Whether `with_long_shapes` made this shape."""
-    return key.partition(":")[0] in ("long", "far", "equal")
+    return key.partition(":")[0] in ("long", "far", "equal", "typed")
 
 
 def _new_sizes(task: Task, small: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -127,6 +129,25 @@ def _equal(task: Task, small: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return made
 
 
+def _typed(task: Task) -> list[Mapping[str, Any]]:
+    kinds = [_others(params) for _, params in task.test_shapes]
+    made: list[Mapping[str, Any]] = []
+    for _, params in task.shapes:
+        if _others(params) not in kinds:
+            kinds.append(_others(params))
+            made.append({**task.test_shapes[0][1], **_others(params)})
+    return made
+
+
+def _others(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in params.items() if type(v) is not int}
+
+
+def typed_cases(task: Task, seed: int) -> list[Case]:
+    """Cases of the shapes that have a timed shape's dtypes."""
+    return [Case(key, regime, seed) for key, _ in task.test_shapes if key.startswith("typed:") for regime in TYPED_REGIMES]
+
+
 def _integers(params: Mapping[str, Any]) -> dict[str, int]:
     return {n: v for n, v in params.items() if type(v) is int}
 
@@ -141,7 +162,7 @@ def long_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]]
     sampled: set[str] = set()
     for key, _ in task.test_shapes:
         kind = key.partition(":")[0]
-        if not is_made(key) or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
+        if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
             continue
         new = {n for n, v in _integers(task.params(key)).items() if v > _tested(task, n)}
         if kind == "far" and not new <= sampled:
