@@ -53,17 +53,20 @@ def measured(task: str) -> dict:
         first = Evaluation(bench)
         assert first.verify(kernel, config).accepted
         opened = time.perf_counter() - start
+        takes_padded = any(c.padded for c in first._cases("full"))
         row = {"task": task, "first_full_s": round(opened, 2)}
         for depth in ("screen", "full"):
             def judged(depth: str = depth):
                 again = Evaluation(bench)
-                again._memo = {k: f for k, f in first._memo.items() if k.startswith("seed takes")}
+                again.once("seed takes padded rows", lambda: takes_padded)
                 cases = again._cases(depth)
                 row[f"{depth}_cases"] = len(cases)
                 if bench.device is None:
-                    return again._interpreted(kernel, config, depth)
-                return again._full(kernel, config) if depth == "full" else again._run_and_judged(
-                    kernel, config, again._compiled(kernel, config, tuple({c.shape for c in cases})), depth)
+                    return again.stages.judged(kernel, config, cases, depth)
+                if depth == "full":
+                    return again.stages.full(kernel, config, cases)
+                binaries = again.builder.compiled(kernel, config, tuple({c.shape for c in cases}))
+                return again.stages.run_cases(kernel, config, binaries, cases, depth)
 
             judged()
             cpu, wall = spent(bench, judged)

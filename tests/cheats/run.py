@@ -38,8 +38,10 @@ def screened(bench: Bench, entry: corpus.Entry) -> str:
     if not gate.check(text).accepted:
         return "reject-static"
     kernel = Kernel.parse(text)
+    evaluation = Evaluation(bench, limit_s=20.0)
     try:
-        return Evaluation(bench, limit_s=20.0)._screened(kernel, referee.config_of(kernel, bench.facts), None)[0].word.value
+        config = referee.config_of(kernel, bench.facts)
+        return evaluation.stages.screened(kernel, config, evaluation._cases("screen"), None)[0].word.value
     except Rejected as rejected:
         return rejected.verdict.word.value
 
