@@ -12,6 +12,10 @@ class TaskError(KernelsearchError):
     """The task file lacks something, or what it holds does not fit together."""
 
 
+class NoKernelError(TaskError):
+    """The task file has a reference and no kernel: a model may write the first one."""
+
+
 class KernelSyntaxError(KernelsearchError):
     """A kernel file is not Python, or its literals are not what the contract says."""
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch import proposers, strategies
+from kernelsearch import drafting, proposers, strategies
+from kernelsearch.calls import ModelCall
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.errors import KernelsearchError, StoreError, TaskError, WorkerError
-from kernelsearch.estimation import Pruned
+from kernelsearch.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
+from kernelsearch.estimation import Pruned, ordered
 from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.measure.known_error import KNOWN_ERROR
@@ -93,12 +94,12 @@ def main(path: str, options: Options) -> int:
     note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db))
-        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder()))
+        bench, path, before = _opened(path, options, stack, say)
         facts = narrowed(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, found = searched(bench, facts, store, options, say)
+        result, found = searched(bench, facts, store, options, say, before)
         again = f"kernelsearch optimize {shlex.quote(path)} {_same(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, found), indent=2))
@@ -112,7 +113,23 @@ def main(path: str, options: Options) -> int:
 
 
 def searched(
-    bench: Bench, facts: TaskFacts, store: Store, options: Options, say: Callable[[str], None]
+def _opened(
+    path: str, options: Options, stack: ExitStack, say: Callable[[str], None]
+) -> tuple[Bench, str, tuple[ModelCall, ...]]:
+    """The opened task with its file; that of a task without a kernel is the one for which a model wrote the first."""
+    before: tuple[ModelCall, ...] = ()
+    try:
+        bench = Bench.open(path, options.target, compiled=default_folder())
+    except NoKernelError:
+        if not options.model().specs:
+            raise
+        path, before = drafting.seeded(path, options.model(), options.target, say)
+        bench = Bench.open(path, options.target, compiled=default_folder())
+    return stack.enter_context(bench), path, before
+
+
+    bench: Bench, facts: TaskFacts, store: Store, options: Options, say: Callable[[str], None],
+    before: tuple[ModelCall, ...] = (),
 ) -> tuple[Result, list[confirmed.Finding]]:
     """The search of an opened task and the confirmation of its finalists, best first."""
     with ExitStack() as stack:
@@ -121,7 +138,7 @@ def searched(
         confirmation = _confirmation(bench, stack, Plan(seconds), say) if options.confirm else None
         _refuse_unjudgeable(bench)
         proposer = _proposer(bench, facts, options.model(), options, stack, say)
-        result = _search(bench, facts, store, options, proposer)
+        result = _search(bench, facts, store, options, proposer, before)
         return result, _confirmed(bench, facts, store, result, confirmation, say)
 
 
@@ -163,23 +180,26 @@ def _proposer(
     return proposer
 
 
-def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, proposer: Proposer) -> Result:
+def _search(
+    bench: Bench, facts: TaskFacts, store: Store, options: Options, proposer: Proposer, before: tuple[ModelCall, ...]
+) -> Result:
     resumed = _unfinished(store, facts, options) if options.resume else None
     cores = len(os.sched_getaffinity(0))
     window = options.window or (resumed.facts.window if resumed else max(LEAST_WINDOW, cores))
     told = RunFacts(
+    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    first = None if bench.device is None else FirstAsks.of(partial(ordered, evaluation), window)
         strategy=options.strategy, proposer=options.model().name, seed=options.seed, window=window,
         trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
         versions=benches.versions(),
         settings={
             "shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model()),
-            **({"prune": options.prune} if options.prune else {}),
+            **({"prune": options.prune} if options.prune else {}), **(first.as_facts() if first else {}),
         },
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
-    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts))
-    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts), first)
     known = terms(evaluation, facts, told.target, told.versions)
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
     if options.prune and bench.device is not None:
@@ -187,7 +207,7 @@ def _search(bench: Bench, facts: TaskFacts, store: Store, options: Options, prop
         if resumed and (trials := store.trials(resumed.id)) and trials[0].accepted:
             evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
     search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
-    proposers.bind(proposer, store, search.run_row, resumed)
+    proposers.bind(proposer, store, search.run_row, resumed, before)
     if options.quiet:
         return search.run(ending=True)
     with progress.ProgressLine() as shown:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelsearch.calls import ModelCall
 from kernelsearch.errors import ModelError
 from kernelsearch.propose import engines, prompt
 from kernelsearch.propose.choice import Limits, Mix
@@ -114,12 +115,17 @@ def opened(
     return Mix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
 
 
-def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None) -> None:
-    """Stores the calls of a run from now on; a resumed run's own are given back first."""
+def bind(
+    proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()
+) -> None:  # fmt: skip
+    """Stores the calls of a run from now on, and those that wrote its seed; a resumed run's own are given back first."""
     if not isinstance(proposer, Mix):
         return
     if resumed is not None:
         proposer.restore(store.calls(resumed.id), len(store.trials(resumed.id)))
+    else:
+        proposer.shared.ledger.calls += before
+        proposer.shared.ledger.before += before
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
 
 

@@ -18,7 +18,7 @@ LAYERS = (
     "worker",
     "trial reuse estimation confirmation shapes",
     "search strategies simulated proposers",
-    "replay",
+    "replay drafting",
     "study report export exchange",
     "optimize referee doctor",
     "measuring hinting viewing importing recording studying proposing",

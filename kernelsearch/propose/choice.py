@@ -88,6 +88,7 @@ class Mix:
         self._seconds += trial.outcome.seconds
         self._trials += 1
         self.shared.history.tell(trial, kernel, parent)
+        self.shared.ledger.begin(trial.kernel)
         for model in self.models:
             model.tell(trial)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.calls import ModelCall
 
@@ -35,12 +35,22 @@ class Budget:
 
 @dataclass
 class Ledger:
-    """The calls of a run. keep stores a new one; waiting are the stored ones whose asks will be made again."""
+    """The calls of a run. keep stores a new one; waiting are the stored ones whose asks will be made again.
+
+    before are calls that were made before the run had a row to belong to (the first kernel): see `begin`.
+    """
 
     budget: Budget = Budget()
     keep: Callable[[ModelCall], None] = lambda call: None
     calls: list[ModelCall] = field(default_factory=list)
     waiting: dict[int, deque[ModelCall]] = field(default_factory=dict)
+    before: list[ModelCall] = field(default_factory=list)
+
+    def begin(self, seed: str) -> None:
+        """Stores the calls that wrote the seed, now that its kernel is in the record."""
+        for call in self.before:
+            self.keep(replace(call, parent=seed))
+        self.before.clear()
 
     def restore(self, calls: Sequence[ModelCall], told: int) -> tuple[list[ModelCall], list[ModelCall]]:
         """Takes a resumed run's calls back: those whose answers its first `told` asks took in, and those then under way.

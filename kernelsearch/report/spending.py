@@ -23,7 +23,7 @@ def as_dict(store: Store, run: int) -> list[dict[str, Any]]:
         arm["calls"] += 1
         arm["failures"] += bool(call.failure)
         arm["answers"] += len(call.answers)
-        for name in ("tokens_in", "tokens_cached", "tokens_out", "seconds", "usd"):
+        for name in ("tokens_in", "tokens_cached", "tokens_out", "seconds", "waited", "usd"):
             arm[name] += getattr(call, name)
     for row in store.query("SELECT edit, gain FROM lineage WHERE run = ?", [run]):
         if row["edit"] in found:
@@ -39,7 +39,7 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
         tokens = arm["tokens_in"] + arm["tokens_out"]
         parts = [f"{arm['calls']} calls" + (f" ({arm['failures']} failed)" if arm["failures"] else "")]
         parts.append(f"{tokens:,} tokens" + (f", ${arm['usd']:.4f}" if arm["usd"] else ""))
-        parts.append(f"{words.duration(arm['seconds'])} of waiting")
+        parts.append(f"{words.duration(arm['seconds'])} of thinking, {words.duration(arm['waited'])} of waiting for it")
         parts.append(f"{arm['kernels']} kernels tried, {arm['improvements']} faster than their parents")
         if arm["improvements"]:
             each = f"{tokens / arm['improvements']:,.0f} tokens"
@@ -48,5 +48,5 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-_SUMS = ("calls", "failures", "answers", "tokens_in", "tokens_cached", "tokens_out", "seconds", "usd", "kernels",
-         "improvements")  # fmt: skip
+_SUMS = ("calls", "failures", "answers", "tokens_in", "tokens_cached", "tokens_out", "seconds", "waited", "usd",
+         "kernels", "improvements")  # fmt: skip

@@ -9,9 +9,12 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernelsearch.errors import TaskError
+from kernelsearch.errors import NoKernelError, TaskError
 from kernelsearch.tasks.reach import LIBRARIES, kernels_reached, loaded_names
 from kernelsearch.tasks.task import Params, Task
+
+
+A_MODEL = "kernelsearch optimize FILE --model openai:http://HOST:PORT/v1#MODEL"
 
 
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
@@ -120,7 +123,7 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
     ignored = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
     launching = {name: f for name, f in own_callables(source).items() if name not in ignored and kernels_reached([f])}
     if not launching:
-        raise TaskError(no_kernel(source))
+        raise NoKernelError(no_kernel(source))
     exact = {
         n: f for n, f in launching.items() if parameters(f)[: len(takes)] == takes and set(required(f)) <= set(takes)
     }
@@ -150,7 +153,8 @@ def no_kernel(source: Source) -> str:
         "    def my_launcher(x):  # the reference's parameters\n"
         "        y = torch.empty_like(x)\n"
         "        my_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)\n"
-        "        return y"
+        "        return y\n"
+        f"or let a model write the first one: {A_MODEL}"
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from kernelsearch.errors import TaskError
-from kernelsearch.tasks.forms import Form, Source, keyed, no_kernel, options, parameters, required, shape_list
+from kernelsearch.errors import NoKernelError, TaskError
+from kernelsearch.tasks.forms import A_MODEL, Form, Source, keyed, no_kernel, options, parameters, required, shape_list
 from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.tasks.native import as_inputs, fits, input_elements
 from kernelsearch.tasks.reach import kernels_reached, loaded_names
@@ -34,9 +34,10 @@ def adapt(source: Source, need_kernel: bool) -> Task:
         )
     new = source.get("ModelNew")
     if need_kernel and not isinstance(new, type):
-        raise TaskError(f"{source.path.name} has no kernel: its Model is only the reference; add {_model_new(source)}")
+        lacks = f"{source.path.name} has no kernel: its Model is only the reference"
+        raise NoKernelError(f"{lacks}; add {_model_new(source)}\nor let a model write the first one: {A_MODEL}")
     if need_kernel and not kernels_reached([new]):
-        raise TaskError(no_kernel(source))
+        raise NoKernelError(no_kernel(source))
     base = shape_parameters(source.module)
     shapes = [{**base, **_known(source, base, s)} for s in shape_list(source, "SHAPES") or [{}]]
     build = _builder(source, new if need_kernel else None)

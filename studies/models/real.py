@@ -6,8 +6,8 @@
 The model has random weights: it draws its answers from the grammar that it is given, so that they compile and mean
 nothing, and it costs nothing but the trials of its kernels. Both arms of a pair have the same task, seed, strategy,
 window and trials. Times are the static model's of an h100, no GPU needed. To have many pairs, what is known is not found
-out again: measurements are shared by all runs, a kernel's first `screen` verdict stands for its other configs and for
-`full`, and of one parent the model knows a few sets of answers only. A row a run: task, arm, seed, score over the seed's.
+out again: measurements are shared by all runs, a kernel's verdict at one config stands for its other configs, and of one
+parent the model knows a few sets of answers only. A row a run: task, arm, seed, score over the seed's.
 """
 
 from __future__ import annotations
@@ -61,21 +61,22 @@ class RandomWeights:
 
 
 class Judged:
-    """An evaluator for which one `screen` verdict of a kernel is enough."""
+    """An evaluator for which one accepting verdict of a kernel at each depth is enough."""
 
     def __init__(self, evaluation: Evaluation, inner: Reusing) -> None:
         stages, verdicts = evaluation.stages, {}
         plain = stages.judged
 
         def judged(kernel, config, cases, depth):
-            if kernel.digest not in verdicts:
-                verdicts[kernel.digest] = plain(kernel, config, evaluation.bench.cases("screen"), "screen")
-            return verdicts[kernel.digest]
+            key = kernel.digest, depth
+            if key not in verdicts:
+                verdicts[key] = plain(kernel, config, cases, depth)
+            return verdicts[key]
 
         if not hasattr(evaluation, "judged_once"):
             evaluation.judged_once = True
             stages.judged = judged
-        self.evaluate = inner.evaluate
+        self.evaluate, self.complete = inner.evaluate, inner.complete
 
 
 def run(bench: Bench, evaluation: Evaluation, store: Store, arm: str, seed: int, trials: int) -> dict:

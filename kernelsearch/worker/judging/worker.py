@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kernelsearch.errors import KernelsearchError
+from kernelsearch import errors
 from kernelsearch.types import TaskFacts, Trace, Verdict
 from kernelsearch.worker.isolation.sandbox import Limits
 from kernelsearch.worker.messages.jobs import (
     Case, CaseInputs, Cases, Failure, JudgeRuns, JudgeSeeded, JudgeTask, LauncherGrid, OpenTask,
+    OutlineTask,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def handle(job: Any) -> Any:
 
 def failed(job: Any, message: str, trace: str) -> Failure:
     kind, _, rest = message.partition(": ")
-    known = {c.__name__ for c in KernelsearchError.__subclasses__()}
+    known = {name for name, c in vars(errors).items() if isinstance(c, type) and issubclass(c, errors.KernelsearchError)}
     return Failure(rest, kind) if kind in known else Failure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 
@@ -69,6 +70,12 @@ def _open(job: OpenTask) -> TaskFacts:
     task = planning.with_long_shapes(task)
     _OPEN[:] = [opened.Opened(task, described, job.target, "cuda" if job.gpu else "cpu", launches)]
     return described
+
+
+def _outline(job: OutlineTask) -> Any:
+    from kernelsearch.worker.launcher import outline
+
+    return outline.outlined(job.path, job.target)
 
 
 def _grid(job: LauncherGrid) -> tuple[int, ...]:
@@ -130,6 +137,7 @@ def _judge_task(job: JudgeTask) -> tuple[str, ...]:
 
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
     OpenTask: _open,
+    OutlineTask: _outline,
     LauncherGrid: _grid,
     Cases: _cases,
     CaseInputs: _case_inputs,

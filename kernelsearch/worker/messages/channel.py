@@ -25,7 +25,7 @@ _PIECE = 1 << 22
 _MODULES = frozenset(
     f"kernelsearch.{name}"
     for name in (
-        "types", "source", "launch", "targets", "mix", "compile.build", "measure.counts",
+        "types", "source", "launch", "targets", "mix", "compile.build", "measure.counts", "propose.first.outline",
         "worker.messages.channel", "worker.messages.jobs", "worker.confirm.jobs",
     )
 )  # fmt: skip

@@ -78,6 +78,14 @@ class OpenTask:
 
 
 @dataclass(frozen=True)
+class OutlineTask:
+    """What is there of a task file that may lack a kernel; answered with `propose.first.Outline`, or Failure."""
+
+    path: str
+    target: Target
+
+
+@dataclass(frozen=True)
 class LauncherGrid:
     """The launcher's own grid at one launch of one shape, for these constexprs (Triton's `meta`); answered with a tuple."""
 

@@ -1,0 +1,87 @@
+"""What the driver is told of a task without a kernel: the reference's inputs and outputs, its text, its numbers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from kernelsearch.errors import TaskError
+from kernelsearch.propose.first.outline import Argument, Outline
+from kernelsearch.targets import Target
+from kernelsearch.tasks.module import USER_ERRORS, said
+from kernelsearch.tasks.task import Case, Task
+from kernelsearch.types import TensorFact
+from kernelsearch.worker.launcher.intercept import tensor_fact
+from kernelsearch.worker.launcher.standin import standing_in
+from kernelsearch.worker.launcher.trace import open_task
+
+
+
+def outlined(path: str, target: Target) -> Outline:
+    """The outline of a task file, whether or not it has a kernel. Raises TaskError."""
+    task = open_task(path, target, need_kernel=False)
+    inputs: dict[str, dict[str, Argument]] = {}
+    outputs: dict[str, tuple[TensorFact, ...]] = {}
+    for key in task.keys:
+        inputs[key], outputs[key] = _shapes(task, key, target)
+    function = vars(task.module).get("reference") if task.form != "kernelbench" else vars(task.module)["Model"]
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError):
+        raise TaskError(f"{task.path.name}: the text of its reference cannot be read") from None
+    stateful = task.form == "kernelbench" and _stateful(task, target)
+    numbers = list(_numbers(source, vars(task.module)))
+    told = "".join(f"{name} = {value}\n" for name, value in numbers if name)
+    constants = tuple(dict.fromkeys(float(value) for _, value in numbers))
+    return Outline(task.name, task.form, inputs, outputs, told + source, constants, stateful, task.precision)
+
+
+def _shapes(task: Task, key: str, target: Target) -> tuple[dict[str, Argument], tuple[TensorFact, ...]]:
+    """Inputs and outputs of one shape, without computing anything where the reference runs on meta tensors."""
+    for device in ("meta", "cpu"):
+        with standing_in(target, device):
+            case = task.build(key, 0, device)
+            try:
+                result = case.reference(*case.inputs)
+            except USER_ERRORS as error:
+                if device == "meta":
+                    continue
+                raise TaskError(f"{task.path.name}: the reference fails at {key}: {said(error, task.path)}") from error
+        return _arguments(case), tuple(tensor_fact(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor))
+    raise AssertionError(key)
+
+
+def _arguments(case: Case) -> dict[str, Argument]:
+    return {name: _argument(value) for name, value in zip(case.names, case.inputs, strict=True)}
+
+
+def _argument(value: Any) -> Argument:
+    if isinstance(value, torch.Tensor):
+        return tensor_fact(value)
+    return value if isinstance(value, (int, float)) else type(value).__name__
+
+
+def _stateful(task: Task, target: Target) -> bool:
+    init = vars(task.module).get("get_init_inputs")
+    with standing_in(target, "cpu"):
+        arguments = init() if callable(init) else []
+        model = vars(task.module)["Model"]
+        made = model(**arguments) if isinstance(arguments, dict) else model(*arguments)
+    return any(True for _ in made.state_dict())
+
+
+def _numbers(source: str, module: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Literals of the reference, and module-level numbers that it names, each with its name."""
+    seen = set()
+    for node in ast.walk(ast.parse(source)):
+        name = node.id if isinstance(node, ast.Name) else ""
+        value = node.value if isinstance(node, ast.Constant) else module.get(name)
+        if type(value) in (int, float) and 0 <= value < 1e9 and (name, value) not in seen:
+            seen.add((name, value))
+            yield name, value
