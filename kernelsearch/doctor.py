@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from importlib import metadata
 
+from kernelsearch import extras
 from kernelsearch.errors import WorkerError
 from kernelsearch.measure.device import live_device
 from kernelsearch.propose.engines.registry import ENGINES, Kind
@@ -52,7 +53,7 @@ def _engine(name: str, kind: Kind) -> dict[str, str]:
     """Whether a kind of model engine can be opened; of a key only whether there is one."""
     if kind.missing:
         apart = " in an environment of its own (see README)" if name == "vllm" else ""
-        return _row(f"model engine {name}", "no", f"optional: pip install 'kernelsearch[{kind.extra}]'{apart}")
+        return _row(f"model engine {name}", "no", f"optional: {extras.install(kind.extra)}{apart}")
     key = f"; OPENAI_API_KEY is {'set' if key_from('OPENAI_API_KEY') else 'not set'}" if name == "openai" else ""
     return _row(f"model engine {name}", "yes", f"{kind.form}: {kind.summary}{key}")
 

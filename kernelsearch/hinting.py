@@ -23,7 +23,6 @@ from kernelsearch.shapes import narrowed
 from kernelsearch.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.types import Config, TaskFacts, Verdict, Word
-from kernelsearch.verify import gate
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.confirm.jobs import MeasureCeilings
@@ -54,8 +53,8 @@ class Options:
 
 def main(path: str, options: Options) -> int:
     """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
-    text = referee.read_kernel(options.kernel) if options.kernel else None
-    if text is not None and not (verdict := gate.check(text)).accepted:
+    text = referee.asked(path, options.kernel)
+    if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict, options)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target))

@@ -24,7 +24,6 @@ from kernelsearch.shapes import narrowed
 from kernelsearch.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.types import TaskFacts, Verdict
-from kernelsearch.verify import gate
 from kernelsearch.worker.bench import Bench, versions
 
 CANDIDATE = "kernel"
@@ -51,11 +50,9 @@ class Options:
 def main(path: str, options: Options) -> int:
     """Measures and prints. Returns the exit code; raises KernelsearchError for misuse."""
     say: Callable[[str], None] = (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
-    text = referee.read_kernel(options.kernel) if options.kernel else None
-    if text is not None:
-        verdict = gate.check(text)
-        if not verdict.accepted:
-            return _refused(verdict, options)
+    text = referee.asked(path, options.kernel)
+    if text is not None and not (verdict := referee.checked(text)).accepted:
+        return _refused(verdict, options)
     note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
     if note:
         say(f"note: {note}")

@@ -36,6 +36,8 @@ from kernelsearch.worker.cache import default_folder
 STAGES = (*LOCAL, "compiles", "right", "faster")
 NOTICED = 0.995
 """A time over the parent's below which a proposal counts as faster."""
+NO_PAGE = "--page is for models: typed edits read no prompt"
+
 AT_ONCE = 8
 
 
@@ -78,8 +80,10 @@ def main(path: str, options: Options) -> int:
     asked = proposers.ModelOptions(options.proposer, price=options.price, record=options.record, settings=settings)
     if options.proposer == proposers.MIX:
         raise ModelError("propose asks one proposer: edits, or the spec of a model")
-    text = referee.read_kernel(options.kernel) if options.kernel else None
-    if text is not None and not (verdict := gate.check(text)).accepted:
+    if options.page and options.proposer == proposers.EDITS:
+        raise ModelError(NO_PAGE)
+    text = referee.asked(path, options.kernel)
+    if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder()))
@@ -172,7 +176,7 @@ def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFa
 
 def _page_only(proposer: Proposer, parent: _Parent, facts: TaskFacts, options: Options) -> str:
     if not isinstance(proposer, Mix):
-        raise ModelError("--page is for models: typed edits read no prompt")
+        raise ModelError(NO_PAGE)
     (model,) = proposer.models
     return f"{prompt.SYSTEM}\n\n{_page(model, _grammar(proposer, parent, facts), parent, facts, options.seed)}"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +18,37 @@ from kernelsearch.verify import gate
 from kernelsearch.worker.bench import Bench
 
 
-def verify(task: str, kernel: str, target: str = "auto") -> Verdict:
-    """The full verdict on a kernel file. Raises TaskError when the task or the file cannot be read."""
-    text = read_kernel(kernel)
-    verdict = gate.check(text)
-    if not verdict.accepted:
+def verify(task: str, kernel: str | None = None, target: str = "auto") -> Verdict:
+    """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read."""
+    text = asked(task, kernel)
+    if text is not None and not (verdict := checked(text)).accepted:
         return verdict
     with Bench.open(task, target) as bench:
+        if text is None:
+            return Evaluation(bench).verify(bench.seed, bench.facts.config)
         return verify_text(bench, text)
+
+
+def asked(task: str, kernel: str | None) -> str | None:
+    """The text of the kernel file that a command is about; None for the task's own, which the task's file means too."""
+    same = kernel is not None and os.path.realpath(kernel) == os.path.realpath(task)
+    return read_kernel(kernel) if kernel and not same else None
+
+
+def checked(text: str) -> Verdict:
+    """The gate's verdict on a kernel file; a task file gets a note that says what a kernel file is."""
+    verdict = gate.check(text)
+    if verdict.accepted or not _HOST.search(text):
+        return verdict
+    return replace(verdict, detail={**verdict.detail, "notes": [KERNEL_FILE]})
+
+
+_HOST = re.compile(r"^(import torch|from torch|def (get_inputs|reference)\b|class Model)", re.MULTILINE)
+
+KERNEL_FILE = (
+    "this looks like a task file; a kernel file has only the @triton.jit functions, under the names of the task's, with "
+    "`import triton` and `import triton.language as tl`: `kernelsearch show best` prints one"
+)
 
 
 def verify_text(bench: Bench, text: str, limit_s: float | None = None) -> Verdict:

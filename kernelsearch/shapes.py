@@ -9,13 +9,13 @@ from kernelsearch.types import TaskFacts
 
 
 def narrowed(facts: TaskFacts, wanted: tuple[str, ...]) -> TaskFacts:
-    """The task with only the wanted timed shapes: numbers (`0`), keys (`timed:0`) or parts of labels. Raises TaskError."""
+    """The task with only the wanted timed shapes: numbers (`0`), keys (`timed:0`) or words of labels. Raises TaskError."""
     if not wanted:
         return facts
     kept = []
     for name in wanted:
         found = [s for s in facts.shapes if name in (s.key, s.key.removeprefix("timed:")) or name in s.label.split()]
-        found = found or [s for s in facts.shapes if name in s.label]
+        found = found or [s for s in facts.shapes if name.split() and set(name.split()) <= set(s.label.split())]
         if len(found) != 1:
             labels = "; ".join(f"{s.key.removeprefix('timed:')}: {s.label}" for s in facts.shapes)
             what = "no shape is" if not found else "several shapes are"

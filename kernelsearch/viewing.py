@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from kernelsearch import extras
 from kernelsearch.errors import KernelsearchError
 from kernelsearch.exchange import datasette, optuna_storage
 from kernelsearch.record import lineage
@@ -41,7 +42,7 @@ def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: 
 
 def _installed(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise NoViewer(f"{module.replace('_', '-')} is not installed: pip install 'kernelsearch[ui]'")
+        raise NoViewer(f"{module.replace('_', '-')} is not installed: {extras.install('ui')}")
 
 
 # ---------------------------------------------------------------- Datasette

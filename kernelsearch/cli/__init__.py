@@ -6,6 +6,8 @@ commands of one subject; heavy modules are imported by the command that needs th
 
 from __future__ import annotations
 
+import errno
+import sys
 from typing import Any
 
 import click
@@ -33,8 +35,12 @@ COMMANDS = (
 )  # fmt: skip
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What the system says of an output that takes no more; a reader who went away (EPIPE) is click's business."""
+
+
 class _Group(click.Group):
-    """Turns the project's own errors into one line and exit code 2."""
+    """Turns the project's own errors, and an output that is full, into one line and exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -42,6 +48,11 @@ class _Group(click.Group):
         except KernelsearchError as error:
             click.echo(f"kernelsearch: {error}", err=True)
             ctx.exit(2)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            click.echo(f"kernelsearch: standard output cannot be written: {error.strerror}", err=True)
+            sys.exit(2)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

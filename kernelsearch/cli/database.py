@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import click
 
-from kernelsearch.cli.options import db_option, json_option
+from kernelsearch.cli.options import db_option, json_option, written
 
 
 @click.command()
@@ -23,6 +22,8 @@ def leaderboard(
     db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool, html: str | None
 ) -> None:
     """Shows the best kernels found so far."""
+    if as_json + as_csv + bool(html) > 1:
+        raise click.UsageError("--json, --csv and --html are three forms of the same table: choose one")
     from kernelsearch.record.store import Store
     from kernelsearch.report import leaderboard as board
 
@@ -30,27 +31,36 @@ def leaderboard(
         if html:
             from kernelsearch.report.html import page
 
-            Path(html).write_text(page(store, task, device, limit or None))
+            written(html, page(store, task, device, limit or None))
             click.echo(f"wrote {html}", err=True)
             return
         rows = board.rows(store, task, device, limit or None)
+        if not rows:
+            board.must_know(store, task, device)
     form = board.as_json if as_json else board.as_csv if as_csv else board.as_text
     click.echo(form(rows).rstrip("\n"))
+
+
+_task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).")
 
 
 @click.command()
 @click.argument("digest")
 @db_option
+@_task_option
 @click.option("--diff/--no-diff", default=True, show_default=True, help="Show what each step changed.")
 @json_option
-def lineage(digest: str, db: str, diff: bool, as_json: bool) -> None:
-    """Shows the ancestors of a kernel, who proposed what and what it gained. DIGEST may be `best`."""
+def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -> None:
+    """Shows how a kernel came about: who proposed what, and what it gained.
+
+    DIGEST is a kernel's, or the beginning of it, or `best`.
+    """
     from kernelsearch.record import lineage as recorded
     from kernelsearch.record.store import Store
     from kernelsearch.report import lineage as tree
 
     with Store.open(db, write=False) as store:
-        whole = recorded.best(store) if digest == "best" else store.digest(digest)
+        whole = recorded.best(store, task) if digest == "best" else store.digest(digest)
         text = json.dumps(tree.as_dict(store, whole), indent=2) if as_json else tree.as_text(store, whole, diffs=diff)
         click.echo(text.rstrip("\n"))
 
@@ -58,10 +68,14 @@ def lineage(digest: str, db: str, diff: bool, as_json: bool) -> None:
 @click.command()
 @click.argument("digest")
 @db_option
-def show(digest: str, db: str) -> None:
-    """Prints a kernel as a file, with its best config: `kernelsearch show best > best.py`."""
+@_task_option
+def show(digest: str, db: str, task: str | None) -> None:
+    """Prints a kernel as a file: `kernelsearch show best > best.py`.
+
+    DIGEST is a kernel's, or the beginning of it, or `best`. The file has the kernel's best config.
+    """
     from kernelsearch.record.store import Store
     from kernelsearch.report import show as showing
 
     with Store.open(db, write=False) as store:
-        click.echo(showing.kernel_file(store, digest), nl=False)
+        click.echo(showing.kernel_file(store, digest, task), nl=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli.options import db_option, target_option
+from kernelsearch.cli.options import db_option, target_option, written
 
 
 @click.command("import")
@@ -44,6 +44,7 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
     from kernelsearch.exchange import optuna_storage
     from kernelsearch.exchange import trials as dump
     from kernelsearch.record.store import Store
+    from kernelsearch.report.leaderboard import must_know
 
     with Store.open(db, write=False) as store:
         if form == "optuna":
@@ -54,8 +55,11 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
             click.echo(url)
             return
         rows = dump.rows(store, task, device)
+        if not rows:
+            must_know(store, task, device)
     text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
     if out:
-        Path(out).write_text(text)
+        written(out, text)
+        click.echo(f"wrote {out}: {len(rows)} trials", err=True)
     else:
         click.echo(text.rstrip("\n"))

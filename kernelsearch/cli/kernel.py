@@ -8,16 +8,20 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli.options import db_option, json_option, target_option, task_argument
+from kernelsearch.cli.options import db_option, json_option, kernel_argument, target_option, task_argument
 
 
 @click.command()
 @task_argument
-@click.argument("kernel", type=click.Path(dir_okay=False))
+@kernel_argument
 @target_option
 @click.option("--explain", is_flag=True, help="Also say in words what is wrong, on stderr.")
-def verify(task: str, kernel: str, target: str, explain: bool) -> None:
-    """Judges KERNEL against TASK at full depth. Prints JSON; exit code 0 accept, 1 any other verdict."""
+def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
+    """Judges KERNEL (or TASK's own) at full depth: exit code 0 for accept.
+
+    Prints JSON; the exit code is 1 for any other verdict. A KERNEL file is what `show` prints: @triton.jit functions
+    that bear the names of the task's, and nothing that runs on the host.
+    """
     from kernelsearch import referee
 
     verdict = referee.verify(task, kernel, target)
@@ -29,7 +33,7 @@ def verify(task: str, kernel: str, target: str, explain: bool) -> None:
 
 @click.command()
 @task_argument
-@click.argument("kernel", type=click.Path(dir_okay=False), required=False)
+@kernel_argument
 @target_option
 @db_option
 @click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
@@ -45,7 +49,7 @@ def measure(task: str, **options: Any) -> None:
 
 @click.command()
 @task_argument
-@click.argument("kernel", type=click.Path(dir_okay=False), required=False)
+@kernel_argument
 @target_option
 @db_option
 @click.option("--shape", "shapes", multiple=True, help="Only this shape: its number, or a label like rows=8192.")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
+
+from kernelsearch.errors import KernelsearchError
 
 DEFAULT_DB = "kernelsearch.db"
 
@@ -15,7 +18,21 @@ target_option = click.option(
     "--target", default="auto", show_default=True,
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )  # fmt: skip
-task_argument = click.argument("task", type=click.Path(dir_okay=False))
+task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
+
+
+def kernel_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel file of a command that takes the task's own kernel without one."""
+    return click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")(command)
+
+
+def written(path: str, text: str) -> None:
+    """Writes a file that the user named. Raises KernelsearchError."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
+
 
 _MODEL_OPTIONS = (
     click.option("--model", "models", multiple=True, metavar="SPEC",

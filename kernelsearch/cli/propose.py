@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli.options import json_option, target_option, task_argument
+from kernelsearch.cli.options import json_option, kernel_argument, target_option, task_argument
 
 _STAGES = ("stopped", "grammar", "parses", "names", "gate", "compiles", "right", "faster")
 
 
 @click.command()
 @task_argument
-@click.argument("kernel", type=click.Path(dir_okay=False), required=False)
+@kernel_argument
 @click.option("--proposer", required=True, metavar="edits|SPEC",
               help="Typed edits, or a model: openai:URL#MODEL, hf:PATH, vllm:MODEL, replay:FILE.")  # fmt: skip
 @click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")

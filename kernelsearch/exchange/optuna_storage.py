@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from kernelsearch.errors import StoreError
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.types import Trial
@@ -29,7 +30,7 @@ def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 30}} if url.startswith("sqlite") else None)
+    storage = _storage(url)
     for run in store.runs()[:runs]:
         study = optuna.create_study(storage=storage, study_name=run.name, direction="minimize", load_if_exists=True)
         if not study.user_attrs:
@@ -42,6 +43,20 @@ def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run
         for trial in missing:
             study.add_trial(_frozen(trial, structures, finished[trial.number]))
         yield run, study, len(missing)
+
+
+def _storage(url: str) -> optuna.storages.RDBStorage:
+    """The storage that a URL names. Raises StoreError: no such driver, no such server, not a storage's URL."""
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    options = {"connect_args": {"timeout": 30}} if url.startswith("sqlite") else None
+    try:
+        return optuna.storages.RDBStorage(url, engine_kwargs=options)
+    except (ImportError, ValueError, SQLAlchemyError) as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        scheme = url.partition("://")[0]
+        raise StoreError(f"the {scheme} storage cannot be opened: {why}") from None
 
 
 def _about(run: Run) -> dict[str, Any]:

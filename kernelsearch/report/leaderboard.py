@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+from kernelsearch.errors import StoreError
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report import words
@@ -62,6 +63,18 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
         row["confirmed_us"] = _confirmed(store, row) if row["confirmed_shapes"] else None
     whole = [*_confirmed_rows(store, task, device, limit), *found]
     return [{name: row.get(name) for name in COLUMNS} for row in whole]
+
+
+def must_know(store: Store, task: str | None, device: str | None) -> None:
+    """Raises StoreError when a task or device that was asked for is not in the database at all, and says which are."""
+    tasks = {name for row in store.query("SELECT name, digest FROM task") for name in (row["name"], row["digest"])}
+    if task is not None and task not in tasks:
+        names = sorted({row["name"] for row in store.query("SELECT name FROM task")})
+        raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(names) or 'none'}")
+    devices = {row["device"] for row in store.query("SELECT DISTINCT device FROM trial WHERE device IS NOT NULL")}
+    devices |= {row["device"] for row in store.query("SELECT device FROM confirmation UNION SELECT target AS device FROM run")}
+    if device is not None and device not in devices:
+        raise StoreError(f"{store.path} has nothing of device {device!r}: it has {', '.join(sorted(devices)) or 'none'}")
 
 
 def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:

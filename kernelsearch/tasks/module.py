@@ -52,6 +52,10 @@ def import_file(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SystemExit as error:
+        del sys.modules[name]
+        raise TaskError(f"{path.name} ends the program when it is imported{_code(error)}; what only a script should do "
+                        'belongs under `if __name__ == "__main__":`') from None  # fmt: skip
     except USER_ERRORS as error:
         del sys.modules[name]
         advice = ""
@@ -59,6 +63,10 @@ def import_file(path: Path, name: str) -> ModuleType:
             advice = '; what only a script should do belongs under `if __name__ == "__main__":`'
         raise TaskError(f"{path.name} cannot be imported: {said(error, path)}{advice}") from None
     return module
+
+
+def _code(error: SystemExit) -> str:
+    return "" if error.code is None else f" (exit {error.code})"
 
 
 def said(error: BaseException, path: Path) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import optuna
 
+from kernelsearch import extras
 from kernelsearch.errors import StrategyError
 from kernelsearch.space import Space
 from kernelsearch.types import Config, Value, config_key
@@ -77,7 +78,7 @@ def _sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampler:
             try:
                 return optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
             except ImportError:
-                raise StrategyError("the sampler cmaes needs a package: pip install 'kernelsearch[cmaes]'") from None
+                raise StrategyError(f"the sampler cmaes needs a package: {extras.install('cmaes')}") from None
 
     class KnownAxes(optuna.samplers.TPESampler):
         """TPE that is told its axes: inferring them from all trials is most of the cost of an ask."""

@@ -54,6 +54,12 @@ FILES = {
     "impossible_space": (GOOD.replace("[1, 2, 4]", "[3, 5]"), r"SPACE is impossible: num_warps"),
     "space_is_no_dict": (GOOD.replace('{"num_warps": [1, 2, 4]}', "[1, 2]"), r"SPACE"),
     "unknown_name_in_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', '{"BLOK": [1, 2]}'), r"BLOK"),
+    "ends_the_program": (GOOD + "raise SystemExit(3)\n", r"ends the program when it is imported \(exit 3\).*__main__"),
+    "tolerance_is_no_number": (GOOD + 'TOLERANCE = "low"\n', r"TOLERANCE must be a number above 0"),
+    "unknown_precision": (GOOD + 'PRECISION = "low"\n', r"PRECISION must be one of ieee, .*not 'low'"),
+    "mutates_no_input": (GOOD + 'MUTATES = ("q",)\n', r"MUTATES names 'q', which is no input; they are x"),
+    "unknown_domain": (GOOD + 'DOMAIN = {"x": "small"}\n', r"a domain is one of positive.*not 'small'"),
+    "domain_of_no_input": (GOOD + 'DOMAIN = {"q": "positive"}\n', r"DOMAIN names 'q', which is no input"),
     "trivial_answer": (GOOD.replace("return x * 2\n", "return x * 0\n"), r"cannot be judged: zeros"),
 }  # fmt: skip
 
@@ -107,6 +113,8 @@ def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (["good.py", "--db", "no/such/folder/x.db"], "its folder does not exist"),
     (["good.py", "--db", "good.py/x.db"], "folder does not exist|read-only|not a directory"),
     (["good.py", "--db", "good.py"], "is not a SQLite database"),
+    (["good.py", "--out", "no/such/folder/best.py"], "best.py cannot be written: its folder does not exist"),
+    (["good.py", "--shape", "8"], "no shape is meant by --shape '8'"),
     ([], "missing argument"),
 ], ids=lambda o: " ".join(o) if isinstance(o, list) else "")  # fmt: skip
 def test_option(run, tmp_path, options, said):

@@ -70,7 +70,7 @@ def test_a_missing_extra_is_named():
     import importlib.util
 
     if importlib.util.find_spec("vllm") is None:
-        with pytest.raises(ModelError, match=re.escape("pip install 'kernelsearch[vllm]'")):
+        with pytest.raises(ModelError, match=r"pip install .*\[vllm\]'"):
             make("vllm:some/model")
 
 

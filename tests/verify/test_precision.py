@@ -3,7 +3,7 @@
 import pytest
 
 from kernelsearch.types import Word
-from kernelsearch.verify.precision import check
+from kernelsearch.verify.precision import CONTRACTS, check
 
 DOT = "%acc = tt.dot %a, %b, %c{} : tensor<64x32x{}> * tensor<32x64x{}> -> tensor<64x64x{}> loc(#loc52)"
 SUM = """%acc_0 = scf.for %s = %c0 to %K step %c64 iter_args(%acc_1 = %acc) -> (tensor<64xf16>)  : i32 {
@@ -48,3 +48,9 @@ def test_contract(ttir, ptx, contract, good):
 def test_unknown_contract():
     with pytest.raises(ValueError, match="precision contract"):
         check("", "", "loose")
+
+
+def test_what_a_task_file_may_say_is_what_the_contract_knows():
+    from kernelsearch.tasks.forms import PRECISIONS
+
+    assert PRECISIONS == CONTRACTS

@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kernelsearch import extras
 from kernelsearch.errors import ModelError
 from kernelsearch.propose.engines.base import Engine, Spec
 
@@ -76,8 +77,7 @@ def make(text: str) -> Engine:
 
 def not_installed(kind: str, package: str) -> str:
     """What to say of an engine whose package is not here."""
-    install = f"pip install 'kernelsearch[{ENGINES[kind].extra}]'"
-    return f"the engine {kind} needs {package}, which is not installed here: {install}"
+    return f"the engine {kind} needs {package}, which is not installed here: {extras.install(ENGINES[kind].extra)}"
 
 
 def _options(kind: str, query: str) -> Mapping[str, str]:

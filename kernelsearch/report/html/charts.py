@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelsearch import extras
 from kernelsearch.errors import KernelsearchError
 
 Spec = dict[str, Any]
@@ -38,7 +39,7 @@ def svg(spec: Spec, title: str) -> str:
     try:
         import vl_convert
     except ImportError:
-        raise NoDrawing("--html draws with vl-convert: pip install 'kernelsearch[html]'") from None
+        raise NoDrawing(f"--html draws with vl-convert, which is not installed: {extras.install('html')}") from None
     drawn = vl_convert.vegalite_to_svg({"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "config": CONFIG, **spec})
     width, height = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawn).groups()
     head = f'<svg role="img" aria-label="{title}" viewBox="0 0 {width} {height}" style="max-width:{width}px">'

@@ -79,6 +79,7 @@ def output_facts(
     done = run(task, key, chosen)
     with standing_in(chosen, "cpu"):
         case = task.build(key, 0, "cpu")
+        _must_name_inputs(task, case.names)
         try:
             result = case.reference(*case.inputs)
         except USER_ERRORS as error:
@@ -88,6 +89,14 @@ def output_facts(
     named_inputs = dict(zip(case.names, case.inputs, strict=True))
     expected = (*_tensors(result), *(named_inputs[n] for n in task.mutates if n in named_inputs))
     return tuple(map(tensor_fact, expected)), tuple(map(tensor_fact, done.outputs))
+
+
+def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
+    """Raises TaskError when MUTATES or DOMAIN speaks of an input that there is not: it would silently not hold."""
+    for word, said_of in (("MUTATES", task.mutates), ("DOMAIN", task.domain)):
+        for name in said_of:
+            if name not in names:
+                raise TaskError(f"{task.path.name}: {word} names {name!r}, which is no input; they are {', '.join(names)}")
 
 
 def launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:

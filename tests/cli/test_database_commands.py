@@ -1,0 +1,86 @@
+"""The commands that read a database, as a stranger uses them: every wrong question gets an answer that helps."""
+
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from test_bad_input import GOOD, KERNEL, one_line
+
+from kernelsearch import simulated, strategies
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for
+
+LAND = simulated.Landscape(5)
+
+
+@pytest.fixture
+def database(tmp_path):
+    """A finished simulated run of 12 trials in kernelsearch.db, in the command's folder."""
+    task = simulated.task()
+    with Store.open(tmp_path / "kernelsearch.db") as store:
+        strategy = strategies.make("evolve", start_for(task, 0, 12))
+        settings = Settings(RunFacts("evolve", "simulated", 0, 4, 12))
+        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run(lambda *_: None)
+    return tmp_path / "kernelsearch.db"
+
+
+@pytest.mark.parametrize("command, said", [
+    (["leaderboard", "--task", "nothing"], "has no task 'nothing': it has simulated"),
+    (["leaderboard", "--device", "abacus"], "has nothing of device 'abacus': it has "),
+    (["trials", "--task", "nothing"], "has no task 'nothing'"),
+    (["trials", "--device", "abacus"], "has nothing of device 'abacus'"),
+    (["leaderboard", "--json", "--csv"], "choose one"),
+    (["leaderboard", "--json", "--html", "page.html"], "choose one"),
+    (["trials", "--out", "no/such/folder/t.csv"], "t.csv cannot be written: No such file"),
+    (["trials", "--format", "optuna", "--out", "nosuchdialect://x"], "nosuchdialect storage cannot be opened"),
+    (["show", "best", "--task", "nothing"], "no accepted kernel"),
+])  # fmt: skip
+def test_a_wrong_question_is_answered_in_one_line(run, database, command, said):
+    one_line(run(*command), said)
+
+
+@pytest.mark.parametrize("command", ["show", "lineage"])
+def test_best_may_be_of_a_task(run, database, command):
+    assert run(command, "best", "--task", "simulated").out == run(command, "best").out != ""
+
+
+def test_reading_changes_no_file_of_somebody_else(run, tmp_path):
+    """An empty file stays empty; another program's database gets no table."""
+    empty, other = tmp_path / "empty.db", tmp_path / "other.db"
+    empty.touch()
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE places (name TEXT)")
+    before = other.read_bytes()
+    for path in (empty, other):
+        one_line(run("leaderboard", "--db", path), "is no database of kernelsearch")
+    assert empty.read_bytes() == b"" and other.read_bytes() == before
+
+
+def test_a_written_file_is_said(run, database, tmp_path):
+    done = run("trials", "--out", "t.csv")
+    assert done.code == 0 and done.out == "" and done.err == "wrote t.csv: 12 trials\n"
+    assert len((tmp_path / "t.csv").read_text().splitlines()) == 13
+
+
+@pytest.mark.parametrize("command", ["leaderboard", "trials"])
+def test_a_full_output_is_one_line(database, command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "kernelsearch.cli", command], cwd=database.parent, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 2 and done.stderr == "kernelsearch: standard output cannot be written: No space left on device\n"
+
+
+def test_verify_takes_the_tasks_own_kernel_and_refuses_one_that_would_not_run(run, tmp_path):
+    (tmp_path / "good.py").write_text(GOOD)
+    for own in (["good.py"], ["good.py", "good.py"]):
+        assert run("verify", *own).json["verdict"] == "accept"
+    head = "import triton\nimport triton.language as tl\n"
+    (tmp_path / "other.py").write_text(head + KERNEL.replace("double_kernel", "triple_kernel"))
+    done = run("verify", "good.py", "other.py")
+    assert done.code == 1 and done.json["verdict"] == "reject-static"
+    assert "launches double_kernel, but this file has triple_kernel" in done.json["reason"]
+    (tmp_path / "whole.py").write_text(GOOD)
+    done = run("verify", "good.py", "whole.py", "--explain")
+    assert done.code == 1 and "looks like a task file" in done.err
