@@ -16,7 +16,7 @@ from kernelsearch import drafting, proposers, strategies
 from kernelsearch.calls import ModelCall
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
-from kernelsearch.estimation import Pruned, ordered
+from kernelsearch.estimation import Pruned
 from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.measure.known_error import KNOWN_ERROR
@@ -112,7 +112,6 @@ def main(path: str, options: Options) -> int:
     return 0
 
 
-def searched(
 def _opened(
     path: str, options: Options, stack: ExitStack, say: Callable[[str], None]
 ) -> tuple[Bench, str, tuple[ModelCall, ...]]:
@@ -128,6 +127,7 @@ def _opened(
     return stack.enter_context(bench), path, before
 
 
+def searched(
     bench: Bench, facts: TaskFacts, store: Store, options: Options, say: Callable[[str], None],
     before: tuple[ModelCall, ...] = (),
 ) -> tuple[Result, list[confirmed.Finding]]:
@@ -187,19 +187,18 @@ def _search(
     cores = len(os.sched_getaffinity(0))
     window = options.window or (resumed.facts.window if resumed else max(LEAST_WINDOW, cores))
     told = RunFacts(
-    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
-    first = None if bench.device is None else FirstAsks.of(partial(ordered, evaluation), window)
         strategy=options.strategy, proposer=options.model().name, seed=options.seed, window=window,
         trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
         versions=benches.versions(),
         settings={
             "shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model()),
-            **({"prune": options.prune} if options.prune else {}), **(first.as_facts() if first else {}),
+            **({"prune": options.prune} if options.prune else {}),
         },
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
-    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts), first)
+    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts))
+    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     known = terms(evaluation, facts, told.target, told.versions)
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
     if options.prune and bench.device is not None:
