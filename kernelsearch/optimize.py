@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kernelsearch import drafting, proposers, strategies
 from kernelsearch.calls import ModelCall
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
-from kernelsearch.estimation import Pruned
+from kernelsearch.estimation import Pruned, ordered
 from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.measure.known_error import KNOWN_ERROR
@@ -27,7 +28,7 @@ from kernelsearch.record.rows import Run, RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, progress, show, summary
 from kernelsearch.reuse import Reusing, terms
-from kernelsearch.search import Result, Search, Settings, start_for
+from kernelsearch.search import FirstAsks, Result, Search, Settings, start_for
 from kernelsearch.shapes import narrowed
 from kernelsearch.space import known_constraints
 from kernelsearch.trial import Evaluation
@@ -186,19 +187,20 @@ def _search(
     resumed = _unfinished(store, facts, options) if options.resume else None
     cores = len(os.sched_getaffinity(0))
     window = options.window or (resumed.facts.window if resumed else max(LEAST_WINDOW, cores))
+    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    first = None if bench.device is None else FirstAsks.of(partial(ordered, evaluation), window)
     told = RunFacts(
         strategy=options.strategy, proposer=options.model().name, seed=options.seed, window=window,
         trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
         versions=benches.versions(),
         settings={
             "shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model()),
-            **({"prune": options.prune} if options.prune else {}),
+            **({"prune": options.prune} if options.prune else {}), **(first.as_facts() if first else {}),
         },
     )  # fmt: skip
     strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
-    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts))
-    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts), first)
     known = terms(evaluation, facts, told.target, told.versions)
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
     if options.prune and bench.device is not None:

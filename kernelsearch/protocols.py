@@ -29,10 +29,11 @@ class Start:
 class Strategy(Protocol):
     """Chooses what to try next. Its state is a function of what it was told, and of nothing else.
 
-    The search makes and tells trial 0, the seed, itself; asks begin at 1. Two members are optional:
+    The search makes and tells trial 0, the seed, itself; asks begin at 1. Three members are optional:
     `weights() -> Mapping[str, float]`, relative odds of the edits, which the search puts into each
-    `Request`; and `rewrites = False`, for a strategy that only tunes: the search then ends the run when
-    the configs are used up, where it would otherwise fall back to a rewrite.
+    `Request`; `rewrites = False`, for a strategy that only tunes: the search then ends the run when the
+    configs are used up, where it would otherwise fall back to a rewrite; and `ordered = False`, for one that
+    does not leave the seed's first configs to the tuner.
     """
 
     def ask(self, number: int) -> Proposal | None:

@@ -12,7 +12,7 @@ import math
 import random
 import statistics
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from kernelsearch.protocols import Evaluator, Request, Rewrite
@@ -174,9 +174,8 @@ class SimulatedProposer:
         while names:
             edit = rng.choices(names, [request.weights.get(e, 1.0) + 1e-9 for e in names])[0]
             names.remove(edit)
-            kernel = _with(request.parent, edit)
-            if kernel.digest not in request.seen:
-                return Rewrite(kernel, edit, f"applies {edit}")
+            if _child(_Parent(request.parent.digest, request.parent), edit) not in request.seen:
+                return Rewrite(_with(request.parent, edit), edit, f"applies {edit}")
         return None
 
     def _composed(self, request: Request) -> Rewrite | None:
@@ -191,6 +190,18 @@ class SimulatedProposer:
 
 def _with(kernel: Kernel, edit: str) -> Kernel:
     return kernel.changed(constants=tuple(sorted([*kernel.constants, f"{edit} = tl.constexpr(1)"])), config={})
+
+
+@dataclass(frozen=True)
+class _Parent:
+    digest: str
+    kernel: Kernel = field(compare=False)
+
+
+@lru_cache(maxsize=1 << 16)
+def _child(parent: _Parent, edit: str) -> str:
+    """The digest of an edited kernel, kept: to write one costs a millisecond."""
+    return _with(parent.kernel, edit).digest
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,10 @@ class TaskFacts:
 # ---------------------------------------------------------------- search
 
 
+SAMPLER = "surrogate"
+"""Who chooses numbers unless a proposal says otherwise: the tuner's own sampler (`tune/surrogate.py`)."""
+
+
 class ProposalKind(StrEnum):
     SEED = "seed"
     """The task's own kernel with its own config."""
@@ -156,7 +160,7 @@ class Proposal:
     parents: tuple[str, ...] = ()
     edit: str | None = None
     config: Config | None = None
-    sampler: str = "surrogate"
+    sampler: str = SAMPLER
 
     def __post_init__(self) -> None:
         if self.kind is ProposalKind.SEED and self.parents:

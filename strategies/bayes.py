@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import Proposal, ProposalKind, Trial
+from kernelsearch.types import SAMPLER, Proposal, ProposalKind, Trial
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Strategy:
 
     def ask(self, number: int) -> Proposal | None:
         near = self.start.rng(number).random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler="neighbour" if near else "surrogate")
+        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler="neighbour" if near else SAMPLER)
 
     def tell(self, trial: Trial) -> None:
         """The search tells the tuner itself."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import Proposal, ProposalKind, Trial
+from kernelsearch.types import SAMPLER, Proposal, ProposalKind, Trial
 
 
 @dataclass(frozen=True)
 class Params:
-    """tuning: how many trials an accepted rewrite gets, its first one included."""
+    """tuning: how many trials an accepted rewrite gets, its first one included; half of them step from its best config,
+    the others are what sampler says.
+    """
 
     tuning: int = 6
+    sampler: str = SAMPLER
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Strategy:
         # Asks in flight cannot see each other: in proportion to what is left, some of them rewrite.
         if unfinished and rng.random() < 1 - 1 / self.params.tuning:
             near = rng.random() < 0.5
-            return Proposal(ProposalKind.RETUNE, (rng.choice(unfinished),), sampler="neighbour" if near else "tpe")
+            return Proposal(ProposalKind.RETUNE, (rng.choice(unfinished),), sampler="neighbour" if near else self.params.sampler)
         return Proposal(ProposalKind.REWRITE, (self.start.kernel,))
 
     def tell(self, trial: Trial) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from kernelsearch.measure.changes import suggested_edits
 from kernelsearch.protocols import Start
-from kernelsearch.types import Config, Proposal, ProposalKind, Trial, config_key
+from kernelsearch.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Params:
     tournament: int = 4
     relative: float = 0.35
     neighbour: float = 0.4
-    sampler: str = "surrogate"
+    sampler: str = SAMPLER
     sharpness: float = 6.0
     hinted: float = 0.15
     gained: float = 1.01

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import Proposal, ProposalKind, Trial
+from kernelsearch.types import SAMPLER, Proposal, ProposalKind, Trial
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Params:
     """islands: how many. migrate: told trials between two exchanges. population: kernels that an island keeps.
 
     tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the
-    chance that tuning steps from the kernel's best config; else TPE.
+    chance that tuning steps from the kernel's best config; else what sampler says.
     """
 
     islands: int = 4
@@ -28,6 +28,7 @@ class Params:
     tournament: int = 3
     rewrite: float = 0.5
     neighbour: float = 0.6
+    sampler: str = SAMPLER
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Strategy:
         if rng.random() < self.params.rewrite:
             return Proposal(ProposalKind.REWRITE, (parent,))
         near = rng.random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else "tpe")
+        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else self.params.sampler)
 
     def tell(self, trial: Trial) -> None:
         if not self.islands:

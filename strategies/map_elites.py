@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import Config, Proposal, ProposalKind, Trial
+from kernelsearch.types import SAMPLER, Config, Proposal, ProposalKind, Trial
 
 Cell = tuple[Any, ...]
 
@@ -23,7 +23,7 @@ class Params:
     """rewrite: the chance of a new structure. greed: how strongly good cells are preferred, as a power of 1 / score.
 
     hopeless: cells that are this many times slower than the best have no children. neighbour: the chance that tuning
-    steps from the kernel's best config; else TPE. fresh: the chance that tuning goes to the cell's own config's
+    steps from the kernel's best config; else what sampler says. fresh: the chance that tuning goes to the cell's own config's
     neighbourhood through an explicit config, which keeps unlike configs of one kernel apart.
     """
 
@@ -31,6 +31,7 @@ class Params:
     greed: float = 3.0
     hopeless: float = 3.0
     neighbour: float = 0.6
+    sampler: str = SAMPLER
     fresh: float = 0.3
 
 
@@ -61,7 +62,7 @@ class Strategy:
         if rng.random() < self.params.fresh:  # the search takes the nearest config that is untried
             return Proposal(ProposalKind.RETUNE, (chosen.kernel,), config=chosen.config)
         near = rng.random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else "tpe")
+        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else self.params.sampler)
 
     def tell(self, trial: Trial) -> None:
         if trial.score is None or trial.outcome.measurement.abandoned:

@@ -20,6 +20,8 @@ class Params:
 
 
 class Strategy:
+    ordered = False
+
     def __init__(self, params: Params, start: Start) -> None:
         self.params, self.start = params, start
         self.accepted = {start.kernel: None}  # a dict as an ordered set

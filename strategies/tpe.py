@@ -20,7 +20,7 @@ class Params:
 
 
 class Strategy:
-    rewrites = False
+    rewrites = ordered = False
 
     def __init__(self, params: Params, start: Start) -> None:
         self.params, self.start = params, start

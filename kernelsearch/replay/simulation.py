@@ -7,7 +7,7 @@ config is free once, and where a strategy asks for a rewrite it gets a retune, s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,18 @@ def named(name: str) -> Callable[[Start], Strategy]:
     return lambda start: strategies.make(name, start)
 
 
-def simulated(space: Recorded, name: str, trials: int, seed: int, noise: bool = False, window: int = 1) -> Simulated:
-    """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask."""
+def simulated(
+    space: Recorded, strategy: str | Callable[[Start], Strategy], trials: int, seed: int, noise: bool = False, window: int = 1,
+    first: Sequence[Config] = (),
+) -> Simulated:  # fmt: skip
+    """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
+
+    strategy is what `named` knows, or what makes one; first are configs that the tuner gives first.
+    """
     parameters = {name: values for name, values in space.parameters.items()}
     tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])
-    strategy = named(name)(Start(KERNEL, parameters, {}, seed, trials))
+    tuner.first = [dict(c) for c in first]
+    strategy = (named(strategy) if isinstance(strategy, str) else strategy)(Start(KERNEL, parameters, {}, seed, trials))
     evaluator = Replayed(space, seed if noise else None)
     told, flight, best = _Told(space), [], []
 

@@ -87,7 +87,7 @@ class Candidates:
         kernel, parent = structure.kernel, structure.parent
         space = space_of(kernel, self.tuners.space(parent).values)
         written_over = self.tuners.kernel(parent).config or self.task.config
-        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over))
+        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over), inherited=True)
         self.told.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # nothing of its space is thought possible: let the compiler say so

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelsearch import space as spaces
 from kernelsearch.record.rows import Run, RunFacts
-from kernelsearch.types import Trial
+from kernelsearch.source import Kernel
+from kernelsearch.types import Config, Trial
+
+
+DRAWN = 4
+"""Configs of the seed that are compiled ahead, for each candidate in flight."""
+ASKED = 8
+
+
+@dataclass(frozen=True)
+class FirstAsks:
+    """Which configs of the seed are tried first: of `drawn` random ones the `asked` that `ordered` puts in front.
+
+    ordered(kernel, configs) gives those that are worth a trial, the most promising first (`estimation.ordered`); it is
+    called while the seed itself is evaluated, when compilers have nothing else to do.
+    """
+
+    ordered: Callable[[Kernel, Sequence[Config]], Sequence[Config]]
+    drawn: int
+    asked: int
+
+    @classmethod
+    def of(cls, ordered: Callable[[Kernel, Sequence[Config]], Sequence[Config]], window: int) -> FirstAsks:
+        """As many as replays found useful (studies/strategies/findings.md); by the window, not by the machine's cores."""
+        return cls(ordered, DRAWN * window, ASKED)
+
+    def as_facts(self) -> dict[str, list[int]]:
+        """What of it a resumed run must repeat."""
+        return {"first": [self.drawn, self.asked]}
 
 
 @dataclass(frozen=True)
@@ -15,13 +44,15 @@ class Settings:
     """facts are what the run is repeated from and are stored; the rest may differ on resume.
 
     workers is how many threads call the evaluator, None for as many as the window; possible says which
-    configs are worth a trial, None for what is known of the task.
+    configs are worth a trial, None for what is known of the task. first orders the seed's first configs, None leaves
+    them to the tuner; a strategy with `ordered = False` is spared it.
     """
 
     facts: RunFacts
     workers: int | None = None
     budget_seconds: float | None = None
     possible: spaces.Predicate | None = None
+    first: FirstAsks | None = None
 
 
 @dataclass(frozen=True)

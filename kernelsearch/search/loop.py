@@ -115,11 +115,15 @@ class Search:
         Ends early, with what is in flight, when stopping() says so. Raises what `run` raises.
         """
         flight: deque[_Flying] = deque()
+        ordering: Future | None = None
         for number in range(self.facts.trials):
             while flight and (number == 1 or len(flight) >= self.facts.window):
                 yield from self._land(flight.popleft(), pool, on_trial)
             if stopping() or self._out_of_time():
                 break
+            if number == 1 and ordering is not None:
+                yield ordering
+                self.tuners.foremost(self.seed.digest, ordering.result()[: self.settings.first.asked])
             candidate = self._candidates.ask(number)
             if candidate is None:
                 while flight:  # what is in flight may open up more
@@ -129,11 +133,19 @@ class Search:
                 self._used_up = True
                 break
             flight.append(_Flying(number, candidate, self._launched(pool, number, candidate)))
+            ordering = self._ordering(pool) if number == 0 else ordering
         while flight:
             yield from self._land(flight.popleft(), pool, on_trial)
         self._ended = self._used_up or len(self._told.trials) >= self.facts.trials
         if self._ended:
             self.store.finish_run(self.run_row)
+
+    def _ordering(self, pool: Executor) -> Future | None:
+        """The seed's first configs by the static model, worked out beside the first trial."""
+        first = self.settings.first
+        if first is None or not getattr(self.strategy, "ordered", True):
+            return None
+        return pool.submit(first.ordered, self.seed, self.tuners.drawn(self.seed.digest, first.drawn))
 
     def _launched(self, pool: Executor, number: int, candidate: Candidate) -> Future | Trial:
         if number < len(self._begun):

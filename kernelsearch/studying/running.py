@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kernelsearch import proposers, strategies
 from kernelsearch.errors import KernelsearchError, StoreError
+from kernelsearch.estimation import ordered
 from kernelsearch.interrupts import Interrupts
 from kernelsearch.proposers import Place
 from kernelsearch.protocols import Proposer
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import words
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import FirstAsks, Search, Settings, start_for
 from kernelsearch.space import known_constraints
 from kernelsearch.study import Arm, Study, StudyTask
 from kernelsearch.studying.arms import Proposers
@@ -178,14 +180,15 @@ class Running:
 
     def _search(self, opened: Opened, arm: Arm, seed: int) -> tuple[Search, Proposer]:
         facts = opened.facts
+        first = FirstAsks.of(partial(ordered, opened.evaluation), self.study.window) if self.tasks.device else None
         told = RunFacts(
             strategy=_plain(arm.strategy), proposer=arm.model.name, seed=seed, window=self.study.window,
             trials=self.study.trials, target=self.tasks.where, versions=benches.versions(),
-            settings=_settings(self.study, arm, facts),
+            settings={**_settings(self.study, arm, facts), **(first.as_facts() if first else {})},
         )  # fmt: skip
         strategy = strategies.make(arm.strategy, start_for(facts, seed, self.study.trials), **(arm.params or {}))
         proposer = self.proposers.opened(arm, Place(self.tasks.where, opened.bench.target))
-        settings = Settings(told, possible=known_constraints(facts))
+        settings = Settings(told, possible=known_constraints(facts), first=first)
         resumed = _stored(self.store, facts.digest, told)
         search = Search(facts, strategy, proposer, opened.evaluator, self.store, settings, resumed)
         proposers.bind(proposer, self.store, search.run_row, resumed)

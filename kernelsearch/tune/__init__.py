@@ -8,7 +8,7 @@ and their models are made when the first suggestion needs them: what is kept is 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kernelsearch.source import Kernel
 from kernelsearch.space import Predicate, Space, possible
@@ -28,11 +28,16 @@ class Tuners:
         self._tuners: dict[str, Tuner] = {}
         self._kernels: dict[str, Kernel] = {}
 
-    def add(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config) -> None:
-        """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is."""
+    def add(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, inherited: bool = False) -> None:
+        """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is.
+
+        inherited: the start is what did best for the kernel's parent.
+        """
         if kernel.digest not in self._tuners:
             self._kernels[kernel.digest] = kernel
-            self._tuners[kernel.digest] = Tuner(Space(space), dict(start), lambda c: self._possible(kernel, c))
+            self._tuners[kernel.digest] = Tuner(
+                Space(space), dict(start), lambda c: self._possible(kernel, c), inherited=inherited
+            )  # fmt: skip
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
@@ -55,6 +60,14 @@ class Tuners:
         `neighbour` is one step from the best config, or what the default sampler says where all of those were tried.
         """
         return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
+
+    def drawn(self, digest: str, count: int) -> list[dict[str, Value]]:
+        """Up to so many different untried, possible configs of the kernel: a function of the run's seed. None is reserved."""
+        return self._tuners[digest].drawn(count, random.Random(f"{self._seed}/drawn"))
+
+    def foremost(self, digest: str, configs: Sequence[Config]) -> None:
+        """Configs of the kernel that are asked for before what the default sampler would suggest, the first one first."""
+        self._tuners[digest].first = [dict(c) for c in configs]
 
     def take(self, digest: str, config: Config) -> Config | None:
         """The explicit config if untried and possible, else the nearest that is, now reserved; None if none is."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelsearch.space import Space
-from kernelsearch.types import Config, Value, config_key
+from kernelsearch.types import SAMPLER, Config, Value, config_key
 
 if TYPE_CHECKING:
     from kernelsearch.tune.optuna_studies import Study
     from kernelsearch.tune.surrogate import Surrogate
 
-DEFAULT = "surrogate"
+DEFAULT = SAMPLER
 OPTUNA = ("tpe", "gp", "cmaes")
 SAMPLERS = (DEFAULT, *OPTUNA, "random", "neighbour")
 
@@ -31,7 +31,9 @@ DRAWS = 64
 
 @dataclass
 class Tuner:
-    """Chooses configs of one space. start is where it begins, {} for nowhere in particular.
+    """Chooses configs of one space. start is where it begins, {} for nowhere in particular; inherited: it is the best
+    config of another kernel, near which the default sampler looks while it knows little. first are configs that it and
+    `neighbour` give before any of their own.
 
     listed are all possible configs, where they are known one by one; else possible says of any config of the space
     whether it is one.
@@ -41,6 +43,8 @@ class Tuner:
     start: dict[str, Value]
     possible: Callable[[Config], bool]
     listed: Sequence[Config] | None = None
+    inherited: bool = False
+    first: Sequence[dict[str, Value]] = ()
     asked: dict[str, dict[str, Value]] = field(default_factory=dict)
     told: dict[str, float | None] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
@@ -91,6 +95,10 @@ class Tuner:
             return self.start
         if self.space.size == 1:
             return self._full(next(self.space.configs()))
+        if sampler not in OPTUNA:
+            foremost = next((c for c in self.first if self._free(c)), None)
+            if foremost is not None:
+                return foremost
         if sampler == "neighbour":
             near = self._neighbour(rng)
             if near is not None:
@@ -98,6 +106,10 @@ class Tuner:
         if sampler in OPTUNA:
             few = len(self.told) < STARTUP[sampler]
             return self._uniform(rng) if few else self._full(self._study(sampler).suggest(rng.getrandbits(32)))
+        if self.inherited and not self._model().ready:
+            near = self._neighbour(rng)
+            if near is not None:
+                return near
         point = self._model().suggest(lambda c: self._free(self._full(c)), rng)
         return self._uniform(rng) if point is None else self._full(point)
 
@@ -109,6 +121,16 @@ class Tuner:
         if self._model().ready:
             return self._full(self._model().nearest_best(around, self._free) or around[0])
         return rng.choice(around)
+
+    def drawn(self, count: int, rng: random.Random) -> list[dict[str, Value]]:
+        """Up to so many different free configs, uniformly drawn; none of them is reserved."""
+        found: dict[str, dict[str, Value]] = {}
+        for _ in range(8 * count):
+            config = self._uniform(rng)
+            found.setdefault(config_key(config), config)
+            if len(found) == count:
+                break
+        return list(found.values())
 
     def _uniform(self, rng: random.Random) -> dict[str, Value]:
         for _ in range(DRAWS):

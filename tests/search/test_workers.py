@@ -1,0 +1,54 @@
+"""The same run on one worker and on eight: every shipped strategy, with trials that finish in another order than asked."""
+
+import pytest
+
+from kernelsearch import simulated, strategies
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.reuse import Reusing, Terms
+from kernelsearch.search import FirstAsks, Search, Settings, start_for
+from kernelsearch.types import config_key
+
+LAND = simulated.Landscape(5)
+HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.03), 0.2)
+WINDOW = 8
+
+
+class Reusable:
+    """An evaluator as `Reusing` asks one; work is empty, as it is where nothing runs on a GPU."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def evaluate(self, kernel, config, incumbent=None):
+        return self.inner.evaluate(kernel, config, incumbent)
+
+    def complete(self, kernel, config, outcome):
+        return outcome
+
+    def work(self, kernel, config):
+        return ""
+
+
+def ordered(kernel, configs):
+    return sorted(configs, key=lambda c: LAND.ratio(frozenset(), c))
+
+
+def trials(name, evaluator, workers, count=60):
+    task = simulated.task()
+    strategy = strategies.make(name, start_for(task, 3, count))
+    settings = Settings(RunFacts(name, "simulated", 3, WINDOW, count), workers=workers, first=FirstAsks(ordered, 16, 4))
+    terms = Terms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
+    with Store.in_memory() as store:
+        known = Reusing(Reusable(evaluator), terms, store)
+        found = Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials
+    return [
+        (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.score, t.edit, t.outcome.measured_by)
+        for t in found
+    ]
+
+
+@pytest.mark.parametrize("name", strategies.shipped())
+def test_one_worker_and_eight_give_the_same_trials(name):
+    alone = trials(name, HARD, 1)
+    assert len(alone) == 60 and alone == trials(name, simulated.Slow(HARD, 0.002), WINDOW)
