@@ -61,8 +61,9 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     bounds = _bounds(view, call, stmt)
     found = []
     for axis, (index, stride) in sorted(indices.items()):
-        origin, width = _begin(index)
-        size = bounds.pop((axis, tree.text_of(index)), width if origin == "0" else None)
+        inside, modulus = _wrapped(index)
+        origin, width = _begin(inside)
+        size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
         if size is None:
             raise CannotApply("a range along an axis has no bound")
         found.append(Axis(tree.text_of(index), origin, width, stride, size))
@@ -110,6 +111,17 @@ def _bare(node: ast.expr) -> ast.expr:
     while tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
         node = node.args[0]  # type: ignore[attr-defined]
     return node
+
+
+def _wrapped(index: ast.expr) -> tuple[ast.expr, str | None]:
+    """The range of `range % size` and the size, at which such a range begins anew to stay inside of a matrix.
+
+    As a tile it ends there instead. What lies behind is in both cases no element of the matrix, which a kernel must
+    not use; whether it does is for the referee to see.
+    """
+    if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Mod) and not tree.calls(index.right, "arange"):
+        return index.left, tree.text_of(index.right)
+    return index, None
 
 
 def _begin(index: ast.expr) -> tuple[str, str]:

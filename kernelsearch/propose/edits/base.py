@@ -6,10 +6,11 @@ import ast
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from kernelsearch.propose import tree
+from kernelsearch.propose.carried import indexed
 from kernelsearch.propose.flow import Flow
 from kernelsearch.propose.shapes import Shapes
 from kernelsearch.protocols import Rewrite
@@ -137,7 +138,7 @@ class FunctionEdit:
         reasons: list[str] = []
         for name in kernel.entries:
             try:
-                found = self.change(View(kernel, kernel.function(name), task))
+                found = self._changes(View(kernel, kernel.function(name), task))
             except CannotApply as reason:
                 reasons.append(str(reason))
                 continue
@@ -149,8 +150,35 @@ class FunctionEdit:
             return list(variants.values())
         return NotApplicable("; ".join(dict.fromkeys(reasons)) or "the rewritten kernel is the same or too large")
 
+    def _changes(self, view: View) -> list[Change]:
+        """The changes of a function as it is, else of the same with carried pointers written anew."""
+        try:
+            return self.change(view)
+        except CannotApply:
+            again = _indexed(view)
+            if again is None:
+                raise
+            return self.change(again)
+
     def change(self, view: View) -> list[Change]:
         raise NotImplementedError
+
+
+@lru_cache(maxsize=64)
+def _rewritten(text: str, params: tuple[str, ...], constexprs: tuple[str, ...], start: str, at: str) -> str | None:
+    return indexed(text, params, constexprs, start, at)
+
+
+def _indexed(view: View) -> View | None:
+    """The view of the function without carried pointers; None when it has none."""
+    function = view.function
+    text = _rewritten(view.text, function.params, function.constexprs, view.fresh("start"), view.fresh("at"))
+    if text is None:
+        return None
+    kernel = view.kernel.changed(
+        functions=tuple(replace(f, text=text) if f.name == function.name else f for f in view.kernel.functions)
+    )
+    return View(kernel, kernel.function(function.name), view.task)
 
 
 def replaced(

@@ -136,7 +136,7 @@ def _unit(view: View, tile: Tile) -> int:
 
 def _condition(view: View, tile: Tile, rows: Axis, columns: Axis) -> str:
     """When the hardware can make this descriptor, in the language of the launch spec."""
-    parts = [f"aligned({tile.pointer})"]
+    parts = [] if tile.pointer in view.kernel.scratch else [f"aligned({tile.pointer})"]
     if columns.stride != "1":
         parts.append(f"{columns.stride} == 1")
     parts.append(f"{rows.stride} % {ELEMENTS} == 0")

@@ -1,0 +1,94 @@
+"""Kernels whose loops carry pointers: the same edits apply to them as to the form with computed addresses, and stay right."""
+
+from __future__ import annotations
+
+import edit_seeds as seeds
+import pytest
+
+from kernelsearch.propose.carried import indexed
+from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
+from kernelsearch.source import Kernel
+
+CARRIED = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):
+    rows = (tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)) % M
+    cols = (tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)) % N
+    ks = tl.arange(0, BLOCK_K)
+    a_tile = a_ptr + (rows[:, None] * stride_am + ks[None, :] * stride_ak)
+    b_tile = b_ptr + ks[:, None] * stride_bk + stride_bn * cols[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for i in {loop}:
+        a = tl.load(a_tile, mask=ks[None, :] < K - i * BLOCK_K, other=0.0)
+        b = tl.load(b_tile, mask=ks[:, None] < K - i * BLOCK_K, other=0.0)
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+        a_tile += BLOCK_K * stride_ak
+        b_tile += {step}
+    out_rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    out_cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = (out_rows[:, None] < M) & (out_cols[None, :] < N)
+    {last}
+    c_tile = c_ptr + stride_cm * out_rows[:, None] + stride_cn * out_cols[None, :]
+    tl.store(c_tile, acc.to(c_ptr.dtype.element_ty), mask=mask)
+"""
+
+
+def carried(loop="range(0, tl.cdiv(K, BLOCK_K))", step="BLOCK_K * stride_bk", last="pass") -> Kernel:
+    return Kernel.parse(CARRIED.format(loop=loop, step=step, last=last))
+
+
+def plain(kernel: Kernel) -> str | None:
+    function = kernel.functions[0]
+    return indexed(function.text, function.params, function.constexprs, "start", "at")
+
+
+def test_addresses_are_computed_from_the_loops_variable():
+    text = plain(carried("tl.range(0, tl.cdiv(K, BLOCK_K), num_stages=3)"))
+    assert "for start in tl.range(0, K, BLOCK_K, num_stages=3):\n        at = start + ks\n" in text
+    assert "a_tile = a_ptr + (rows[:, None] * stride_am + at[None, :] * stride_ak)" in text
+    assert "a = tl.load(a_tile, mask=at[None, :] < K, other=0.0)" in text
+    assert "+=" not in text and text.count("b_tile = ") == 1 and "K - " not in text
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        carried("range(1, tl.cdiv(K, BLOCK_K))"),
+        carried("range(0, tl.cdiv(K, BLOCK_K), 2)"),
+        carried("range(0, K)"),
+        carried(step="BLOCK_M * stride_bk + BLOCK_K * stride_bk"),
+        carried(last="acc += tl.load(a_tile + 0 * stride_ak, mask=mask)"),  # it goes on from where the loop left it
+        carried(step="BLOCK_K * stride_bn"),  # along another axis: the columns advance, the rows do not
+        seeds.seed("matmul"),
+        seeds.seed("softmax"),
+    ],
+    ids=["from 1", "by 2", "other count", "other step", "used later", "other axis", "computed", "no loop"],
+)
+def test_what_is_no_walk_over_tiles_is_left_alone(kernel):
+    text = plain(kernel)
+    assert text is None or "b_tile += BLOCK_M" in text
+
+
+def test_edits_apply_and_stay_right():
+    """What edits need the computed form for, and chains of them, against the reference in the interpreter."""
+    task, seed = seeds.task("matmul"), carried()
+    made: list[tuple[str, Kernel]] = [("carried", seed)]
+    for edit in EDITS:
+        found = edit.apply(seed, task)
+        made += [(edit.name, r.kernel) for r in ([] if isinstance(found, NotApplicable) else found)]
+    names = {name for name, _ in made}
+    assert {"peel_tail", "drop_mask", "tensor_descriptor", "split_reduction"} <= names
+    for name, kernel in made[1:]:
+        after = edit_named("tensor_descriptor" if name != "tensor_descriptor" else "persistent").apply(kernel, task)
+        made += [(f"{name} and more", r.kernel) for r in ([] if isinstance(after, NotApplicable) else after)]
+    jobs = [{"task": "matmul", "kernel": kernel.render()} for _, kernel in made]
+    answers = seeds.ask("runner.py", jobs, interpret=True)
+    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(made, answers, strict=True) if not a["ok"]]
+    assert not wrong, wrong[0]
