@@ -110,6 +110,7 @@ def main(path: str, options: Options) -> int:
             best = found[0]["kernel"] if found else result.best.kernel
             _write(options.out, show.kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
+        say(_next(options))
     return 0
 
 
@@ -281,6 +282,12 @@ def _unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
                 return run
     raise StoreError(f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
                      f"seed {options.seed} to resume")  # fmt: skip
+
+
+def _next(options: Options) -> str:
+    """Where the trials are, and the commands that look at them."""
+    db = "" if options.db == Options().db else f" --db {shlex.quote(options.db)}"
+    return f"stored in {options.db}; see: kernelsearch leaderboard{db}, kernelsearch lineage best{db}, kernelsearch show best{db}"
 
 
 def _same(options: Options) -> str:

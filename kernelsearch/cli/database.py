@@ -6,13 +6,14 @@ import json
 
 import click
 
+from kernelsearch.cli import complete
 from kernelsearch.cli.options import db_option, json_option, written
 
 
 @click.command()
 @db_option
-@click.option("--task", help="Only this task's kernels.")
-@click.option("--device", help="Only this device or target.")
+@click.option("--task", help="Only this task's kernels.", shell_complete=complete.tasks)
+@click.option("--device", help="Only this device or target.", shell_complete=complete.devices)
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(min=0),
               help="Kernels per task, device and evidence; 0 for all.")  # fmt: skip
 @json_option
@@ -41,19 +42,20 @@ def leaderboard(
     click.echo(form(rows).rstrip("\n"))
 
 
-_task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).")
+_task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).",
+                            shell_complete=complete.tasks)  # fmt: skip
 
 
 @click.command()
-@click.argument("digest")
+@click.argument("digest", shell_complete=complete.kernels)
 @db_option
 @_task_option
 @click.option("--diff/--no-diff", default=True, show_default=True, help="Show what each step changed.")
 @json_option
 def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -> None:
-    """Shows how a kernel came about: who proposed what, and what it gained.
+    """Shows how a kernel came about, step by step.
 
-    DIGEST is a kernel's, or the beginning of it, or `best`.
+    Who proposed what, and what it gained. DIGEST is a kernel's, or the beginning of it, or `best`.
     """
     from kernelsearch.record import lineage as recorded
     from kernelsearch.record.store import Store
@@ -66,13 +68,13 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 
 
 @click.command()
-@click.argument("digest")
+@click.argument("digest", shell_complete=complete.kernels)
 @db_option
 @_task_option
 def show(digest: str, db: str, task: str | None) -> None:
-    """Prints a kernel as a file: `kernelsearch show best > best.py`.
+    """Prints a kernel as a file.
 
-    DIGEST is a kernel's, or the beginning of it, or `best`. The file has the kernel's best config.
+    As in `kernelsearch show best > best.py`. DIGEST is a kernel's, or the beginning of it, or `best`. The file has the kernel's best config.
     """
     from kernelsearch.record.store import Store
     from kernelsearch.report import show as showing

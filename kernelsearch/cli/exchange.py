@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from kernelsearch.cli import complete
 from kernelsearch.cli.options import db_option, target_option, written
 
 
@@ -18,7 +19,7 @@ from kernelsearch.cli.options import db_option, target_option, written
 @target_option
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def import_(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
-    """Takes in FILE: another kernelsearch database, or another tuner's results.
+    """Takes in another database, or another tuner's results.
 
     A database is merged into --db; what is there already is not added again. A KernelTuner cache, T4 results or a
     Triton *.autotune.json become a recorded space for `kernelsearch simulate`. With --task, they or a Helion config
@@ -31,15 +32,16 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
 
 @click.command()
 @db_option
-@click.option("--task", help="Only this task's trials.")
-@click.option("--device", help="Only this device's or target's.")
+@click.option("--task", help="Only this task's trials.", shell_complete=complete.tasks)
+@click.option("--device", help="Only this device's or target's.", shell_complete=complete.devices)
 @click.option("--format", "form", default="csv", show_default=True, type=click.Choice(["csv", "t4", "optuna"]),
               help="CSV, T4 results (JSON), or studies in an Optuna storage.")  # fmt: skip
 @click.option("--out", help="File to write (csv, t4), or storage: a SQLite file or an Optuna URL.")
 def trials(db: str, task: str | None, device: str | None, form: str, out: str | None) -> None:
-    """Writes every trial for other programs. An Optuna storage may be the database's own file.
+    """Writes every trial for other programs.
 
-    Writing to the same storage again adds only what is new; --task and --device do not narrow it.
+    An Optuna storage may be the database's own file. Writing to the same storage again adds only what is new; --task
+    and --device do not narrow it.
     """
     from kernelsearch.exchange import optuna_storage
     from kernelsearch.exchange import trials as dump

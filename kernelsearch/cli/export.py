@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from kernelsearch.cli import complete
 from kernelsearch.cli.options import DEFAULT_DB, json_option
 
 
 @click.command()
 @click.option("--task", "tasks", multiple=True, required=True, metavar="NAME|FILE.py",
+              shell_complete=complete.tasks,
               help="A task by its name, its digest or its file; may be repeated.")  # fmt: skip
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
 @click.option("--name", required=True, help="What the package is called, such as fast-softmax.")
@@ -31,7 +33,10 @@ from kernelsearch.cli.options import DEFAULT_DB, json_option
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
 @json_option
 def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
-    """Writes the best kernels as a pip package that needs only torch and triton, with evidence, tests and benchmark."""
+    """Writes the best kernels as a package for others.
+
+    It needs only torch and triton, and has its evidence, tests and benchmark inside.
+    """
     from kernelsearch.export.package import Options, export
     from kernelsearch.types import Evidence
 
@@ -46,8 +51,22 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
                                "files": list(done.files), "kernels": kernels}, indent=2))  # fmt: skip
         return
     for part in done.parts:
-        for found in part.chosen.found:
-            click.echo(f"{part.name}: kernel {found.digest[:8]}, {found.evidence.value} on {found.device}")
+        for line in _shipped(part):
+            click.echo(line)
     click.echo(f"wrote {done.out}, {len(done.files)} files")
     if done.wheel:
         click.echo(f"next: pip install {done.wheel}")
+    elif form == "hf":
+        click.echo(f'next: kernels.get_local_kernel(Path("{done.out}"), "{done.module}") tries it, `kernels upload {done.out}` shares it')
+
+
+def _shipped(part: Any) -> list[str]:
+    """A line for each kernel and device: what it is, where it runs, and how that is known."""
+    lines = []
+    for device, by_shape in part.chosen.devices.items():
+        for digest in dict.fromkeys(found.digest for found in by_shape.values()):
+            found = [f for f in by_shape.values() if f.digest == digest]
+            own = ", the task's own, tuned" if digest == part.seed.digest else ""
+            shapes = f"{len(found)} of {len(by_shape)} timed shapes"
+            lines.append(f"{part.name}: kernel {digest[:8]}{own}, at {shapes}, {found[0].evidence.value} on {device}")
+    return lines

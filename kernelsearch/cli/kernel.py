@@ -17,9 +17,9 @@ from kernelsearch.cli.options import db_option, json_option, kernel_argument, ta
 @target_option
 @click.option("--explain", is_flag=True, help="Also say in words what is wrong, on stderr.")
 def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
-    """Judges KERNEL (or TASK's own) at full depth: exit code 0 for accept.
+    """Judges a kernel at full depth.
 
-    Prints JSON; the exit code is 1 for any other verdict. A KERNEL file is what `show` prints: @triton.jit functions
+    KERNEL, or TASK's own. Prints JSON; exit code 0 for accept, 1 for any other verdict. A KERNEL file is what `show` prints: @triton.jit functions
     that bear the names of the task's, and nothing that runs on the host.
     """
     from kernelsearch import referee
@@ -41,7 +41,10 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def measure(task: str, **options: Any) -> None:
-    """Times KERNEL (or TASK's own) by the confirmed protocol against every baseline; refuses a wrong one."""
+    """Times a kernel by the confirmed protocol.
+
+    KERNEL, or TASK's own, against every baseline. A wrong kernel is not timed: exit code 1.
+    """
     from kernelsearch import measuring
 
     sys.exit(measuring.main(task, measuring.Options(**options)))
@@ -56,7 +59,10 @@ def measure(task: str, **options: Any) -> None:
 @click.option("--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape.")
 @json_option
 def hints(task: str, **options: Any) -> None:
-    """Says where the time of KERNEL (or TASK's own) goes, and what to change."""
+    """Says where a kernel's time goes, and what to change.
+
+    Of KERNEL, or of TASK's own.
+    """
     from kernelsearch import hinting
 
     sys.exit(hinting.main(task, hinting.Options(**options)))

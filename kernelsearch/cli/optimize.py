@@ -7,13 +7,15 @@ from typing import Any
 
 import click
 
+from kernelsearch.cli import complete
 from kernelsearch.cli.options import db_option, json_option, model_options, target_option, task_argument
 
 
 @click.command()
 @task_argument
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
-@click.option("--strategy", default="evolve", show_default=True, help="A shipped strategy's name, or a path to a file.")
+@click.option("--strategy", default="evolve", show_default=True, shell_complete=complete.strategies,
+              help="A shipped strategy's name, or a path to a file.")
 @click.option("--proposer", default="", metavar="NAME|SPEC",
               help="Who writes rewrites: edits (typed edits), mix (with --model, then the default), or one model's spec.")
 @model_options
@@ -33,9 +35,9 @@ from kernelsearch.cli.options import db_option, json_option, model_options, targ
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def optimize(task: str, **options: Any) -> None:
-    """Searches for a faster kernel than TASK's own, and keeps every trial.
+    """Searches for a faster kernel than TASK's own.
 
-    Ctrl-C finishes what is in flight, prints the best and how to go on, and exits with 0; a second one drops it.
+    Every trial is kept in the database. Ctrl-C finishes what is in flight, prints the best and how to go on, and exits with 0; a second one drops it.
     """
     from kernelsearch import optimize as run
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
+from kernelsearch.cli import complete
 from kernelsearch.errors import KernelsearchError
 
-DEFAULT_DB = "kernelsearch.db"
+DEFAULT_DB = complete.DEFAULT_DB
 
 db_option = click.option("--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 target_option = click.option(
-    "--target", default="auto", show_default=True,
+    "--target", default="auto", show_default=True, shell_complete=complete.targets,
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )  # fmt: skip
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")

@@ -31,7 +31,10 @@ _STAGES = ("stopped", "grammar", "parses", "names", "gate", "compiles", "right",
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def propose(task: str, **options: Any) -> None:
-    """Asks for N edits of KERNEL (or TASK's own), and says how far each comes, up to a faster kernel."""
+    """Asks for edits of a kernel, and says how far each comes.
+
+    N edits of KERNEL, or of TASK's own, each up to a faster kernel.
+    """
     from kernelsearch import proposing
 
     sys.exit(proposing.main(task, proposing.Options(**options)))

@@ -17,9 +17,9 @@ from kernelsearch.cli.options import task_argument
 @click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def record(task: str, out: str, **options: Any) -> None:
-    """Measures every config of TASK's own kernel and writes them to OUT (.json, .json.gz or .json.xz).
+    """Measures every config of a kernel, for `simulate`.
 
-    Needs a GPU. Ctrl-C keeps what was measured; the same command goes on from there. Exit code 1: cut short.
+    The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was measured; the same command goes on from there. Exit code 1: cut short.
     """
     from kernelsearch import recording
 
@@ -36,7 +36,10 @@ def record(task: str, out: str, **options: Any) -> None:
 @click.option("--window", default=1, show_default=True, type=click.IntRange(min=1), help="Candidates in flight.")
 @click.option("--quiet", is_flag=True, help="No summary on stderr.")
 def simulate(space: str, strategy: str, trials: int, seeds: int, noise: bool, window: int, quiet: bool) -> None:
-    """Replays SPACE, a recorded space, with a strategy. Prints JSON: the best time after 1, 2, ... unique trials."""
+    """Replays a recorded space with a strategy.
+
+    Prints JSON: the best time after 1, 2, ... unique trials of each run.
+    """
     from kernelsearch.replay import recorded, simulation
 
     found = recorded.read(space)

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli.options import json_option
+from kernelsearch.cli import complete
+from kernelsearch.cli.options import json_option, written
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete.shipped_tasks)
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def new(name: str, force: bool) -> None:
-    """Copies a shipped task into this folder, to try or to start from."""
+    """Copies a shipped task into this folder."""
     from kernelsearch.errors import TaskError
     from kernelsearch.tasks import shipped
 
@@ -22,7 +23,7 @@ def new(name: str, force: bool) -> None:
     path = Path(f"{name}.py")
     if path.exists() and not force:
         raise TaskError(f"{path} exists already; give --force to overwrite it")
-    path.write_text(text)
+    written(str(path), text)
     click.echo(f"wrote {path}; next: kernelsearch optimize {path} --trials 200")
 
 

@@ -20,7 +20,19 @@ from kernelsearch.cli.options import json_option, target_option
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def study(file: str, **options: Any) -> None:
-    """Runs the tasks, arms and seeds of FILE (.toml) at equal budget and prints a report.
+    """Compares strategies at equal budget.
+
+    Runs the tasks, arms and seeds of FILE (.toml) and prints a report. A file, least first:
+
+    \b
+        trials = 100
+        seeds = 3
+        [[task]]
+        path = "softmax.py"
+        [[arm]]
+        name = "evolve"
+        [[arm]]
+        name = "tpe"
 
     The same command goes on where it was cut. Ctrl-C finishes what is in flight. Exit code 1: a run could not be done.
     """

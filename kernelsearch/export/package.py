@@ -54,11 +54,14 @@ class Exported:
     files: tuple[str, ...]
     wheel: Path | None
     parts: tuple[Part, ...] = field(default=())
+    module: str = ""
 
 
 def export(options: Options) -> Exported:
     """Writes what the options ask for. Raises KernelsearchError before anything is written."""
     label = _label(options)
+    if options.format == "configs" and options.configs == "autotune":
+        raise ExportError("--format configs writes tables, which --configs autotune leaves out: say one of the two")
     out = Path(options.out)
     write.refuse_existing(out, options.force)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
@@ -70,7 +73,7 @@ def export(options: Options) -> Exported:
         for part in parts:
             files.update({name: text.encode() for name, text in tables.config_tables(part).items()})
         write.write_folder(out, files, options.force)
-        return Exported(out, tuple(sorted(files)), None, parts)
+        return Exported(out, tuple(sorted(files)), None, parts, label.module)
     spdx, licence_text = licence(options.license, label.author, _year(parts))
     label = texts.Label(label.distribution, label.module, label.version, spdx, label.author)
     inside = package_files(parts, label, options.format)
@@ -87,7 +90,7 @@ def export(options: Options) -> Exported:
         files[f"dist/{name}"] = data
         built = out / "dist" / name
     write.write_folder(out, files, options.force)
-    return Exported(out, tuple(sorted(files)), built, parts)
+    return Exported(out, tuple(sorted(files)), built, parts, label.module)
 
 
 def package_files(parts: Sequence[Part], label: texts.Label, layout: str = "pip") -> dict[str, bytes]:

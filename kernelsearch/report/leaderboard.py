@@ -1,18 +1,18 @@
-"""The best kernels of a database: rows for programs, a table of at most 80 columns for people and pipes."""
+"""The best kernels of a database, as rows: for programs as JSON and CSV, for people and pipes as text."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from typing import Any
 
 from kernelsearch.errors import StoreError
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
-from kernelsearch.report import words
+from kernelsearch.report.board_text import Row, as_text
 
-Row = dict[str, Any]
+__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "must_know", "rows"]
+
 COLUMNS = (
     "task",
     "device",
@@ -138,65 +138,3 @@ def as_csv(found: list[Row]) -> str:
         texts = {n: json.dumps(row[n]) for n in ("config", "clocks", "versions") if row[n] is not None}
         writer.writerow({**row, **texts})
     return out.getvalue()
-
-
-def as_text(found: list[Row], width: int = 80) -> str:
-    """One table per task, device and evidence; the evidence stands in each title and over each speedup."""
-    from rich.console import Console
-
-    if not found:
-        return "no accepted kernel yet\n"
-    out = io.StringIO()
-    console = Console(file=out, width=width, no_color=True, highlight=False)
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in found:
-        groups.setdefault((row["task"], row["device"], row["evidence"]), []).append(row)
-    for i, ((task, device, evidence), members) in enumerate(groups.items()):
-        if i:
-            console.print()
-        console.print(f"{task} on {device}, {evidence}")
-        console.print(_confirmed_table(members) if evidence == "confirmed" else _table(members, evidence))
-    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
-
-
-def _table(members: list[Row], evidence: str):
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("kernel", no_wrap=True)
-    table.add_column(f"x seed ({evidence})", justify="right", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
-    confirmed = any(row["confirmed_us"] for row in members)
-    if confirmed:
-        table.add_column("confirmed", justify="right", no_wrap=True)
-    table.add_column("last edit", overflow="fold")
-    table.add_column("config", overflow="fold")
-    for row in members:
-        cells = [str(row["rank"]), row["kernel"][:8], f"{row['speedup']:.2f}", words.time(row["time_us"])]
-        if confirmed:
-            cells.append(words.time(row["confirmed_us"]) if row["confirmed_us"] else "-")
-        table.add_row(*cells, row["edit"] or "seed", words.config(row["config"]))
-    return table
-
-
-def _confirmed_table(members: list[Row]):
-    """The headline: against the fastest baseline, with the interval, and the share of this device's roofline."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in ("#", "kernel", "x fastest baseline", "x seed", "time", "roofline"):
-        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
-    table.add_column("baseline", overflow="fold")
-    table.add_column("SM MHz", overflow="fold")
-    for row in members:
-        against = "-"
-        if row["vs_fastest"]:
-            against = f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
-        clocks = sorted({round(c["sm_mhz"]) for c in row["clocks"].values() if c})
-        table.add_row(
-            str(row["rank"]), row["kernel"][:8], against, f"{row['speedup']:.2f}", words.time(row["time_us"]),
-            f"{row['roofline']:.1%}" if row["roofline"] else "-", row["fastest"] or "-",
-            " to ".join(dict.fromkeys(map(str, (clocks[0], clocks[-1])))) if clocks else "-",
-        )  # fmt: skip
-    return table

@@ -90,7 +90,7 @@ def _counts(facts: dict[str, Any]) -> str:
     detail = ", ".join(f"{n} {words.verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
     spent = words.duration(facts["seconds"])
     return (
-        f"{facts['task']}: {facts['trials']} trials of {facts['kernels']} kernels in {spent}, "
+        f"{facts['task']}: {words.count(facts['trials'], 'trial')} of {words.count(facts['kernels'], 'kernel')} in {spent}, "
         f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
     )
 

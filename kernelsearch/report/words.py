@@ -25,6 +25,11 @@ def config(values: Config) -> str:
     return " ".join(f"{name}={values[name]}" for name in names)
 
 
+def count(number: int, thing: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def duration(seconds: float) -> str:
     """`0:42`, `12:05` or `1:02:03`."""
     whole = max(0, round(seconds))

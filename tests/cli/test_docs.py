@@ -11,7 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kernelsearch import simulated, strategies
 from kernelsearch.cli import main
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "studies").rglob("*.md"))]
@@ -47,6 +51,47 @@ def test_help_says_what_a_command_does_and_what_every_option_means(name):
     assert result.exit_code == 0 and all(len(line) <= 80 for line in result.output.splitlines())
     command = main.commands[name]
     assert command.help and all(o.help for o in command.params if isinstance(o, click.Option))
+
+
+def test_the_list_of_commands_says_each_in_a_whole_sentence():
+    lines = CliRunner().invoke(main, ["--help"], terminal_width=80).output.split("Commands:\n")[1].splitlines()
+    assert len(lines) == len(COMMANDS) and all(line.endswith(".") and not line.endswith("...") for line in lines), lines
+
+
+@pytest.fixture
+def completed(tmp_path):
+    """`completed("show ")`: what bash is offered for the last word, in a folder of its own."""
+
+    def ask(line):
+        environment = {**os.environ, "_KERNELSEARCH_COMPLETE": "bash_complete", "COMP_WORDS": f"kernelsearch {line}",
+                       "COMP_CWORD": str(len(f"kernelsearch {line}x".split()) - 1)}  # fmt: skip
+        program = Path(sys.executable).with_name("kernelsearch")
+        done = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+        assert not done.stderr
+        return [found.partition(",")[2] for found in done.stdout.split()]
+
+    return ask
+
+
+def test_shells_complete_values(completed, tmp_path):
+    assert "softmax" in completed("new soft") and "auto" in completed("optimize t.py --target ")
+    (tmp_path / "mine.py").touch()
+    assert completed("optimize t.py --strategy m") == ["map_elites", "mine.py"]
+    assert completed("show ") == ["best"] and completed("leaderboard --task ") == [], "there is no database yet"
+    with Store.open(tmp_path / "kernelsearch.db") as store:
+        _short_run(store)
+        digest = store.trials(1)[0].kernel[:8]
+    assert completed("leaderboard --task ") == ["simulated"] == completed("export --task s")
+    assert completed("leaderboard --device ") == ["simulated"] and digest in completed(f"lineage {digest[:2]}")
+    (tmp_path / "kernelsearch.db").write_text("no database")
+    assert completed("show ") == ["best"]
+
+
+def _short_run(store):
+    task, land = simulated.task(), simulated.Landscape(5)
+    settings = Settings(RunFacts("evolve", "simulated", 0, 4, 4))
+    strategy = strategies.make("evolve", start_for(task, 0, 4))
+    Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run(lambda *_: None)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
