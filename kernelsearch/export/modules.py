@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelsearch.export import ship
 from kernelsearch.export.autotuned import autotuned
+from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import text_of
 from kernelsearch.export.launches import launch_function, launch_name
 from kernelsearch.export.part import Part
@@ -29,6 +30,8 @@ def task_files(part: Part) -> dict[str, str]:
         "from .._launch import Site\n\n" + "\n".join(lines) + "\n"
     )
     files.update(_task_modules(part, sites))
+    if part.examined.task.baselines:
+        files["baselines.py"] = _baselines(part)
     return files
 
 
@@ -51,6 +54,16 @@ def _task_modules(part: Part, sites: Sequence[str]) -> dict[str, str]:
     task = ship.shipped(main, file, own, sites, head).text
     reference = ship.shipped(companion, e.companion.name, other, (), said).text
     return {"task.py": task, "reference.py": reference}
+
+
+def _baselines(part: Part) -> str:
+    """The task's own baselines, for the benchmark alone: what they import need not be there."""
+    task = part.examined.task
+    head = f"The baselines that {task.path.name} names: the benchmark runs them where what they import is installed."
+    try:
+        return ship.shipped(text_of(task.path), task.path.name, ["BASELINES"], (), head, lenient=True).text
+    except ExportError as error:  # the kernels can do without: the benchmark says why a claim is not checked
+        return f'"""{head}"""\n\nBASELINES = {{}}\nLEFT_OUT = {str(error)!r}\n'
 
 
 def place_of(part: Part, name: str) -> str:

@@ -30,12 +30,14 @@ class Shipped:
     names: frozenset[str]
 
 
-def shipped(text: str, file: str, roots: Sequence[str], sites: Collection[str], head: str) -> Shipped:
+def shipped(
+    text: str, file: str, roots: Sequence[str], sites: Collection[str], head: str, *, lenient: bool = False
+) -> Shipped:  # fmt: skip
     """The module of these roots. sites are the kernels that the launcher launches: they become imported `Site`s.
 
-    head is the module's docstring. Raises ExportError.
+    head is the module's docstring; lenient lets a function import any package when it is called. Raises ExportError.
     """
-    work = _File(text, file, frozenset(sites))
+    work = _File(text, file, frozenset(sites), lenient)
     kept = work.reached(roots)
     parts = [f'"""{head}"""', "", "from __future__ import annotations", ""]
     imports = [work.import_text(n, work.used_names(kept)) for n in kept if isinstance(n, (ast.Import, ast.ImportFrom))]
@@ -52,8 +54,8 @@ def shipped(text: str, file: str, roots: Sequence[str], sites: Collection[str], 
 
 
 class _File:
-    def __init__(self, text: str, file: str, sites: frozenset[str]) -> None:
-        self.file, self.sites = file, sites
+    def __init__(self, text: str, file: str, sites: frozenset[str], lenient: bool = False) -> None:
+        self.file, self.sites, self.lenient = file, sites, lenient
         self.tree = ast.parse(text)
         self.lines = text.splitlines()
         self.statements = [n for n in self.tree.body if not _is_main(n) and not _is_docstring(n)]
@@ -104,7 +106,8 @@ class _File:
     def _refuse(self, node: ast.stmt, used: frozenset[str]) -> None:
         for item in ast.walk(node):
             if isinstance(item, (ast.Import, ast.ImportFrom)):
-                self._refuse_import(item, used if item is node else None)
+                if item is node or not self.lenient:
+                    self._refuse_import(item, used if item is node else None)
             elif isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load) and item.id in FILES:
                 self._no(item, f"uses {item.id}, so that it needs more than its own text")
             elif isinstance(item, ast.Attribute) and item.attr in ("load_inline", "cpp_extension"):

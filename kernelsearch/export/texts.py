@@ -128,7 +128,7 @@ def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
         names = ", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak)
         lines += [f"> **Not confirmed.** {names}: no number of it comes from the confirmed protocol, and none should be "
                   "quoted as a speed-up.", ""]  # fmt: skip
-    lines += [*_use(label, parts, layout), *_numbers(parts), *_measured(parts), *_when(parts, label), *_check(label, layout)]
+    lines += [*_use(label, parts, layout), *_numbers(parts), *_measured(parts), *_when(parts, label), *_check(label, layout, parts)]
     return "\n".join(lines) + "\n"
 
 
@@ -240,8 +240,12 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
     return lines
 
 
-def _check(label: Label, layout: str) -> list[str]:
+def _check(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:
+    named = sorted({f"`{name}`" for part in parts for name in part.examined.task.baselines})
+    also = [f"The benchmark compares with {', '.join(named)} too where that is installed; a claim against what is missing "
+            "is said to be not checked.", ""] if named else []  # fmt: skip
     if layout == "hf":
-        return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", ""]
-    return ["## Check it", "", "```console", f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
-            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine?", "```", ""]  # fmt: skip
+        return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", "", *also]
+    return ["## Check it", "", "```console", "$ pip install pytest",
+            f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
+            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU", "```", "", *also]  # fmt: skip

@@ -1,5 +1,6 @@
 """Other forms of task: inputs changed in place, several outputs, an autotuned seed, modules of the KernelBench form."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -238,6 +239,49 @@ def test_autotuned_packages_offer_the_best_configs_of_each_timed_shape(tmp_path)
     assert [c.kwargs for c in tuner.configs] == [{"ROWS": 1}] and tuner.configs[0].num_warps == 1
     assert "ROWS" not in launch.args and "num_warps" not in launch.options and launch.args["BLOCK"] == 128
     assert launch.resolve_grid({"ROWS": 1}) == (64,) and launch.resolve_grid({"ROWS": 4}) == (16,)
+
+
+NAMED = TWO_OUT + """
+
+def rival(x, scale):
+    from rival_kernels import two_out  # an optional package
+
+    return two_out(x, scale)
+
+
+BASELINES = {"rival": rival}
+"""
+
+
+def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp_path, monkeypatch):
+    done = exported(tmp_path, "two_out", NAMED, name="rivalled", force=False)
+    assert "rivalled/_two_out/baselines.py" in done.files and "`rival`" in (done.out / "README.md").read_text()
+    package = imported(done.out, "rivalled")
+    benchmark, task = importlib.import_module("rivalled.benchmark"), package._dispatch.TASKS["two_out"]
+    monkeypatch.setattr(benchmark.torch, "compile", lambda call, **options: call)
+    monkeypatch.setattr(benchmark.torch.cuda, "synchronize", lambda: None)
+    inputs = task.inputs(task.cases[-1])
+    calls, absent = benchmark.contestants(task, inputs)
+    assert "rival" not in calls and absent["rival"] == "rival needs rival_kernels, which is not installed here"
+    claim = {"vs_fastest": {"fastest": "rival", "ratio": 2.0, "low": 1.9, "high": 2.1}}
+    shape = {"baselines": {}, "absent": absent, "control": {"low": 1.0, "high": 1.0}}
+    assert benchmark.verdict(shape, claim) == {"claim": claim["vs_fastest"], "reproduced": None, "why": absent["rival"]}
+    (tmp_path / "rival_kernels.py").write_text("def two_out(x, scale): return 'rival ran'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    calls, absent = benchmark.contestants(task, inputs)
+    assert calls["rival"](*inputs) == "rival ran" and "rival" not in absent
+    timed = {**shape, "absent": absent, "baselines": {"rival": {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}}}
+    assert benchmark.verdict(timed, claim)["reproduced"] is True
+    timed["baselines"]["rival"] = {"time_us": 9.0, "ratio": 1.2, "low": 1.15, "high": 1.25}
+    assert benchmark.verdict(timed, claim)["reproduced"] is False
+
+
+def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
+    done = exported(tmp_path, "two_out", NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, "),
+                    name="unrivalled")  # fmt: skip
+    text = (done.out / "unrivalled/_two_out/baselines.py").read_text()
+    assert "BASELINES = {}" in text and "imports numpy" in text
 
 
 def run_launcher(task, inputs, entry):
