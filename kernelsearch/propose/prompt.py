@@ -27,7 +27,7 @@ An answer is a few of these directives, line numbers ascending, and then END:
 LINE 12          the statement that begins at line 12 becomes the indented lines that follow
 BEFORE 12        the indented lines that follow are put before that statement
 DELETE 12        the statement goes
-GRID (expr,)     the launch grid becomes this expression over the kernel's arguments and constexprs
+GRID (expr,)     of a kernel whose programs loop: the launch grid becomes this expression over its arguments
 SET NAME value   a constexpr or a launch option (num_warps, num_stages) gets this value
 or instead of lines one ready-made edit by its name and variant:
 EDIT name 1

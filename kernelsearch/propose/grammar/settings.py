@@ -71,6 +71,8 @@ def grids(rules: Rules, kernel: Kernel, task: TaskFacts) -> Ref | None:
     ]  # fmt: skip
     if not axes or any(a not in (0, 1, 2) for a in axes):
         return None
+    if not any(tree.calls(tree.function_of(function.text), "num_programs")):
+        return None  # each program does its own share and no more: with any other grid some are missing
     integers = _integers(kernel, task)
     sizes = [n for n in function.constexprs if n in space_of(kernel, task)]
     parts = []

@@ -22,6 +22,12 @@ SHIFTS = {"shuffled": 16}
 
 LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
+FEW_SMS = 2
+"""`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
+
+A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none.
+"""
+
 
 def preload() -> None:
     """Imports what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
@@ -153,7 +159,8 @@ def _launch(
 
     def on_launch(launch: Any) -> None:
         fact = trace.launch_fact(launch, c.config)
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
+        sms = c.target.num_sms if variant == "counted" else FEW_SMS
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
         launch.run_pre_hooks(c.config)
         _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled, shift)
 

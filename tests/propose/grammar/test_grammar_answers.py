@@ -48,13 +48,22 @@ def test_a_deleted_statement_leaves_pass_only_where_a_block_would_be_empty():
     assert _without_needless_passes(kept) == "def f(n):\n    for i in range(n):\n        pass\n    c = 3\n"
 
 
-def test_settings_and_a_grid_are_part_of_the_kernel(grammar):
-    answer = grammar.apply("GRID (min(grid(0), num_sms),)\nSET num_warps 8\nEND", gate=gate.check)
+def test_settings_and_the_grid_of_a_persistent_kernel_are_part_of_the_kernel(grammar):
+    task = traced.task("softmax")
+    variants = edit_named("persistent").apply(seeds.seed("softmax"), task)
+    walking = build(variants[0].kernel, task)
+    (function,) = walking.parent.entries
+    answer = walking.apply("GRID (min(grid(0), num_sms),)\nSET num_warps 8\nEND", gate=gate.check)
     assert answer.edit == "launch" and answer.config == {"num_warps": 8} and answer.kernel.config["num_warps"] == 8
-    assert answer.kernel.grid == {"softmax_kernel": "(min(grid(0), num_sms),)"}
-    assert answer.kernel.functions == grammar.parent.functions
+    assert answer.kernel.grid == {function: "(min(grid(0), num_sms),)"}
+    assert answer.kernel.functions == walking.parent.functions
     tuned = grammar.apply("SET num_warps 8\nEND", gate=gate.check)
     assert tuned.kernel.digest == grammar.parent.digest
+
+
+def test_where_each_program_does_its_own_share_no_other_grid_can_be_said(grammar):
+    assert "GRID" not in grammar.lark
+    assert grammar.apply("GRID (min(grid(0), num_sms),)\nEND").stage == "grammar"
 
 
 def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():

@@ -1,0 +1,19 @@
+# task: softmax
+# trick: a grid of four programs a multiprocessor, each of which does one row: rows beyond are never written
+# verdict: reject-wrong
+import triton
+import triton.language as tl
+
+GRID = "(min(grid(0), 4 * num_sms),)"
+
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)
+    x = x - tl.max(x, axis=0)
+    numerator = tl.exp(x)
+    y = numerator / tl.sum(numerator, axis=0)
+    tl.store(y_ptr + row * y_stride + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
