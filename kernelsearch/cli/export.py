@@ -68,5 +68,7 @@ def _shipped(part: Any) -> list[str]:
             found = [f for f in by_shape.values() if f.digest == digest]
             own = ", the task's own, tuned" if digest == part.seed.digest else ""
             shapes = f"{len(found)} of {len(by_shape)} timed shapes"
+            why = part.table_only.get(digest, "").partition(": ")[2]
+            own += f", not autotuned ({why})" if why else ""
             lines.append(f"{part.name}: kernel {digest[:8]}{own}, at {shapes}, {found[0].evidence.value} on {device}")
     return lines

@@ -1,7 +1,9 @@
 """`--configs autotune`: a kernel with `@triton.autotune` over the few best configs of one timed shape.
 
 Tuning happens at the user's first call near that shape. It needs a kernel that is one launch on its own: where several
-launches share a config or a scratch buffer there is no single launch to tune, and the table is the only form.
+launches share a config or a scratch buffer there is no single launch to tune. Nor is there one where an argument follows
+a tuned number (`EVEN` follows BLOCK) together with what only the launcher knows, nor where running a launch many times
+changes its answer. Such a kernel keeps the config of the record, as in a table, beside others that are tuned.
 """
 
 from __future__ import annotations
@@ -37,6 +39,21 @@ def autotuned(part: Part, kernel: Kernel, shape: str, found: Found, number: int)
     return "\n\n".join(texts), names
 
 
+def table_only(part: Part) -> dict[str, str]:
+    """The found kernels that cannot be autotuned, by digest, and why. Raises ExportError when none can be."""
+    found = {f.digest: f.kernel for f in part.chosen.found}
+    left: dict[str, str] = {}
+    for digest, kernel in found.items():
+        try:
+            for number, (shape, candidate) in enumerate(part.buckets(digest)):
+                autotuned(part, kernel, shape, candidate, number)
+        except ExportError as error:
+            left[digest] = str(error)
+    if len(left) == len(found):
+        raise ExportError(f"{next(iter(left.values()))}; say --configs table")
+    return left
+
+
 def _refuse(part: Part, kernel: Kernel, site: Site, steps: tuple[str, ...]) -> None:
     why = ""
     if len(steps) != 1:
@@ -48,7 +65,7 @@ def _refuse(part: Part, kernel: Kernel, site: Site, steps: tuple[str, ...]) -> N
     elif any(v != 0 for v in kernel.init.values()):
         why = "needs outputs that start at a value other than 0"
     if why:
-        raise ExportError(f"kernel {kernel.digest[:8]} of {part.name} cannot be autotuned: it {why}; say --configs table")
+        raise ExportError(f"kernel {kernel.digest[:8]} of {part.name} cannot be autotuned: it {why}")
 
 
 def _own(config: Config, function: Function, passed: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +154,7 @@ class _Tuned:
             return f"num_sms({self.site.tensor})"
         if name in self.tuned:
             if not in_grid:
-                raise ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: an argument follows {name}; "
-                                  "say --configs table")  # fmt: skip
+                raise ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: an argument follows {name}")
             return f'meta["{name}"]'
         expressions = self.kernel.args.get(self.function.name, {})
         if name in expressions:

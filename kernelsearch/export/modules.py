@@ -81,7 +81,7 @@ def place_of(part: Part, name: str) -> str:
 
 def _kernel_module(part: Part, digest: str) -> str:
     kernel = part.kernels[digest]
-    tuned = part.autotune and digest in {f.digest for f in part.chosen.found}
+    tuned = part.tuned(digest)
     launches, tables = [], []
     configs = part.configs_of(digest)
     for site, steps in part.sites_of(digest).values():

@@ -110,7 +110,7 @@ def launch_rows(part: Part) -> list[tuple[str, str]]:
         module, own = part.module_of(digest), part.sites_of(digest)
         rest = [s.name for s in part.examined.sites if s.name not in own]
         keys = [(digest, "SITES")]
-        if part.autotune:
+        if part.tuned(digest):
             keys += [(part.table_key(digest, shape), f"SITES_{n}") for n, (shape, _) in enumerate(part.buckets(digest))]
         for key, sites in keys:
             others = "".join(f'"{s}": with_config({seed}.SITES["{s}"], {seed}.CONFIG), ' for s in rest)
@@ -128,7 +128,7 @@ def wrapped_names(part: Part) -> list[tuple[str, str, str]]:
         module = part.module_of(digest)
         steps = {f for _, functions in part.sites_of(digest).values() for f in functions}
         names += [(module, f) for f in sorted(steps)]
-        if part.autotune and digest in {f.digest for f in part.chosen.found}:
+        if part.tuned(digest):
             names += [(module, f"{f}_{n}") for n, _ in enumerate(part.buckets(digest)) for f in sorted(steps)]
     return [(module, f, f"{f}_{module.rpartition('_')[2]}") for module, f in names]
 

@@ -7,7 +7,7 @@ import keyword
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
@@ -143,12 +143,14 @@ def _label(options: Options) -> texts.Label:
 
 
 def _part(chosen: Chosen, options: Options) -> Part:
+    from kernelsearch.export.autotuned import table_only
     from kernelsearch.export.examine import examine
 
     if not chosen.name.isidentifier() or keyword.iskeyword(chosen.name) or chosen.name in TAKEN:
         raise ExportError(f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again")
     autotune = options.configs == "autotune"
     part = Part(chosen, examine(chosen.path), autotune)
+    part = replace(part, table_only=table_only(part)) if autotune else part
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.export.choose import Chosen, Found
@@ -14,11 +15,15 @@ from kernelsearch.types import Config, config_key
 
 @dataclass(frozen=True)
 class Part:
-    """One task of a package; autotune says that its configs are tuned at the user's first call."""
+    """One task of a package; autotune says that its configs are tuned at the user's first call.
+
+    table_only are the kernels by digest that cannot be, with the reason: these have the config of the record.
+    """
 
     chosen: Chosen
     examined: Examined
     autotune: bool = False
+    table_only: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -37,6 +42,10 @@ class Part:
         """All kernels that are shipped by digest, the seed among them."""
         found = {f.digest: f.kernel for f in self.chosen.found}
         return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
+
+    def tuned(self, digest: str) -> bool:
+        """Whether a kernel's config is chosen at the user's first call."""
+        return self.autotune and digest in {f.digest for f in self.chosen.found} and digest not in self.table_only
 
     def module_of(self, digest: str) -> str:
         return f"{'seed' if digest == self.seed.digest else 'kernel'}_{digest[:8]}"
@@ -63,4 +72,4 @@ class Part:
         return sorted(pairs.items())
 
     def table_key(self, digest: str, shape: str) -> str:
-        return f"{digest} {shape}" if self.autotune else digest
+        return f"{digest} {shape}" if self.tuned(digest) else digest

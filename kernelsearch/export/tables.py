@@ -40,7 +40,7 @@ def _table(part: Part, device: str) -> dict[str, Any]:
             "sizes": [n for v in values if isinstance(v, TensorFact) for n in v.shape],
             "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
             "kernel": part.table_key(found.digest, shape),
-            "config": {} if part.autotune else dict(sorted(found.config.items())),
+            "config": {} if part.tuned(found.digest) else dict(sorted(found.config.items())),
             "evidence": found.evidence.value,
             "time_us": found.times[shape],
             "seed_time_ratio": found.ratios.get(shape),

@@ -237,6 +237,9 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
     if any(p.autotune for p in parts):
         lines += ["Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
                   "best there; of those only the shipped one was judged at full depth.", ""]  # fmt: skip
+    for part in parts:
+        for why in part.table_only.values():
+            lines += [f"Not tuned there, but launched with the config of the record: {why}.", ""]
     return lines
 
 

@@ -13,8 +13,9 @@ from base64 import urlsafe_b64encode
 
 import pytest
 import torch
-from gated_record import A100, CONFIG, H100
+from gated_record import A100, CONFIG, H100, SPLIT
 
+from kernelsearch.source import Kernel
 from kernelsearch.types import Evidence
 
 MAX_WHEEL = 200_000
@@ -175,6 +176,37 @@ def test_autotune_refuses_a_kernel_whose_launches_share_a_config(exported):
 
     with pytest.raises(ExportError, match="launches 2 functions that share a config; say --configs table"):
         exported(configs="autotune")
+
+
+def test_a_kernel_that_cannot_be_autotuned_keeps_its_table_beside_one_that_is(examined):
+    """One of two kernels is a split reduction: it has the record's config, the seed is tuned, and the page says so."""
+    from dataclasses import replace
+
+    from kernelsearch.export import autotuned, operator, tables, texts
+    from kernelsearch.export.choose import Chosen, Found
+    from kernelsearch.export.modules import task_files
+    from kernelsearch.export.part import Part
+
+    seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
+    made = {k.digest: Found(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
+            for k, c in ((seed, dict(examined.facts.config)), (split, CONFIG))}  # fmt: skip
+    chosen = Chosen("gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}})
+    part = Part(chosen, examined, autotune=True)
+    part = replace(part, table_only=autotuned.table_only(part))
+    assert list(part.table_only) == [split.digest] and "2 functions that share a config" in part.table_only[split.digest]
+    first, second = _entries(tables, part)
+    assert first["config"] == {} and first["kernel"] == f"{seed.digest} timed:0"
+    assert second["config"] == dict(sorted(CONFIG.items())) and second["kernel"] == split.digest
+    files = task_files(part)
+    assert "triton.autotune(" in files[f"{part.module_of(seed.digest)}.py"]
+    assert "triton.autotune(" not in files[f"{part.module_of(split.digest)}.py"]
+    assert {key for key, _ in operator.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
+    assert "config of the record: kernel" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
+
+
+def _entries(tables, part):
+    (text,) = tables.config_tables(part).values()
+    return json.loads(text)["entries"]
 
 
 @pytest.mark.parametrize("backend", ["cpu", "cuda"])
