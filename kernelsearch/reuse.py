@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from kernelsearch.measure import racing
 from kernelsearch.record.rows import Run, candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
@@ -46,7 +47,6 @@ class Terms:
     referee: str
     protocol: str
     versions: Mapping[str, str]
-    abandon_ratio: float = 2.0
 
     def allow(self, run: Run, outcome: Outcome, incumbent: Measurement | None) -> bool:
         """Whether a stored outcome may stand for a new one that would be measured against this incumbent."""
@@ -59,10 +59,10 @@ class Terms:
         if outcome.measurement.protocol != self.protocol:
             return False
         if outcome.measurement.abandoned:  # it must be as hopeless against this incumbent
-            return incumbent is not None and any(
-                t.time_us > self.abandon_ratio * (incumbent.time_us(t.shape) or float("inf"))
-                for t in outcome.measurement.times
-            )
+            if incumbent is None:
+                return False
+            mine, its = ({t.shape: t.time_us for t in m.times} for m in (outcome.measurement, incumbent))
+            return racing.hopeless(mine, its, len(self.shapes))
         return {t.shape for t in outcome.measurement.times} >= set(self.shapes)
 
 
@@ -146,4 +146,4 @@ class Reusing:
 def terms(evaluation: Any, facts: TaskFacts, target: str, versions: Mapping[str, str]) -> Terms:
     """The terms of an `Evaluation`: facts are the run's, narrowed to what it times."""
     shapes = tuple(s.key for s in facts.shapes)
-    return Terms(facts.digest, shapes, target, evaluation.mode, evaluation.protocol, versions, evaluation.abandon_ratio)
+    return Terms(facts.digest, shapes, target, evaluation.mode, evaluation.protocol, versions)

@@ -10,7 +10,7 @@ from kernelsearch.measure.hints import hints
 from kernelsearch.source import Kernel
 from kernelsearch.trial import gpu, interpreter
 from kernelsearch.trial.building import Builder
-from kernelsearch.trial.gpu import ABANDON_RATIO, Gpu
+from kernelsearch.trial.gpu import Gpu
 from kernelsearch.trial.interpreter import Interpreter
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejected import Rejected
@@ -38,7 +38,7 @@ class Evaluation:
             self.stages = Interpreter(bench, self.builder, self.once, self.timed, limit_s or interpreter.LIMIT_S)
         else:
             self.stages = Gpu(bench, self.builder, self.timed, limit_s or gpu.LIMIT_S)
-        self.mode, self.protocol, self.abandon_ratio = self.stages.mode, self.stages.protocol, ABANDON_RATIO
+        self.mode, self.protocol = self.stages.mode, self.stages.protocol
 
     def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
         """A `screen` verdict and a time; with no incumbent to beat, a `full` verdict too.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.compile.build import Binary
+from kernelsearch.measure import racing
 from kernelsearch.measure.protocol import PROTOCOL, spread_us
 from kernelsearch.source import Kernel
 from kernelsearch.trial.building import Builder
@@ -21,9 +22,6 @@ from kernelsearch.worker.processes.pool import trusted
 from kernelsearch.worker.running import on_gpu
 
 LIMIT_S = 30.0
-ABANDON_RATIO = 2.0
-"""A candidate that takes this many times the incumbent's time at a shape is not sampled further."""
-
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit, at full depth."""
 
@@ -99,13 +97,17 @@ class Gpu:
         return verdict
 
     def timed_us(
-        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], limits_us: Mapping[str, float]
-    ) -> jobs.Timed:
-        """Event times of the timed shapes; the sampling of a shape ends early above its limit, and so does the job."""
+        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], limits_us: Mapping[str, float],
+        rival_us: Mapping[str, float] | None = None,
+    ) -> jobs.Timed:  # fmt: skip
+        """Event times of the timed shapes; the sampling of a shape ends early above its limit, and so does the job.
+
+        rival_us are the times to beat: the job also ends when the shapes so far say that they are not beaten.
+        """
 
         def job(binaries: dict[str, Binary]) -> jobs.Time:
             candidate = self.bench.candidate(kernel, config, code=False)
-            return jobs.Time(self.bench.path, candidate, binaries, self.timed, dict(limits_us))
+            return jobs.Time(self.bench.path, candidate, binaries, self.timed, dict(limits_us), dict(rival_us or {}))
 
         with self.bench.gpu:
             timed = self.on_gpu(kernel, binaries, job)
@@ -139,8 +141,11 @@ class Gpu:
     def _measured(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
-        limits = {t.shape: ABANDON_RATIO * t.time_us for t in incumbent.times} if incumbent else {}
-        timed = self.timed_us(kernel, config, binaries, limits)
+        rival = {t.shape: t.time_us for t in incumbent.times} if incumbent else {}
+        if racing.tested(len(self.timed)):
+            timed = self.timed_us(kernel, config, binaries, {}, rival)
+        else:
+            timed = self.timed_us(kernel, config, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
         times = tuple(
             ShapeTime(
                 shape, statistics.median(samples), spread_us(samples), len(samples),

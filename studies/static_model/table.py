@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import inspect
+import json
+import lzma
 import pickle
 import statistics
 from datetime import date
@@ -135,10 +137,22 @@ HOPELESS = {hopeless:g}
 ''')
 
 
+def write_estimates(sets: Sets, constants: dict[str, Constants], path: str) -> None:
+    """Every candidate's estimate by the constants of other families, for replays: {space: {"names", "rows": [[values, us]]}}."""
+    found = {}
+    for name, rows in sets.items():
+        names = list(rows[0].config)
+        estimates = Measured.of(rows).predicted(targets.named(TARGET), constants[name])
+        told = [[[r.config[n] for n in names], round(float(e), 3)] for r, e in zip(rows, estimates, strict=True)]
+        found[name] = {"names": names, "rows": told}
+    Path(path).write_bytes(lzma.compress(json.dumps(found, separators=(",", ":")).encode(), preset=9))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cache", help="a folder for compiled candidates, outside the repository")
     parser.add_argument("--fit", action="store_true", help="fit to all spaces and write kernelsearch/measure/fitted.py")
+    parser.add_argument("--estimates", help="also write every candidate's estimate to this file")
     options = parser.parse_args()
     target, cache = targets.named(TARGET), Cache(options.cache)
     sets: Sets = {name: candidates(name, cache) for name in names()}
@@ -146,6 +160,8 @@ def main() -> None:
     scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}
     hopeless = float(np.ceil(10 * MARGIN * max(s.worst_near for s in scores.values())) / 10)
     print(f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:\n{first_asks(sets, constants)}")
+    if options.estimates:
+        write_estimates(sets, constants, options.estimates)
     if options.fit:
         everything, left = fit(sets, target)
         print(f"\nfitted to all: loss {left:.4f}\n{table({n: Score.of(r, target, everything) for n, r in sets.items()}, hopeless)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -84,12 +85,13 @@ def _answered(job: Any, run: Callable[[Any], Any]) -> Any:
 def _time(job: Time) -> Timed:
     import torch
 
-    from kernelsearch.measure import timing
+    from kernelsearch.measure import racing, timing
     from kernelsearch.worker.launcher import intercept
 
     task = task_of(job.path)
     times: dict[str, tuple[float, ...]] = {}
     host: dict[str, float] = {}
+    medians: dict[str, float] = {}
     abandoned = False
     launcher = Launcher(job.candidate, job.binaries, launched)
     for shape in job.shapes:
@@ -98,8 +100,9 @@ def _time(job: Time) -> Timed:
             limit_us = job.limits_us.get(shape)
             samples = timing.sample(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
         times[shape], host[shape] = samples.times_us, samples.host_us
-        abandoned = abandoned or samples.abandoned
-        if samples.abandoned:
+        medians[shape] = statistics.median(samples.times_us)
+        abandoned = samples.abandoned or (shape != job.shapes[-1] and racing.loses(medians, job.rival_us))
+        if abandoned:
             break
     torch.cuda.synchronize()
     return Timed(times, host, abandoned)

@@ -270,7 +270,8 @@ class Shared:
 class Time:
     """Time the launcher at these shapes by the search protocol; answered with Timed.
 
-    limits_us gives, per shape, the time above which sampling stops early (a bad candidate).
+    limits_us gives, per shape, the time above which sampling stops early (a bad candidate); rival_us the times to beat:
+    shapes are left out once those before them say that they are not beaten (`measure/racing.py`).
     """
 
     path: str
@@ -278,6 +279,7 @@ class Time:
     binaries: Mapping[str, Binary]
     shapes: tuple[str, ...]
     limits_us: Mapping[str, float] = field(default_factory=dict)
+    rival_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

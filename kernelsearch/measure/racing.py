@@ -1,0 +1,40 @@
+"""When the shapes measured so far say that a candidate loses to the incumbent, so that the others need not be measured.
+
+Wilcoxon's signed-rank test (1945) over the shapes' log ratios, one-sided, as Optuna's WilcoxonPruner does it: p below 0.1, and
+the mean ratio above 1. It needs four shapes to say anything (of three the least p is 0.125); with fewer a candidate is given up
+at the first shape where it takes far longer than the incumbent. Which rule for which number of shapes was found by
+simulation: studies/strategies/findings.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+LEAST = 4
+"""Shapes from which on the test is asked."""
+P = 0.1
+FAR = 2.0
+"""With fewer shapes: a candidate that takes this many times the incumbent's time at a shape is not sampled further."""
+
+
+def tested(shapes: int) -> bool:
+    """Whether a task of so many timed shapes is raced by the test."""
+    return shapes >= LEAST
+
+
+def loses(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
+    """Whether these times (microseconds by shape) already lose to the rival's at the same shapes."""
+    ratios = [math.log(us / rival_us[shape]) for shape, us in times_us.items() if shape in rival_us]
+    if len(ratios) < LEAST or sum(ratios) <= 0.0:
+        return False
+    from scipy.stats import wilcoxon  # a process that never races does without it
+
+    return bool(wilcoxon(ratios, alternative="greater", zero_method="zsplit").pvalue < P)
+
+
+def hopeless(times_us: Mapping[str, float], rival_us: Mapping[str, float], shapes: int) -> bool:
+    """Whether a candidate with these times would be given up against this rival, in a task of so many timed shapes."""
+    if tested(shapes):
+        return loses(times_us, rival_us)
+    return any(us > FAR * rival_us.get(shape, math.inf) for shape, us in times_us.items())

@@ -1,0 +1,74 @@
+"""What first asks ordered by the static model save: `python studies/strategies/first_asks.py --window 16 0:0 64:8`.
+
+An arm is DRAWN:ASKED. So many random configs of a recorded space are estimated, the best of them are asked for first,
+then the default sampler goes on. Estimates are those of `studies/static_model/left_out.json.xz` (`table.py CACHE --estimates`):
+from binaries alone, with constants fitted to kernels of other families. 0:0 is the sampler alone. Only evaluations are
+counted; an arm also costs DRAWN compiles, which a search does while the seed is evaluated.
+"""
+
+import json
+import lzma
+import random
+import statistics
+from pathlib import Path
+
+import click
+
+from kernelsearch.replay import recorded, score, simulation
+from kernelsearch.tune import DEFAULT
+from kernelsearch.types import config_key
+
+HERE = Path(__file__).parent
+SPACES = HERE.parent / "spaces"
+ESTIMATES = HERE.parent / "static_model" / "left_out.json.xz"
+
+
+def estimates():
+    """Estimated microseconds by space and config; what does not compile has none."""
+    told = json.loads(lzma.decompress(ESTIMATES.read_bytes()))
+    return {
+        name: {config_key(dict(zip(one["names"], values, strict=True))): us for values, us in one["rows"]}
+        for name, one in told.items()
+    }
+
+
+def foremost(space, known, drawn, asked, seed):
+    """The configs to ask first: of `drawn` random ones the `asked` with the least estimates."""
+    configs = [row.config for row in space.rows]
+    some = random.Random(f"{seed}/drawn").sample(configs, min(drawn, len(configs)))
+    compiled = [c for c in some if config_key(c) in known]
+    return sorted(compiled, key=lambda c: known[config_key(c)])[:asked]
+
+
+@click.command()
+@click.argument("arms", nargs=-1, required=True)
+@click.option("--seeds", default=8, show_default=True)
+@click.option("--first", default=0, show_default=True, help="The first seed.")
+@click.option("--window", default=1, show_default=True)
+def main(arms, seeds, first, window):
+    """Prints median evaluations to 2 % and the score against random search, a column a space."""
+    known, paths = estimates(), sorted(SPACES.glob("*.json.xz"))
+    print("| drawn:asked | " + " | ".join(p.name.split(".")[0] for p in paths) + " | mean score | worst score | most evaluations |")
+    print("|---|" + "---|" * (len(paths) + 3))
+    for arm in arms:
+        drawn, asked = map(int, arm.split(":"))
+        cells, scores, medians = [], [], []
+        for path in paths:
+            space = recorded.read(path)
+            most = max(60, score.budget(space))
+            runs = [
+                simulation.simulated(
+                    space, DEFAULT, most, seed, window=window,
+                    first=foremost(space, known[path.name.split(".")[0]], drawn, asked, seed),
+                )
+                for seed in range(first, first + seeds)
+            ]  # fmt: skip
+            scores.append(score.score(space, runs, most))
+            medians.append(statistics.median(score.evaluations_to(space, r) for r in runs))
+            cells.append(f"{medians[-1]:g} ({scores[-1]:+.2f})")
+        print(f"| {arm} | " + " | ".join(cells) + f" | {statistics.fmean(scores):+.3f} | {min(scores):+.2f} "
+              f"| {max(medians):g} |", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
