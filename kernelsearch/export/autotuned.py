@@ -40,7 +40,7 @@ def autotuned(part: Part, kernel: Kernel, shape: str, found: Found, number: int)
 
 
 def table_only(part: Part) -> dict[str, str]:
-    """The found kernels that cannot be autotuned, by digest, and why. Raises ExportError when none can be."""
+    """The found kernels that cannot be autotuned, by digest, and why."""
     found = {f.digest: f.kernel for f in part.chosen.found}
     left: dict[str, str] = {}
     for digest, kernel in found.items():
@@ -49,8 +49,6 @@ def table_only(part: Part) -> dict[str, str]:
                 autotuned(part, kernel, shape, candidate, number)
         except ExportError as error:
             left[digest] = str(error)
-    if len(left) == len(found):
-        raise ExportError(f"{next(iter(left.values()))}; say --configs table")
     return left
 
 
@@ -154,7 +152,8 @@ class _Tuned:
             return f"num_sms({self.site.tensor})"
         if name in self.tuned:
             if not in_grid:
-                raise ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: an argument follows {name}")
+                raise ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: an argument follows {name}, "
+                                  "which tuning changes")  # fmt: skip
             return f'meta["{name}"]'
         expressions = self.kernel.args.get(self.function.name, {})
         if name in expressions:

@@ -67,6 +67,8 @@ def export(options: Options) -> Exported:
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _distinct(parts)
+    if options.configs == "autotune" and not any(p.tuned(f.digest) for p in parts for f in p.chosen.found):
+        raise ExportError(f"{next(iter(parts[0].table_only.values()))}; say --configs table")
     files = {write.MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     built = None
     if options.format == "configs":
