@@ -58,7 +58,8 @@ class Bench:
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known; rounds_sixteen says whether the interpreter finds the seed right in 16 bits (None: not tried).
+    where they are not known; rounds_sixteen says whether the interpreter finds the seed right in 16 bits (None: not tried),
+    right_on whether it is right on a case of sizes that the task does not name.
     """
 
     path: str
@@ -75,6 +76,7 @@ class Bench:
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: bool | None = None
+    right_on: dict[jobs.Case, bool] = field(default_factory=dict)
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kernelsearch.errors import TaskError
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Verdict, Word
 from kernelsearch.worker.bench import Bench
@@ -19,14 +20,14 @@ def interpreted(
     bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
 ) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
-    usual = tuple(c for c in cases if not _is_made(c.shape))
+    usual = tuple(c for c in cases if not _is_made(c.shape) and (not _is_typed(c.shape) or seed_right(bench, c, limit_s)))
     verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s)
     if depth != "full":
         return verdict
     if verdict.accepted:
         verdict = _sixteen_too(bench, kernel, config, usual, verdict, limit_s)
     if verdict.accepted:
-        timed_sizes = tuple(c for c in cases if c not in usual)
+        timed_sizes = tuple(c for c in cases if _is_made(c.shape))
         verdict = _long_too(bench, kernel, config, timed_sizes, verdict, min(LONG_LIMIT_S, limit_s))
     for order in ORDERS if verdict.accepted else ():
         again = ran(bench, kernel, config, cases[:1], order, depth, limit_s)
@@ -60,6 +61,22 @@ def ran(
     return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
 
 
+NOT_RIGHT = "not judged, the seed is not right there"
+
+
+def seed_right(bench: Bench, case: jobs.Case, limit_s: float) -> bool:
+    """Whether the task's own kernel is right on a case whose sizes the task did not name: asked once a case.
+
+    A launcher may take multiples of 64 only, and its author is not to be taught otherwise by somebody else's verdict.
+    """
+    if case not in bench.right_on:
+        try:
+            bench.right_on[case] = ran(bench, bench.seed, bench.facts.config, (case,), "forward", "full", limit_s).accepted
+        except TaskError:
+            bench.right_on[case] = False
+    return bench.right_on[case]
+
+
 SIXTEEN = ("mixed", "randn")
 """Regimes in which 16-bit floats are also judged as what they are."""
 
@@ -75,15 +92,19 @@ def _sixteen_too(
         seed = ran(bench, bench.seed, bench.facts.config, halves, "forward", "full", limit_s, twin=False)
         bench.rounds_sixteen = seed.accepted
     if not bench.rounds_sixteen:
-        return replace(verdict, detail={**verdict.detail, "not judged, the seed is not right so here": "16-bit rounding"})
+        return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
     again = ran(bench, kernel, config, halves, "forward", "full", limit_s, twin=False)
     if again.accepted:
         return replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
     return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
 
+def _is_typed(shape: str) -> bool:
+    return shape.startswith("typed:")
+
+
 def _is_made(shape: str) -> bool:
-    return shape.partition(":")[0] in ("long", "far", "equal")
+    return shape.partition(":")[0] in ("long", "far", "equal", "joint")
 
 
 def _long_too(
@@ -91,6 +112,10 @@ def _long_too(
 ) -> Verdict:
     """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said."""
     for number, case in enumerate(cases):
+        if not seed_right(bench, case, limit_s):
+            said = [*verdict.detail.get(NOT_RIGHT, ()), case.shape]
+            verdict = replace(verdict, detail={**verdict.detail, NOT_RIGHT: said})
+            continue
         again = ran(bench, kernel, config, (case,), "forward", "full", limit_s)
         if again.word is Word.TIMEOUT:
             skipped = [c.shape for c in cases[number:]]

@@ -154,7 +154,7 @@ def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:
     return programs
 
 
-SAMPLED_PROGRAMS = 8
+SAMPLED_PROGRAMS = 6
 
 
 def some_programs(grid: Program, seed: int) -> list[Program]:

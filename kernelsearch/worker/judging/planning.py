@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kernelsearch.errors import TaskError
 from kernelsearch.targets import Target
 from kernelsearch.tasks.facts import smallest
 from kernelsearch.tasks.module import USER_ERRORS
@@ -21,6 +22,8 @@ LONG_SHAPES = 6
 """Limits of a `long` shape that runs whole, so that the interpreter can afford it, and how many there are of a kind."""
 FAR_ELEMENTS = 2**21
 """Product of the sizes of a `far` shape, of which a few programs run."""
+JOINT_ELEMENTS = 2**22
+"""How many elements the launches of a `joint` shape may touch; those of all together twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
 EQUAL = 80
 """What equal sizes are in an `equal` shape: more than one tile of 64, and not a multiple."""
@@ -68,20 +71,22 @@ def with_long_shapes(task: Task) -> Task:
     one axis is, how many programs there are, or whether two sizes are equal. `long:0`, ... have one timed size each and
     are otherwise the smallest test shape; `far:0`, ... have one size as large as can be judged and are otherwise a test
     shape without ones; in `equal:0`, ... sizes that are equal in a timed shape are equal; `typed:0`, ... are the first test
-    shape with a timed shape's dtypes and whatever else is no integer. A function of the task alone, so that judge and
-    interpreter agree.
+    shape with a timed shape's dtypes and whatever else is no integer; `joint:0:0`, `joint:0:1`, ... are a
+    timed shape itself and with its largest size halved again and again: the first that can be judged is. A function of
+    the task alone, so that judge and interpreter agree.
     """
     if not task.test_shapes:
         return task
     small = task.params(smallest(task))
     more = {"long": _long(task, small), "far": _far(task), "equal": _equal(task, small), "typed": _typed(task)}
     made = [(f"{name}:{i}", params) for name, found in more.items() for i, params in enumerate(found)]
+    made += [(f"joint:{i}:{j}", params) for i, found in enumerate(_joint(task)) for j, params in enumerate(found)]
     return replace(task, test_shapes=(*task.test_shapes, *made))
 
 
 def is_made(key: str) -> bool:
     """Whether `with_long_shapes` made this shape."""
-    return key.partition(":")[0] in ("long", "far", "equal", "typed")
+    return key.partition(":")[0] in ("long", "far", "equal", "typed", "joint")
 
 
 def _new_sizes(task: Task, small: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -117,6 +122,18 @@ def _far(task: Task) -> list[Mapping[str, Any]]:
     return [{**base, name: value} for name, value in largest.items() if value > _tested(task, name)]
 
 
+def _joint(task: Task) -> list[list[Mapping[str, Any]]]:
+    """Each timed shape that has two new sizes at once, followed by ever smaller ones that have too."""
+    found: list[list[Mapping[str, Any]]] = []
+    for _, params in task.shapes:
+        shape, made = dict(params), []
+        while sum(v > _tested(task, n) for n, v in _integers(shape).items()) > 1:
+            made.append(dict(shape))
+            shape[max(_integers(shape), key=lambda n: shape[n])] //= 2
+        found += [made] if made else []
+    return found
+
+
 def _equal(task: Task, small: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     made: list[Mapping[str, Any]] = []
     for _, params in task.shapes:
@@ -143,9 +160,16 @@ def _others(params: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 
-def typed_cases(task: Task, seed: int) -> list[Case]:
-    """Cases of the shapes that have a timed shape's dtypes."""
-    return [Case(key, regime, seed) for key, _ in task.test_shapes if key.startswith("typed:") for regime in TYPED_REGIMES]
+def typed_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]]) -> list[Case]:
+    """Cases of the shapes that have a timed shape's dtypes, as far as the launcher takes them."""
+    cases: list[Case] = []
+    for key in (key for key, _ in task.test_shapes if key.startswith("typed:")):
+        try:
+            launched(key)
+        except TaskError:
+            continue
+        cases += [Case(key, regime, seed) for regime in TYPED_REGIMES]
+    return cases
 
 
 def _integers(params: Mapping[str, Any]) -> dict[str, int]:
@@ -160,16 +184,26 @@ def long_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]]
     """
     cases: list[Case] = []
     sampled: set[str] = set()
+    joint = 0
     for key, _ in task.test_shapes:
         kind = key.partition(":")[0]
         if not is_made(key) or kind == "typed" or sum(c.shape.startswith(kind) for c in cases) >= LONG_SHAPES:
             continue
+        if kind == "joint" and any(c.shape.startswith(key.rpartition(":")[0] + ":") for c in cases):
+            continue
         new = {n for n, v in _integers(task.params(key)).items() if v > _tested(task, n)}
         if kind == "far" and not new <= sampled:
             continue
-        launches = launched(key)
+        try:
+            launches = launched(key)
+        except TaskError:  # a launcher that does not take such sizes
+            continue
         programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
         tensors = {id(v): v.numel() for launch in launches for v in launch.args.values() if hasattr(v, "numel")}
+        if kind == "joint":
+            if sum(tensors.values()) > JOINT_ELEMENTS or joint + sum(tensors.values()) > 2 * JOINT_ELEMENTS:
+                continue
+            joint += sum(tensors.values())
         whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and sum(tensors.values()) <= LONG_ELEMENTS
         if whole or (kind != "equal" and not task.mutates and sum(tensors.values()) <= 4 * FAR_ELEMENTS):
             cases.append(Case(key, "randn", seed, sampled=not whole))

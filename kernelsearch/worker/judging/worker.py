@@ -102,9 +102,10 @@ def _cases(job: Cases) -> tuple[Case, ...]:
     more = list(planning.probed(base, opened.inputs(base, twin), lambda case: opened.expected(case, twin)))
     more += planning.padded(opened.halved(Case(keys[0], "mixed", job.seed)), opened.task, opened.target)
     if twin:
-        more += planning.typed_cases(opened.task, job.seed)
         config = opened.facts.config
-        more += planning.long_cases(opened.task, job.seed, lambda key: opened.seed_run(key).launches, config)
+        launched = lambda key: opened.seed_run(key).launches  # noqa: E731
+        more += planning.typed_cases(opened.task, job.seed, launched)
+        more += planning.long_cases(opened.task, job.seed, launched, config)
     return (*cases, *map(opened.halved, more))
 
 

@@ -27,7 +27,32 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
     assert added == {
         "long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024),  # 257 < 1000 is no new size
         "far:0": dict(rows=planning.FAR_ELEMENTS // 1000, cols=1000), "far:1": dict(rows=7, cols=1024),
+        "typed:0": dict(rows=7, cols=1000, dtype="bf16"),
+        **{f"joint:0:{i}": dict(rows=rows, cols=1024, dtype="bf16") for i, rows in enumerate((4096, 2048, 1024, 512))},
     }  # fmt: skip
+
+
+def test_of_a_timed_shape_the_first_that_can_be_judged_is():
+    toy = task((("timed:0", dict(a=64, b=64)), ("timed:1", dict(a=32, b=64))), (("test:0", dict(a=2, b=3)),))
+    sizes = {"joint:0:0": 2**24, "joint:0:1": 2**21, "joint:0:2": 2**20, "joint:1:0": 2**21 + 1, "joint:1:1": 2**20}
+    with_more = planning.with_long_shapes(toy)
+    assert with_more.params("joint:0:1") == dict(a=32, b=64)
+    chosen = planning.long_cases(with_more, 3, lambda key: [Launch(1000, sizes.get(key, 2**30))], {})
+    assert [(c.shape, c.sampled) for c in chosen] == [("joint:0:1", True), ("joint:1:1", True)]
+
+
+def test_a_shape_that_the_launcher_does_not_take_is_left_out():
+    toy = task((("timed:0", dict(a=64, b=64, t="half")),), (("test:0", dict(a=2, b=3)),))
+
+    def launched(key):
+        if not key.startswith("long:1"):
+            raise TaskError("b must be a multiple of 64")
+        return [Launch(1, 64)]
+
+    with_more = planning.with_long_shapes(toy)
+    assert [c.shape for c in planning.long_cases(with_more, 3, launched, {})] == ["long:1"]
+    assert planning.typed_cases(with_more, 3, launched) == []
+    assert [c.shape for c in planning.typed_cases(with_more, 3, lambda key: [])] == ["typed:0"] * 3
 
 
 def test_sizes_that_are_equal_when_timed_are_equal_when_judged():
@@ -51,7 +76,7 @@ class Launch:
 def test_only_what_the_interpreter_can_afford():
     toy = task((("timed:0", dict(a=64, b=65, c=66)),), (("test:0", dict(a=1, b=1, c=1)),))
     at = {"long:0": [Launch(4, 100)], "long:1": [Launch(1000, 100)], "long:2": [Launch(1, 2**20)]}
-    chosen = planning.long_cases(planning.with_long_shapes(toy), 3, at.__getitem__, {})
+    chosen = planning.long_cases(planning.with_long_shapes(toy), 3, lambda key: at.get(key, [Launch(1, 2**30)]), {})
     assert [(c.shape, c.regime, c.seed, c.sampled) for c in chosen] == [
         ("long:0", "randn", 3, False), ("long:1", "randn", 3, True), ("long:2", "randn", 3, True),
     ]  # fmt: skip
