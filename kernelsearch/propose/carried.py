@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelsearch.propose import tree
@@ -49,6 +50,32 @@ def indexed(text: str, params: tuple[str, ...], constexprs: tuple[str, ...], sta
                     patch.stmt(one.made, "")
                 return patch.text()
     return None
+
+
+def settled(text: str, fresh: Callable[[str], str]) -> str | None:
+    """The function in which no argument changes: `X += row * stride` before all else of X gives it a name of its own.
+
+    fresh gives names that the function does not use yet. None where nothing is to do.
+    """
+    patch = tree.Patch(text)
+    body = tree.docless(patch.node.body)
+    params = {a.arg for a in patch.node.args.args}
+    renamed: dict[str, str] = {}
+    for place, stmt in enumerate(body):
+        if not (isinstance(stmt, ast.AugAssign) and isinstance(stmt.op, ast.Add) and isinstance(stmt.target, ast.Name)):
+            continue
+        name = stmt.target.id
+        rest = [s for s in body if s is not stmt]
+        if name not in params or name in tree.writes(rest) or name in tree.reads([*body[:place], stmt.value]):
+            continue
+        renamed[name] = fresh(f"{name}_row")
+        patch.stmt(stmt, f"{renamed[name]} = {name} + {tree.text_of(stmt.value)}")
+    if not renamed:
+        return None
+    for node in ast.walk(patch.node):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in renamed:
+            patch.expr(node, renamed[node.id])
+    return patch.text()
 
 
 def _counted(loop: ast.For, body: list[ast.stmt], params: tuple[str, ...], constexprs: tuple[str, ...]) -> tuple[str, str] | None:

@@ -6,11 +6,11 @@ import ast
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Protocol
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.carried import indexed
+from kernelsearch.propose.carried import indexed, settled
 from kernelsearch.propose.flow import Flow
 from kernelsearch.propose.shapes import Shapes
 from kernelsearch.protocols import Rewrite
@@ -118,6 +118,13 @@ class View:
     def calls_helpers(self) -> bool:
         return bool(self.function.calls)
 
+    def written(self, text: str) -> View:
+        """The view of the same kernel with this function's text."""
+        name = self.function.name
+        functions = tuple(replace(f, text=text) if f.name == name else f for f in self.kernel.functions)
+        kernel = self.kernel.changed(functions=functions)
+        return View(kernel, kernel.function(name), self.task)
+
 
 @dataclass(frozen=True)
 class Change:
@@ -151,7 +158,7 @@ class FunctionEdit:
         return NotApplicable("; ".join(dict.fromkeys(reasons)) or "the rewritten kernel is the same or too large")
 
     def _changes(self, view: View) -> list[Change]:
-        """The changes of a function as it is, else of the same with carried pointers written anew."""
+        """The changes of a function as it is, else of the same without carried pointers and arguments that change."""
         try:
             return self.change(view)
         except CannotApply:
@@ -164,21 +171,12 @@ class FunctionEdit:
         raise NotImplementedError
 
 
-@lru_cache(maxsize=64)
-def _rewritten(text: str, params: tuple[str, ...], constexprs: tuple[str, ...], start: str, at: str) -> str | None:
-    return indexed(text, params, constexprs, start, at)
-
-
 def _indexed(view: View) -> View | None:
-    """The view of the function without carried pointers; None when it has none."""
-    function = view.function
-    text = _rewritten(view.text, function.params, function.constexprs, view.fresh("start"), view.fresh("at"))
-    if text is None:
-        return None
-    kernel = view.kernel.changed(
-        functions=tuple(replace(f, text=text) if f.name == function.name else f for f in view.kernel.functions)
-    )
-    return View(kernel, kernel.function(function.name), view.task)
+    """The view of the function without carried pointers and arguments that change; None when it has neither."""
+    function, fresh = view.function, View(view.kernel, view.function, view.task).fresh
+    text = settled(view.text, fresh)
+    text = indexed(text or view.text, function.params, function.constexprs, fresh("start"), fresh("at")) or text
+    return None if text is None else view.written(text)
 
 
 def replaced(

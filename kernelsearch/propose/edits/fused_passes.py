@@ -14,6 +14,7 @@ from kernelsearch.propose.accumulate import is_float32, reduction_of, starts_at_
 from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
 from kernelsearch.propose.edits.online import has_effects, inlined, same_axis
 from kernelsearch.propose.idle import Idle
+from kernelsearch.propose.lanes import summed
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,21 @@ class FusedPasses(FunctionEdit):
     summary = "mean and variance in one pass, merged tile by tile"
 
     def change(self, view: View) -> list[Change]:
+        text = summed(view.text)
+        for form in (view, *([view.written(text)] if text else [])):
+            if found := self._found(form):
+                return [_merged(form, found)]
+        raise CannotApply("no loop for a mean is followed by a loop for the squares of what is left")
+
+    @staticmethod
+    def _found(view: View) -> Moments | None:
         for block in tree.blocks(view.body):
             loops = [s for s in block if isinstance(s, ast.For)]
             for first, second in zip(loops, loops[1:], strict=False):
                 found = _moments(view, block, first, second)
                 if found is not None:
-                    return [_merged(view, found)]
-        raise CannotApply("no loop for a mean is followed by a loop for the squares of what is left")
+                    return found
+        return None
 
 
 def _moments(view: View, block: list[ast.stmt], first: ast.For, second: ast.For) -> Moments | None:

@@ -110,18 +110,19 @@ def has_effects(body: list[ast.stmt]) -> bool:
     return any(isinstance(s, (ast.If, ast.While, ast.Return, ast.Expr)) for s in tree.all_statements(body))
 
 
-def inlined(body: list[ast.stmt], node: ast.expr, depth: int = 8) -> ast.expr:
-    """The expression with names that the loop's body defines once replaced by their values, hints on loads aside."""
-    known = {}
-    for stmt in body:
+def inlined(body: list[ast.stmt], node: ast.expr) -> ast.expr:
+    """The expression behind a loop's straight-line body by what was there before it, hints on loads aside.
+
+    A name that is written in another way than by a plain assignment stays a name.
+    """
+    opaque: set[str] = set()
+    for stmt in reversed(body):
         pair = tree.assignment(stmt)
-        if pair and isinstance(stmt, ast.Assign) and sum(pair[0] in tree.writes(s) for s in body) == 1:
-            known[pair[0]] = pair[1]
-    for _ in range(depth):
-        names = {n: known[n] for n in tree.reads(node) if n in known}
-        if not names:
-            break
-        node = tree.substituted(node, names)  # type: ignore[assignment]
+        if pair and isinstance(stmt, ast.Assign):
+            if pair[0] in tree.reads(node) and pair[0] not in opaque:
+                node = tree.substituted(node, {pair[0]: pair[1]})  # type: ignore[assignment]
+        else:
+            opaque |= tree.writes(stmt)
     return _Plain().visit(node) if not isinstance(node, ast.Name) else node
 
 

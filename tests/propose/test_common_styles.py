@@ -1,12 +1,13 @@
-"""Kernels whose loops carry pointers: the same edits apply to them as to the form with computed addresses, and stay right."""
+"""Common ways to write a kernel that edits see through: carried pointers, arguments that move, sums by lanes."""
 
 from __future__ import annotations
 
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.propose.carried import indexed
+from kernelsearch.propose.carried import indexed, settled
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
+from kernelsearch.propose.lanes import summed
 from kernelsearch.source import Kernel
 
 CARRIED = """
@@ -92,3 +93,80 @@ def test_edits_apply_and_stay_right():
     answers = seeds.ask("runner.py", jobs, interpret=True)
     wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(made, answers, strict=True) if not a["ok"]]
     assert not wrong, wrong[0]
+
+
+LANES = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def layernorm_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_stride, y_stride, n_cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x_ptr += row * x_stride
+    y_ptr += row * y_stride
+    mean = 0
+    lanes = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        lanes += tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+    mean = tl.sum(lanes, axis=0) / n_cols
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)
+        x = tl.where(cols < n_cols, x - mean, 0.0)
+        squares += x * x
+    scale = 1.0 / tl.sqrt(tl.sum(squares, axis=0) / n_cols + eps)
+    for start in range(0, n_cols, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        mask = cols < n_cols
+        x = tl.load(x_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+        y = (x - mean) * scale * weight + bias
+        tl.store(y_ptr + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
+"""
+
+
+def test_arguments_that_change_and_sums_by_lanes_are_seen_through():
+    task, seed = seeds.task("layernorm"), Kernel.parse(LANES)
+    made = {"lanes": seed}
+    for name in ("align_rows", "fused_passes", "peel_tail", "rows_2d"):
+        (variant, *_) = edit_named(name).apply(seed, task)
+        made[name] = variant.kernel
+    assert "x_ptr_row = x_ptr + row * x_stride" in made["align_rows"].code and "lead" in made["align_rows"].code
+    assert made["fused_passes"].code.count("for start") == 2
+    both = edit_named("align_rows").apply(made["fused_passes"], task)
+    made |= {f"fused and aligned {n}": r.kernel for n, r in enumerate(both if isinstance(both, list) else [])}
+    answers = seeds.ask("runner.py", [{"task": "layernorm", "kernel": k.render()} for k in made.values()], interpret=True)
+    wrong = [f"{n}: {a['why']}\n{k.render()}" for (n, k), a in zip(made.items(), answers, strict=True) if not a["ok"]]
+    assert not wrong, wrong[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x_ptr += row * x_stride", "before = tl.load(x_ptr)\n    x_ptr += row * x_stride"),  # read before it moves
+        ("x_ptr += row * x_stride", "x_ptr += row * x_stride\n    x_ptr += 0"),  # it moves twice
+    ],
+)
+def test_an_argument_with_two_values_keeps_its_name(old, new):
+    text = settled(Kernel.parse(LANES.replace(old, new)).functions[0].text, lambda name: name)
+    assert "x_ptr += row * x_stride" in text and "y_ptr_row = y_ptr + row * y_stride" in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lanes = tl.zeros([BLOCK], dtype=tl.float32)\n    lanes += 1.0",
+        "peak = tl.max(lanes, axis=0)",
+        "lanes = tl.zeros([BLOCK, 1], dtype=tl.float32)",
+    ],
+    ids=["another start", "another reduction", "two axes"],
+)
+def test_lanes_that_are_more_than_a_sum_stay(line):
+    plain = "lanes = tl.zeros([BLOCK], dtype=tl.float32)"
+    after = "mean = tl.sum(lanes, axis=0) / n_cols"
+    text = LANES.replace(after, f"{after}\n    {line}") if line.startswith("peak") else LANES.replace(plain, line)
+    assert "tl.sum(lanes, axis=0)" in summed(Kernel.parse(text).functions[0].text)
