@@ -78,10 +78,14 @@ def settled(text: str, fresh: Callable[[str], str]) -> str | None:
     return patch.text()
 
 
-def _counted(loop: ast.For, body: list[ast.stmt], params: tuple[str, ...], constexprs: tuple[str, ...]) -> tuple[str, str] | None:
+def _counted(
+    loop: ast.For, body: list[ast.stmt], params: tuple[str, ...], constexprs: tuple[str, ...]
+) -> tuple[str, str] | None:
     """The size and the tile of `for i in range(0, cdiv(size, tile))`, both arguments."""
     bounds = tree.range_of(loop)
-    if bounds is None or not isinstance(loop.target, ast.Name) or not tree.is_number(bounds[0], 0) or not tree.is_number(bounds[2], 1):
+    if bounds is None or not isinstance(loop.target, ast.Name):
+        return None
+    if not (tree.is_number(bounds[0], 0) and tree.is_number(bounds[2], 1)):
         return None
     stop = bounds[1]
     if tree.called(stop) not in ("tl.cdiv", "triton.cdiv") or len(stop.args) != 2:  # type: ignore[attr-defined]
@@ -138,7 +142,8 @@ def _written(loop: ast.For, carried: list[Carried], size: str, tile: str, start:
     body = [rows.visit(s) for s in loop.body if s not in updates]
     call = loop.iter
     assert isinstance(call, ast.Call)
-    options = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg not in ("arg1", "arg2", "step"))
+    kept = [k for k in call.keywords if k.arg not in ("arg1", "arg2", "step")]
+    options = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in kept)
     header = tree.expression(f"{tree.called(call)}(0, {size}, {tile}{options})")
     new = ast.For(ast.Name(start, ast.Store()), header, [*head, *made, *body], [], lineno=1)
     return tree.text_of(ast.fix_missing_locations(new)) + "\n"
@@ -159,7 +164,8 @@ class _Rows(ast.NodeTransformer):
         self.index, self.counter, self.size, self.tile, self.start, self.at = index, counter, size, tile, start, at
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        if isinstance(node.op, ast.Mult) and {tree.text_of(node.left), tree.text_of(node.right)} == {self.counter, self.tile}:
+        sides = {tree.text_of(node.left), tree.text_of(node.right)}
+        if isinstance(node.op, ast.Mult) and sides == {self.counter, self.tile}:
             return ast.Name(self.start, ast.Load())
         return self.generic_visit(node)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose import tree
-from kernelsearch.propose.accumulate import is_float32, starts_at_identity, update_of
+from kernelsearch.propose.accumulate import Update, is_float32, starts_at_identity, update_of
 
 
 def summed(text: str) -> str | None:
@@ -20,21 +20,35 @@ def summed(text: str) -> str | None:
     for block in tree.blocks(tree.docless(patch.node.body)):
         for place, loop in enumerate(block):
             for stmt in loop.body if isinstance(loop, ast.For) else ():
-                update = update_of(stmt)
-                if update is None or update.kind != "sum" or tree.calls(update.value, "dot", "sum"):
-                    continue
-                start = _start(block[:place], update.name)
-                reads = [n for n in ast.walk(patch.node) if isinstance(n, ast.Name) and n.id == update.name
-                         and isinstance(n.ctx, ast.Load)]  # fmt: skip
-                total = next((c for c in tree.calls(ast.Module(block[place + 1 :], []), "sum") if _reduces(c, update.name)), None)
-                own = sum(n.id == update.name for n in ast.walk(stmt) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
-                if start is None or total is None or len(reads) != own + 1:
+                lanes = _lanes(patch.node, block, place, stmt)
+                if lanes is None:
                     continue
                 found = True
+                update, start, total = lanes
                 patch.stmt(start, f"{update.name} = 0.0")
                 patch.stmt(stmt, f"{update.name} += tl.sum({tree.text_of(update.value)}, axis=0)")
                 patch.expr(total, update.name)
     return patch.text() if found else None
+
+
+def _lanes(
+    function: ast.FunctionDef, block: list[ast.stmt], place: int, stmt: ast.stmt
+) -> tuple[Update, ast.Assign, ast.Call] | None:
+    """The update that a statement of the loop at place makes, where its lanes start, and where they are reduced."""
+    update = update_of(stmt)
+    if update is None or update.kind != "sum" or tree.calls(update.value, "dot", "sum"):
+        return None
+    start = _start(block[:place], update.name)
+    behind = ast.Module(block[place + 1 :], [])
+    total = next((c for c in tree.calls(behind, "sum") if _reduces(c, update.name)), None)
+    if start is None or total is None or _reads(function, update.name) != _reads(stmt, update.name) + 1:
+        return None
+    return update, start, total
+
+
+def _reads(node: ast.AST, name: str) -> int:
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name)
+    return sum(isinstance(n.ctx, ast.Load) for n in names)
 
 
 def _start(before: list[ast.stmt], name: str) -> ast.Assign | None:

@@ -1,4 +1,4 @@
-"""Accesses to a tile of a matrix, read back from pointer arithmetic: base, offset, and origin, width, stride, bound by axis."""
+"""Accesses to a tile of a matrix, read back from pointer arithmetic: its base, and where it lies along each axis."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     stmt = view.flow.at(call)
     pointer, offset, indices = "", [], {}
     for at, (sign, term) in enumerate(terms(_opened(view, call.args[0], stmt))):
-        if at == 0 and isinstance(term, ast.Name) and term.id in view.function.params and term.id not in tree.writes(view.body):
+        if at == 0 and isinstance(term, ast.Name) and term.id in set(view.function.params) - tree.writes(view.body):
             pointer = term.id
         elif not tree.calls(term, "arange"):
             offset.append((sign, term))
@@ -128,8 +128,8 @@ def _begin(index: ast.expr) -> tuple[str, str]:
     """Where a range begins and how wide it is."""
     width, rest = "", []
     for sign, term in terms(index):
-        if tree.is_tl(term, "arange") and sign == 1 and not width and len(term.args) == 2 and tree.is_number(term.args[0], 0):  # type: ignore[attr-defined]
-            width = tree.text_of(term.args[1])  # type: ignore[attr-defined]
+        if sign == 1 and not width and (found := _from_zero(term)):
+            width = found
         elif tree.calls(term, "arange"):
             raise CannotApply("a range is not a start plus tl.arange")
         else:
@@ -137,6 +137,13 @@ def _begin(index: ast.expr) -> tuple[str, str]:
     if not width:
         raise CannotApply("a range is not a start plus tl.arange")
     return _sum(rest) or "0", width
+
+
+def _from_zero(node: ast.expr) -> str:
+    """WIDTH of `tl.arange(0, WIDTH)`, empty for anything else."""
+    if not isinstance(node, ast.Call) or not tree.is_tl(node, "arange") or len(node.args) != 2:
+        return ""
+    return tree.text_of(node.args[1]) if tree.is_number(node.args[0], 0) else ""
 
 
 def _sum(parts: list[tuple[int, ast.expr]]) -> str:

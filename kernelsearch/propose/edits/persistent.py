@@ -50,7 +50,7 @@ class Persistent(FunctionEdit):
 
 
 def _makes_descriptor(view: View, stmt: ast.stmt) -> bool:
-    """Whether a statement only makes a tensor descriptor, the same in every program: that costs a round through memory."""
+    """Whether a statement only makes a descriptor, the same in every program: that costs a round through memory."""
     while isinstance(stmt, ast.If) and len(stmt.body) == 1 and not stmt.orelse:
         stmt = stmt.body[0]
     pair = tree.assignment(stmt)

@@ -96,13 +96,15 @@ def _described(view: View, stores: bool) -> Change | None:
     args = {d.flag: d.condition for d in made.values()}
     for flag in args:
         patch.param(f"{flag}: tl.constexpr")
-    why = f"{'Loads and stores' if stores else 'Loads'} go through tensor descriptors, so that the copy engine computes addresses and bounds."
+    what = "Loads and stores" if stores else "Loads"
+    why = f"{what} go through tensor descriptors, so that the copy engine computes addresses and bounds."
     return Change(replaced(view, patch.text(), args=args), why)
 
 
 def _descriptor(view: View, tile: Tile, made: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
-    """The descriptor of the tile's matrix, made first of all, or before the outermost loop in which the matrix stays the same."""
-    place = next((s for s in view.flow.loops_of(tile.call) if not tile.ingredients & tree.writes(s)), tile.stmt)
+    """The descriptor of the tile's matrix, made first of all, or before the outermost loop that leaves it the same."""
+    steady = (s for s in view.flow.loops_of(tile.call) if not tile.ingredients & tree.writes(s))
+    place = next(steady, tile.stmt)
     if not tile.ingredients & tree.writes(view.body):
         place = view.body[0]
     unit = _unit(view, tile)
@@ -167,7 +169,8 @@ def _either(found: list[tuple[Tile, Descriptor]]) -> str:
             value = tree.text_of(tree.argument(node, 1, "value"))  # type: ignore[arg-type]
             cast = f".to({tile.pointer}.dtype.element_ty)"
             value = value if value.endswith(cast) else tree.parenthesised(value) + cast
-            return tree.expression(f"{descriptor.name}.store([{at}], {f'tl.trans({value})' if descriptor.flipped else value})")
+            value = f"tl.trans({value})" if descriptor.flipped else value
+            return tree.expression(f"{descriptor.name}.store([{at}], {value})")
 
     old = tree.text_of(stmt)
     new = tree.text_of(ast.fix_missing_locations(Through().visit(stmt)))
