@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import SAMPLER, Config, Proposal, ProposalKind, Trial
+from kernelsearch.types import Config, Proposal, ProposalKind, Trial
 
 Cell = tuple[Any, ...]
 
@@ -23,7 +23,8 @@ class Params:
     """rewrite: the chance of a new structure. greed: how strongly good cells are preferred, as a power of 1 / score.
 
     hopeless: cells that are this many times slower than the best have no children. neighbour: the chance that tuning
-    steps from the kernel's best config; else what sampler says. fresh: the chance that tuning goes to the cell's own config's
+    steps from the kernel's best config; else what sampler says: TPE, which did better
+    here than the tuner's own (studies/strategies/findings.md). fresh: the chance that tuning goes to the cell's own config's
     neighbourhood through an explicit config, which keeps unlike configs of one kernel apart.
     """
 
@@ -31,7 +32,7 @@ class Params:
     greed: float = 3.0
     hopeless: float = 3.0
     neighbour: float = 0.6
-    sampler: str = SAMPLER
+    sampler: str = "tpe"
     fresh: float = 0.3
 
 

@@ -8,6 +8,7 @@ and their models are made when the first suggestion needs them: what is kept is 
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.source import Kernel
@@ -19,6 +20,10 @@ from kernelsearch.types import Config, TaskFacts, Trial, Value
 __all__ = ["DEFAULT", "SAMPLERS", "Tuner", "Tuners", "nearest", "seed_tuners", "space_of", "start_of"]
 
 
+MODELS = 64
+"""Kernels whose fitted models are kept at hand; another one's is made again from what it was told, and suggests the same."""
+
+
 class Tuners:
     """Chooses configs for every kernel of a run; asks in flight are known to it."""
 
@@ -27,6 +32,7 @@ class Tuners:
         self._possible = possible
         self._tuners: dict[str, Tuner] = {}
         self._kernels: dict[str, Kernel] = {}
+        self._recent: OrderedDict[str, None] = OrderedDict()
 
     def add(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, inherited: bool = False) -> None:
         """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is.
@@ -59,6 +65,10 @@ class Tuners:
         All samplers but `random` give the kernel's own start first; `random` is uniform among untried configs;
         `neighbour` is one step from the best config, or what the default sampler says where all of those were tried.
         """
+        self._recent[digest] = None
+        self._recent.move_to_end(digest)
+        if len(self._recent) > MODELS:
+            self._tuners[self._recent.popitem(last=False)[0]].forget()
         return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
 
     def drawn(self, digest: str, count: int) -> list[dict[str, Value]]:

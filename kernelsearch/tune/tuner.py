@@ -86,6 +86,10 @@ class Tuner:
         for model in self._models():
             model.end(config, score)
 
+    def forget(self) -> None:
+        """Drops the surrogate, which is made again when it is needed: thousands of kernels have more of them than memory."""
+        self._surrogate = None
+
     # ------------------------------------------------------------ what is wanted
 
     def _wanted(self, rng: random.Random, sampler: str) -> dict[str, Value]:

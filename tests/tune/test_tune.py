@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelsearch import tune
+from kernelsearch.space import Space
 from kernelsearch.source import Kernel
+from kernelsearch.tune import Tuner
 from kernelsearch.types import (
     Evidence,
     Measurement,
@@ -209,3 +211,20 @@ def test_a_start_keeps_what_tuning_has_found_over_values_that_a_rewrite_only_rep
 )
 def test_the_nearest_value(values, value, got):
     assert tune.nearest(values, value) is got or tune.nearest(values, value) == got
+
+
+def test_a_forgotten_model_is_made_again_and_suggests_the_same():
+    def asked(forgetting):
+        tuner, rng = Tuner(Space({"a": tuple(range(12)), "b": (1, 2, 4, 8)}), {"a": 0, "b": 1}, lambda config: True), random.Random(3)
+        found = []
+        for number in range(40):
+            if forgetting and number % 3 == 0:
+                tuner.forget()
+            config = tuner.ask(random.Random(number), "neighbour" if number % 4 == 0 else "surrogate")
+            found.append(config)
+            if number >= 2:  # two configs are in flight all the time
+                late = found[number - 2]
+                tuner.tell(late, None if late["a"] == 5 else 1.0 + abs(late["a"] - 7) / late["b"] + rng.random() / 100)
+        return found
+
+    assert asked(True) == asked(False)
