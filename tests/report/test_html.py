@@ -142,6 +142,36 @@ def test_filter_open_a_node_and_read_its_diff(finished, opened):
 
 
 @browser_only
+@pytest.mark.parametrize("width", [390, 901, 1200])
+def test_long_configs_and_names_widen_no_page(finished, opened, width):
+    """Names of several launch sites are long; the page never scrolls sideways, and names break after `_` or `+` only."""
+    long = {f"mean_of_the_columns_kernel.{name}": 128 for name in ("BLOCK", "ROWS", "num_warps", "num_stages")}
+    rows = [{**r, "config": long, "edit": "persistent+lane_accumulator",
+             "vs_fastest": 1.234, "vs_fastest_low": 1.2, "vs_fastest_high": 1.3, "fastest": "max-autotune", "roofline": 0.5} for r in leaderboard.rows(finished[0], limit=3)]
+    facts = {**html.gather.page(finished[0], None, None, 3), "rows": rows}
+    for section in facts["sections"]:
+        section["edits"] = [{**e, "name": f"persistent+lane_accumulator+{e['name']}"} for e in section["edits"]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(html.gather, "page", lambda *_: facts)
+        text = html.page(finished[0])
+    assert "persistent+<wbr>lane_<wbr>accumulator" in text
+    page = opened(text, viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if width > 900:
+        assert page.evaluate("[...document.querySelectorAll('figure:not(.wide)')].every(f => f.scrollWidth <= f.clientWidth)")
+
+
+def test_a_column_that_no_row_fills_is_left_out(finished):
+    text = html.page(finished[0])
+    assert "fastest baseline</th>" not in text and ">roofline</th>" not in text, "nothing is confirmed here"
+
+
+def test_a_logarithmic_axis_has_round_numbers():
+    assert html.charts._round_numbers(0.97, 17.9) == [1, 2, 5, 10]
+    assert html.charts._round_numbers(0.4, 120) == [0.5, 1, 2, 5, 10, 20, 50, 100]
+
+
+@browser_only
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_scrolls_in_one_direction_only(finished, opened, scheme):
     page = opened(html.page(finished[0]), viewport={"width": 360, "height": 740}, color_scheme=scheme)

@@ -53,4 +53,12 @@ def _template() -> Any:
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters["breakable"] = _breakable
     return environment.from_string(_file("page.html.j2"))
+
+
+def _breakable(name: str) -> Any:
+    """A name, escaped, that may go on in the next line after `_` and `+`."""
+    from markupsafe import Markup, escape
+
+    return Markup(str(escape(name)).replace("_", "_<wbr>").replace("+", "+<wbr>"))

@@ -62,7 +62,8 @@ def curve(section: Facts) -> str | None:
     high = max([1.05, *(p["speedup"] for p in points), *(b["speedup"] for b in rules)])
     scale = {"type": "log" if high / low > 5 else "linear", "domain": [low / 1.03, high * 1.05], "nice": False}
     x = {"field": "trial", "type": "quantitative", "title": "trial", "axis": {"grid": False, "tickMinStep": 1}}
-    y = {"field": "speedup", "type": "quantitative", "scale": scale, "title": f"x the seed ({section['evidence']})"}
+    y = {"field": "speedup", "type": "quantitative", "scale": scale, "title": f"x the seed ({section['evidence']})",
+         **({"axis": {"values": _round_numbers(*scale["domain"])}} if scale["type"] == "log" else {})}  # fmt: skip
     colour = {"condition": {"test": "datum.best", "value": ACCENT}, "value": SECOND}
     layers: list[Spec] = [
         {"data": {"values": points}, "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5, "aria": False},
@@ -74,6 +75,12 @@ def curve(section: Facts) -> str | None:
     if rules:
         layers[:0] = _rules(rules, y)
     return svg({"width": WIDTH, "height": 260, "layer": layers}, f"Best so far of {section['task']} over trials")
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, 20, ... inside the range: what a logarithmic axis is labelled with."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [n * 10.0**p for p in powers for n in (1, 2, 5) if low <= n * 10.0**p <= high]
 
 
 def _rules(baselines: Sequence[Facts], y: Spec) -> list[Spec]:
