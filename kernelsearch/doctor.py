@@ -10,6 +10,7 @@ from kernelsearch.errors import WorkerError
 from kernelsearch.measure.device import live_device
 from kernelsearch.propose.engines.registry import ENGINES, Kind
 from kernelsearch.propose.engines.secrets import key_from
+from kernelsearch.verify.unseen import WITHOUT_A_GPU
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.processes.pool import Workplace
 
@@ -22,7 +23,7 @@ def findings() -> list[dict[str, str]]:
     device = live_device()
     if device is None:
         rows.append(_row("GPU", "no", "none visible: times are estimated for --target (default h100), verdicts come "
-                         "from the interpreter"))  # fmt: skip
+                         f"from the interpreter, which cannot see: {'; '.join(WITHOUT_A_GPU)}"))  # fmt: skip
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())

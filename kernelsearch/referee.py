@@ -15,6 +15,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.tune import seed_tuners
 from kernelsearch.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
+from kernelsearch.verify.unseen import WITHOUT_A_GPU
 from kernelsearch.worker.bench import Bench
 
 
@@ -86,11 +87,13 @@ def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
 def as_json(verdict: Verdict) -> dict[str, Any]:
     """The contract's JSON; what JSON has no number for is null in error_ratio (nothing finite to measure), else a word."""
     ratio = verdict.error_ratio
+    blind = verdict.accepted and verdict.referee.mode == "interpreter"
+    detail = {**verdict.detail, **({"cannot see": list(WITHOUT_A_GPU)} if blind else {})}
     return {
         "verdict": verdict.word.value, "stage": verdict.stage, "reason": verdict.reason, "depth": verdict.depth,
         "error_ratio": ratio if ratio is None or math.isfinite(ratio) else None,
         "referee": {"mode": verdict.referee.mode, "layers": list(verdict.referee.layers)},
-        "detail": {k: _plain(v) for k, v in verdict.detail.items() if k != "trace"},
+        "detail": {k: _plain(v) for k, v in detail.items() if k != "trace"},
     }  # fmt: skip
 
 
@@ -114,6 +117,8 @@ def explained(verdict: Verdict) -> str:
     for note in detail.get("notes", ()):
         lines.append(f"  note: {note}")
     lines.append(f"  referee: {verdict.referee.mode}, depth {verdict.depth}")
+    if verdict.referee.mode == "interpreter" and verdict.accepted:
+        lines += [f"  not seen without a GPU: {one}" for one in WITHOUT_A_GPU]
     return "\n".join(lines)
 
 
@@ -121,5 +126,6 @@ _EXPLAINED = {
     "shape": "shape", "label": "sizes", "regime": "regime", "padded": "rows lie apart", "order": "order of programs",
     "output": "output", "index": "first wrong element", "expected": "expected", "got": "got", "line": "line",
     "source": "offending line", "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
+    "not judged, the seed is not right there": "not judged, the seed is not right there",
 }
 """What of a verdict's detail is shown, and how it is named."""

@@ -67,7 +67,14 @@ def test_json_has_the_contract(softmax):
     told = json.loads(json.dumps(referee.as_json(verdict_of(softmax, "softmax_zeros"))))
     assert told["verdict"] == "reject-wrong" and told["stage"] == "judge" and told["error_ratio"] > 1
     assert set(told["referee"]) == {"mode", "layers"}
+    assert "cannot see" not in told["detail"]  # only an accepting verdict without a GPU needs to say it
     assert told["detail"]["label"].startswith("rows=")
+
+
+def test_an_accepting_verdict_without_a_gpu_says_what_it_cannot_see(softmax):
+    verdict = verdict_of(softmax, "softmax_honest_seed")
+    assert any("race" in one for one in referee.as_json(verdict)["detail"]["cannot see"])
+    assert "not seen without a GPU" in referee.explained(verdict)
 
 
 def test_json_stays_json_where_numbers_are_not_finite(softmax):

@@ -34,7 +34,7 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
 
 def test_of_a_timed_shape_the_first_that_can_be_judged_is():
     toy = task((("timed:0", dict(a=64, b=64)), ("timed:1", dict(a=32, b=64))), (("test:0", dict(a=2, b=3)),))
-    sizes = {"joint:0:0": 2**24, "joint:0:1": 2**21, "joint:0:2": 2**20, "joint:1:0": 2**21 + 1, "joint:1:1": 2**20}
+    sizes = {"joint:0:0": 2**24, "joint:0:1": 2**21, "joint:0:2": 2**20, "joint:1:0": 2**22 + 1, "joint:1:1": 2**20}
     with_more = planning.with_long_shapes(toy)
     assert with_more.params("joint:0:1") == dict(a=32, b=64)
     chosen = planning.long_cases(with_more, 3, lambda key: [Launch(1000, sizes.get(key, 2**30))], {})
