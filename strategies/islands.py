@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import Proposal, ProposalKind, Trial
+from kernelsearch.types import SAMPLER, Proposal, ProposalKind, Trial
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Params:
 
     tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the
     chance that tuning steps from the kernel's best config; else what sampler says: TPE, which did better
-    here than the tuner's own (studies/strategies/findings.md).
+    here than the tuner's own (studies/strategies/findings.md). most: a kernel with more trials than that is left to the
+    tuner's own, whose asks cost the same at any length of a run.
     """
 
     islands: int = 4
@@ -30,6 +31,7 @@ class Params:
     rewrite: float = 0.5
     neighbour: float = 0.6
     sampler: str = "tpe"
+    most: int = 64
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Strategy:
     start: Start
     best: dict[str, float] = field(default_factory=dict)
     islands: list[dict[str, None]] = field(default_factory=list)
+    tried: dict[str, int] = field(default_factory=dict)
     told: int = 0
 
     def ask(self, number: int) -> Proposal | None:
@@ -49,9 +52,13 @@ class Strategy:
         if rng.random() < self.params.rewrite:
             return Proposal(ProposalKind.REWRITE, (parent,))
         near = rng.random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else self.params.sampler)
+        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else self._sampler(parent))
+
+    def _sampler(self, kernel: str) -> str:
+        return self.params.sampler if self.tried.get(kernel, 0) <= self.params.most else SAMPLER
 
     def tell(self, trial: Trial) -> None:
+        self.tried[trial.kernel] = self.tried.get(trial.kernel, 0) + 1
         if not self.islands:
             self.islands = [{} for _ in range(self.params.islands)]
         self.told += 1

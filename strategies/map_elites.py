@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.protocols import Start
-from kernelsearch.types import Config, Proposal, ProposalKind, Trial
+from kernelsearch.types import SAMPLER, Config, Proposal, ProposalKind, Trial
 
 Cell = tuple[Any, ...]
 
@@ -24,7 +24,8 @@ class Params:
 
     hopeless: cells that are this many times slower than the best have no children. neighbour: the chance that tuning
     steps from the kernel's best config; else what sampler says: TPE, which did better
-    here than the tuner's own (studies/strategies/findings.md). fresh: the chance that tuning goes to the cell's own config's
+    here than the tuner's own (studies/strategies/findings.md). most: a kernel with more trials than that is left to the
+    tuner's own, whose asks cost the same at any length of a run. fresh: the chance that tuning goes to the cell's own config's
     neighbourhood through an explicit config, which keeps unlike configs of one kernel apart.
     """
 
@@ -33,6 +34,7 @@ class Params:
     hopeless: float = 3.0
     neighbour: float = 0.6
     sampler: str = "tpe"
+    most: int = 64
     fresh: float = 0.3
 
 
@@ -50,6 +52,7 @@ class Strategy:
     params: Params
     start: Start
     cells: dict[Cell, Elite] = field(default_factory=dict)
+    tried: dict[str, int] = field(default_factory=dict)
 
     def ask(self, number: int) -> Proposal | None:
         rng = self.start.rng(number)
@@ -63,9 +66,13 @@ class Strategy:
         if rng.random() < self.params.fresh:  # the search takes the nearest config that is untried
             return Proposal(ProposalKind.RETUNE, (chosen.kernel,), config=chosen.config)
         near = rng.random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else self.params.sampler)
+        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else self._sampler(chosen.kernel))
+
+    def _sampler(self, kernel: str) -> str:
+        return self.params.sampler if self.tried.get(kernel, 0) <= self.params.most else SAMPLER
 
     def tell(self, trial: Trial) -> None:
+        self.tried[trial.kernel] = self.tried.get(trial.kernel, 0) + 1
         if trial.score is None or trial.outcome.measurement.abandoned:
             return
         cell = _cell(trial)

@@ -1,0 +1,80 @@
+"""On a GPU: a search's first configs are those that the static model puts first, and many shapes are raced.
+
+`scripts/gpu-test tests/gpu/test_first_asks_gpu.py -s` also prints how long the compiles of the first asks take beside the seed.
+"""
+
+import time
+
+import pytest
+import torch
+
+from kernelsearch import simulated, strategies
+from kernelsearch.estimation import ordered
+from kernelsearch.measure import racing
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import FirstAsks, Search, Settings, start_for
+from kernelsearch.space import known_constraints
+from kernelsearch.tasks import shipped
+from kernelsearch.trial import Evaluation
+from kernelsearch.types import config_key
+from kernelsearch.worker.bench import Bench
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+MANY = '''
+import torch, triton, triton.language as tl
+
+def reference(x): return x * 2
+def get_inputs(n=4096): return [torch.randn(n)]
+SHAPES = [dict(n=1 << i) for i in range(18, 24)]
+TEST_SHAPES = [dict(n=100)]
+SPACE = {"BLOCK": [16, 1024], "num_warps": [4]}
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
+
+def scale(x):
+    y = torch.empty_like(x)
+    scale_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), BLOCK=1024)
+    return y
+'''
+
+
+def test_the_first_configs_are_the_static_models():
+    asked, seconds = [], []
+    with Bench.open(shipped.path("matmul")) as bench, Store.in_memory() as store:
+        facts, evaluation = bench.facts, Evaluation(bench)
+
+        def timed(kernel, configs):
+            begun = time.monotonic()
+            asked.extend(ordered(evaluation, kernel, configs))
+            seconds.append(time.monotonic() - begun)
+            return asked
+
+        first = FirstAsks.of(timed, 8)
+        told = RunFacts("bayes", "edits", 0, 8, 8, settings=first.as_facts())
+        settings = Settings(told, possible=known_constraints(facts), first=first)
+        strategy = strategies.make("bayes", start_for(facts, 0, 8))
+        proposer = simulated.SimulatedProposer(simulated.Landscape())  # never asked
+        result = Search(facts, strategy, proposer, evaluation, store, settings).run()
+    print(f"{first.drawn} configs compiled and ordered in {seconds[0]:.1f} s; the seed's trial took {result.trials[0].outcome.seconds:.1f} s")
+    assert len(asked) > 8
+    assert [config_key(t.config) for t in result.trials[1:]] == [config_key(c) for c in asked[: len(result.trials) - 1]]
+
+
+def test_many_shapes_are_raced(tmp_path):
+    (tmp_path / "scale.py").write_text(MANY)
+    with Bench.open(tmp_path / "scale.py") as bench:
+        evaluation = Evaluation(bench)
+        good = evaluation.evaluate(bench.seed, {"BLOCK": 1024, "num_warps": 4})
+        assert good.verdict.accepted, good.verdict
+        bad = evaluation.evaluate(bench.seed, {"BLOCK": 16, "num_warps": 4}, good.measurement)
+    assert bad.measurement.abandoned and racing.LEAST <= len(bad.measurement.times) < len(good.measurement.times)
+    its, mine = ({t.shape: t.time_us for t in o.measurement.times} for o in (good, bad))
+    assert racing.hopeless(mine, its, len(its))
