@@ -60,6 +60,7 @@ def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel
             space = inferred(seed, kernels, launches)
             words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
             notes.append(f"no SPACE and no @triton.autotune: the space is inferred: {words}")
+            notes += left_alone(space, seed, kernels, launches)
     own = seed_config(space, kernels, launches)
     if config is not None:
         own = {**own, **_checked(flat_config, config, "CONFIG")}
@@ -112,6 +113,29 @@ def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
             space[_named(site, "num_stages", kernels)] = STAGES
     return space
+
+
+def left_alone(
+    space: Mapping[str, Any], seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
+) -> list[str]:  # fmt: skip
+    """A sentence on the constexprs that look like sizes and are not in an inferred space, and how to have them tuned."""
+    names, fixed = [], []
+    for site in kernels:
+        facts = [launch for launch in launches if launch.site == site]
+        for name in seed.function(site).constexprs:
+            values = {f.args.get(name) for f in facts}
+            value = next(iter(values)) if len(values) == 1 else None
+            power = type(value) is int and value > 1 and value & (value - 1) == 0
+            if not power or _named(site, name, kernels) in space or NOT_TILE.search(name):
+                continue
+            (fixed if tunable(name, value) else names).append(f"{_named(site, name, kernels)}={value}")
+    notes = []
+    if names:
+        notes.append(f"not tuned: {', '.join(names)}, which may be a size of the problem: if it is a tile, name it in SPACE")
+    if fixed:
+        notes.append(f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not follow it: "
+                     "write `grid = lambda meta: (...)`")  # fmt: skip
+    return notes
 
 
 def tunable(name: str, value: Any) -> bool:

@@ -55,6 +55,18 @@ def test_a_plain_grid_cannot_follow_a_tile():
     assert set(numbers(None, None, {"k": plain}, SEED, traces(SAME, grid=(4,))).space) == {"num_warps", "num_stages"}
 
 
+def test_what_is_not_tuned_is_said_with_what_would_tune_it():
+    cols = Kernel.parse(
+        "import triton.language as tl\n@triton.jit\ndef k(x_ptr, n, BLOCK: tl.constexpr, COLS: tl.constexpr, CAUSAL: tl.constexpr):\n    pass\n"
+    )
+    args = dict(n=100, BLOCK=256, COLS=64, CAUSAL=True)
+    (_, names) = numbers(None, None, {"k": plain}, cols, traces(args)).notes
+    assert names == "not tuned: COLS=64, which may be a size of the problem: if it is a tile, name it in SPACE"
+    (_, names, fixed) = numbers(None, None, {"k": plain}, cols, traces(args, grid=(4,))).notes
+    assert fixed.startswith("not tuned: BLOCK=256, because the launcher's grid is a tuple") and "COLS" not in fixed
+    assert numbers({"BLOCK": [256]}, None, {"k": plain}, cols, traces(args)).notes == (), "a declared space is as it was meant"
+
+
 def test_autotuned_is_the_union():
     configs = [triton.Config({"BLOCK": 64, "CAUSAL": True}), triton.Config({"BLOCK": 256}, num_warps=8, num_stages=2)]
     tuned = triton.autotune(configs, key=[])(_Fake())
