@@ -55,7 +55,8 @@ def as_text(report: Report) -> str:
     n = len(report.proposals)
     kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
     lines = [f"{report.task} {report.kernel[:8]}: {n} answers of {report.proposer}, {kernels} different kernels"]
-    lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in rates(report)]
+    if n:
+        lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in rates(report)]
     reasons = Counter((p.refused, _short(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
     if reasons:
         lines.append("  refused because:")

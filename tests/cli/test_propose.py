@@ -98,6 +98,7 @@ def test_a_server_that_refuses_is_one_line_and_the_answer_no(run, task):
     with served.Server(served.refusing(401, f"Incorrect API key provided: {KEY}")) as server:
         done = run("propose", task, "--proposer", f"openai:{server.url}#m", "-n", "2")
     assert done.code == 1 and "401" in done.err and KEY not in done.err + done.out
+    assert "no answer: m: 401" in done.out and "grammar" not in done.out  # no table of nothing
 
 
 def test_a_search_survives_its_server_and_no_secret_is_written(run, task, tmp_path):

@@ -116,6 +116,12 @@ def test_a_timeout_and_an_empty_port_are_said(ask):
     assert "nothing answers at" in nobody.reason and nobody.kind == "busy"
 
 
+def test_an_answer_without_choices_is_a_failure_and_not_silence(ask):
+    with served.Server(served.always()) as server:
+        failure = make(f"openai:{server.url}#m").complete(ask)
+    assert isinstance(failure, Failure) and failure.kind == "busy" and "no choices" in failure.reason
+
+
 def test_a_page_that_is_no_api_is_said(ask):
     with served.Server(served.always(raw=b"<html>welcome</html>")) as server:
         failure = engine(server).complete(ask)

@@ -114,6 +114,8 @@ class OpenAIServer:
         if not isinstance(choices, list):
             return Failure(f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)", "refused",
                            None, seconds)  # fmt: skip
+        if not choices:
+            return Failure(f"{self.label}: its answer holds no choices", "busy", None, seconds)
         usage = getattr(response, "usage", None)
         asked = int(getattr(usage, "prompt_tokens", 0) or 0)
         written = int(getattr(usage, "completion_tokens", 0) or 0)

@@ -13,15 +13,20 @@ from kernelsearch.propose.grammar.rules import Alternative, Part, Ref, Rules
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where a text leaves the grammar: the offset of the first character that cannot stand there, what could."""
+    """Where a text leaves the grammar: the offset of the first character that cannot stand there.
+
+    expected is what could stand at begin: at the offset, or where the word begins that the offset is in.
+    """
 
     offset: int
     expected: tuple[str, ...]
+    begin: int = -1
 
     def sentence(self, text: str) -> str:
-        line = text.count("\n", 0, self.offset) + 1
-        column = self.offset - (text.rfind("\n", 0, self.offset) + 1) + 1
-        got = repr(text[self.offset : self.offset + 12]) if self.offset < len(text) else "the end"
+        at = self.offset if self.begin < 0 else self.begin
+        line = text.count("\n", 0, at) + 1
+        column = at - (text.rfind("\n", 0, at) + 1) + 1
+        got = repr(text[at : at + 12]) if at < len(text) else "the end"
         wanted = ", ".join(repr(e) for e in self.expected[:5]) or "the end"
         return f"line {line}, column {column} of the answer: {got} where the grammar has {wanted}"
 
@@ -43,7 +48,9 @@ class _Table:
             return None
         if ends and max(ends) >= self.far:
             return Mismatch(max(ends), ())
-        return Mismatch(self.far, tuple(sorted(self.expected)))
+        begin = max((at for at, _ in self.expected), default=self.far)
+        expected = {part[max(0, begin - at) :][:24] for at, part in self.expected}
+        return Mismatch(self.far, tuple(sorted(expected)), begin)
 
     def _rule(self, ref: Ref, at: int) -> frozenset[int]:
         key = ref, at
@@ -72,5 +79,5 @@ class _Table:
         if reach > self.far:
             self.far, self.expected = reach, set()
         if reach == self.far:
-            self.expected.add(part[reach - at :][:24])
+            self.expected.add((at, part))
         return ()
