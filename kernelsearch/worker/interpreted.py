@@ -61,6 +61,10 @@ def ran(
     return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
 
 
+TOO_SLOW = "not judged, too slow in the interpreter"
+NOT_ALONE = "programs not judged alone, they need each other"
+PATIENCE = 2
+"""How many timed sizes may take too long before the others are left out."""
 NOT_RIGHT = "not judged, the seed is not right there"
 
 
@@ -110,20 +114,25 @@ def _is_made(shape: str) -> bool:
 def _long_too(
     bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float
 ) -> Verdict:
-    """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said."""
-    for number, case in enumerate(cases):
+    """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said.
+
+    The first of each kind come first, so that one slow size does not leave a whole kind unseen.
+    """
+    said: dict[str, list[str]] = {}
+    for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
+        if len(said.get(TOO_SLOW, ())) >= PATIENCE:
+            said[TOO_SLOW].append(case.shape)
+            continue
         if not seed_right(bench, case, limit_s):
-            said = [*verdict.detail.get(NOT_RIGHT, ()), case.shape]
-            verdict = replace(verdict, detail={**verdict.detail, NOT_RIGHT: said})
+            said.setdefault(NOT_RIGHT, []).append(case.shape)
             continue
         again = ran(bench, kernel, config, (case,), "forward", "full", limit_s)
         if again.word is Word.TIMEOUT:
-            skipped = [c.shape for c in cases[number:]]
-            return replace(verdict, detail={**verdict.detail, "not judged, too slow in the interpreter": skipped})
+            said.setdefault(TOO_SLOW, []).append(case.shape)
+            continue
         if not again.accepted:
             return again
         verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
         if "not sampled" in again.detail:
-            said = [*verdict.detail.get("programs not judged alone, they need each other", ()), case.shape]
-            verdict = replace(verdict, detail={**verdict.detail, "programs not judged alone, they need each other": said})
-    return verdict
+            said.setdefault(NOT_ALONE, []).append(case.shape)
+    return replace(verdict, detail={**verdict.detail, **said})
