@@ -42,6 +42,10 @@ class Pretender:
     name: str = "model:scripted"
     repair_name: str = "repair:scripted"
     asked: list[int] = field(default_factory=list)
+    underway: None = None
+
+    def due(self, request, wait=False):
+        return None
 
     def available(self, number):
         return True
@@ -57,7 +61,7 @@ class Pretender:
         kernel = self.make(request, rng)
         answers = (Answered("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
         self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "", "",
-                                         answers, seconds=0.1))  # fmt: skip
+                                         answers, seconds=0.1, waited=0.1))  # fmt: skip
         return Rewrite(kernel, self.name, "scripted") if kernel else None
 
     def tell(self, trial):
