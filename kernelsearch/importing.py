@@ -41,9 +41,14 @@ def _merge(path: Path, db: Path) -> int:
 
 def _to_space(path: Path, out: Path, force: bool) -> int:
     _may_write(out, force)
-    space = tuners.read(path)
+    kernels = tuners.kernels(path)
+    chosen = next(iter(kernels), None)
+    space = tuners.read(path, chosen)
     recorded.write(space, out)
     failed = sum(row.failure is not None for row in space.rows)
+    if len(kernels) > 1:
+        click.echo(f"note: of the {len(kernels)} kernels there the one with the most configs, {chosen[:8]}: each has a space of its own",
+                   err=True)  # fmt: skip
     click.echo(f"wrote {out}: {len(space.rows)} configs of {space.task}, {failed} failed; next: kernelsearch simulate {out}")
     return 0
 
@@ -69,8 +74,12 @@ def _to_kernel(path: Path, task: str, out: Path | None, target: str, force: bool
 def best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:
     """(The file's best config in the names of the task's kernel, where it is from in a sentence). Raises SpaceError."""
     names = {*facts.space, *facts.config}
+    kernels = tuners.kernels(path)
+    if kernels and seed.digest not in kernels:
+        raise SpaceError(f"{path} has no config of the task's own kernel {seed.digest[:8]}, only of kernels that were found: "
+                         "`kernelsearch show DIGEST` prints one with its config")  # fmt: skip
     try:
-        space: Recorded | None = tuners.read(path)
+        space: Recorded | None = tuners.read(path, seed.digest if kernels else None)
     except SpaceError:
         space = None
     if space is None:

@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelsearch.errors import StoreError
 from kernelsearch.record import opening
 from kernelsearch.record.store import Store
 
@@ -38,8 +39,11 @@ def merge(store: Store, other: str | Path) -> Merged:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "other.db"
         _copied(Path(other), copy)
-        with Store.open(copy):
-            pass  # brings its schema up to date
+        try:
+            with Store.open(copy):
+                pass  # brings its schema up to date
+        except StoreError as error:
+            raise StoreError(str(error).replace(str(copy), str(other))) from None
         connection = store.database.conn
         with opening.said_clearly(store.path):
             connection.execute("ATTACH DATABASE ? AS other", [str(copy)])

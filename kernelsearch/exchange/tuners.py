@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,24 @@ _KERNEL_TUNER_ERRORS = {
 _T4_FAILURES = {"timeout": "timeout", "compile": "compile", "runtime": "runtime", "correctness": "correctness", "constraints": None}
 _TRITON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
+KERNEL = "kernel"
+"""What `kernelsearch trials` calls the structure in a T4 configuration: beside it the parameters are that kernel's."""
+
 SCHEMA_VERSION = "1.0.0"
 """Of the T4 results that are written here."""
 
 
-def read(path: str | Path) -> Recorded:
-    """The recorded space in another tuner's file. Raises SpaceError, which names the formats that are known."""
+def read(path: str | Path, kernel: str | None = None) -> Recorded:
+    """The recorded space in another tuner's file. Raises SpaceError, which names the formats that are known.
+
+    kernel is one of `kernels`: T4 results that `trials` wrote hold several, whose parameters differ.
+    """
     path = Path(path)
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpaceError(f"{path} cannot be read: {error}") from None
-    found = _loaded(path, text)
+    found = _parsed(path)
+    if kernel is not None:
+        rows = [r for r in found["results"] if r["configuration"].get(KERNEL) == kernel]
+        plain = [{**r, "configuration": {n: v for n, v in r["configuration"].items() if n != KERNEL}} for r in rows]
+        found = {**found, "results": plain}
     try:
         for told, parse in ((_is_kernel_tuner, _kernel_tuner), (_is_t4, _t4), (_is_triton, _triton)):
             if told(found):
@@ -47,6 +54,24 @@ def read(path: str | Path) -> Recorded:
     except (KeyError, TypeError, ValueError) as error:
         raise SpaceError(f"{path} is not as its format says: {type(error).__name__}: {error}") from None
     raise SpaceError(f"{path} is none of: a KernelTuner cache, T4 results, a Triton *.autotune.json")
+
+
+def kernels(path: str | Path) -> dict[str, int]:
+    """The kernels of T4 results that `kernelsearch trials` wrote, with how many configs each has, most first."""
+    found = _parsed(Path(path))
+    if not _is_t4(found):
+        return {}
+    rows = [r.get("configuration") for r in found["results"] if isinstance(r, dict)]
+    named = Counter(str(r[KERNEL]) for r in rows if isinstance(r, dict) and KERNEL in r)
+    return dict(named.most_common())
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpaceError(f"{path} cannot be read: {error}") from None
+    return _loaded(path, text)
 
 
 def _loaded(path: Path, text: str) -> Any:

@@ -45,3 +45,32 @@ def test_any_other_file_is_one_line(run, tmp_path, text):
     (tmp_path / "odd.json").write_text(text)
     done = run("import", "odd.json")
     assert done.code == 2 and len(done.err.strip().splitlines()) == 1
+
+
+def t4(*kernels):
+    """T4 results as `trials` writes them: each kernel with parameters of its own."""
+    results = [
+        {"configuration": {"kernel": digest, **config}, "objectives": ["time"], "times": {"runtimes": [time]}, "invalidity": "correct",
+         "correctness": 1, "measurements": [{"name": "time", "value": time, "unit": "ms"}]}
+        for digest, config, time in kernels
+    ]  # fmt: skip
+    return json.dumps({"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}, "results": results})
+
+
+def test_of_several_kernels_in_t4_results_only_the_tasks_own_gives_its_config(run, tmp_path):
+    """The fastest config is another kernel's, with a parameter that the task's own does not have."""
+    assert run("new", "softmax").code == 0
+    run("optimize", "softmax.py", "--trials", 1, "--quiet", "--shape", 0)
+    (seed,) = {line.split(",")[3] for line in run("trials").out.splitlines()[1:]}
+    other = "f" * 16
+    both = ((seed, {"num_warps": 8}, 0.3), (other, {"num_warps": 2, "SPLIT": 4}, 0.1), (other, {"num_warps": 4, "SPLIT": 4}, 0.2))
+    (tmp_path / "both.json").write_text(t4(*both))
+    done = run("import", "both.json", "--task", "softmax.py")
+    assert done.code == 0 and "best of 1 configs" in done.out and "'num_warps': 8" in done.out
+    done = run("import", "both.json")
+    assert done.code == 0 and "of the 2 kernels" in done.err and other[:8] in done.err
+    space = recorded.read(tmp_path / "both.space.json")
+    assert set(space.parameters) == {"num_warps", "SPLIT"} and space.optimum_us == 100
+    (tmp_path / "found.json").write_text(t4(*both[1:]))
+    done = run("import", "found.json", "--task", "softmax.py")
+    assert done.code == 2 and "no config of the task's own kernel" in done.err

@@ -88,3 +88,14 @@ def test_a_file_that_is_no_database_leaves_this_one_as_it_was(two, tmp_path):
         with pytest.raises(StoreError, match="damaged"):
             merge.merge(store, bad)
         assert told(store) == whole
+
+
+def test_a_newer_database_is_named_as_the_user_named_it(tmp_path):
+    other = tmp_path / "newer.db"
+    with Store.open(other) as store:
+        table = next(t for t in store.database.table_names() if "migration" in t)
+        row = dict(next(store.database[table].rows))
+        store.database[table].insert({**row, "name": "m999_from_the_future", **({"id": 999} if "id" in row else {})})
+    with Store.in_memory() as store, pytest.raises(StoreError) as refused:
+        merge.merge(store, other)
+    assert str(refused.value).startswith(f"{other} was written by a newer kernelsearch")
