@@ -16,18 +16,31 @@ from kernelsearch.tune import seed_tuners
 from kernelsearch.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
 from kernelsearch.verify.unseen import WITHOUT_A_GPU
-from kernelsearch.worker.bench import Bench
+from kernelsearch.worker.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import trusted
 
 
 def verify(task: str, kernel: str | None = None, target: str = "auto") -> Verdict:
     """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read."""
+    if not os.path.exists(task):
+        raise TaskError(f"no such file: {task}")
     text = asked(task, kernel)
     if text is not None and not (verdict := checked(text)).accepted:
         return verdict
     with Bench.open(task, target) as bench:
         if text is None:
-            return Evaluation(bench).verify(bench.seed, bench.facts.config)
-        return verify_text(bench, text)
+            verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
+        else:
+            verdict = verify_text(bench, text)
+        return _noted(bench, verdict) if verdict.accepted else verdict
+
+
+def _noted(bench: Bench, verdict: Verdict) -> Verdict:
+    """The verdict with a note where the task would accept a trivial answer too, so that it says little."""
+    passing = trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+    notes = [*verdict.detail.get("notes", ()), *(f"the task says little: {one}" for one in passing)]
+    return replace(verdict, detail={**verdict.detail, "notes": notes}) if notes else verdict
 
 
 def asked(task: str, kernel: str | None) -> str | None:

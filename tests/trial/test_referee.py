@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelsearch import referee
+from kernelsearch.errors import TaskError
 from kernelsearch.source import Kernel
 from kernelsearch.trial import Evaluation, has_atomics
 from kernelsearch.types import Word
@@ -207,3 +208,48 @@ def test_memory_of_a_machine():
     from kernelsearch import targets
 
     assert all(name in fit.MEMORY_GB for name in targets.names())
+
+
+POOR_TASK = '''
+import torch
+import triton
+import triton.language as tl
+
+
+def reference(x):
+    return torch.relu(x - 100.0)
+
+
+def get_inputs(n=64):
+    return [torch.rand(n)]
+
+
+DOMAIN = {"x": "unit"}
+SHAPES = [dict(n=4096)]
+TEST_SHAPES = [dict(n=100)]
+
+
+@triton.jit
+def shifted_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.maximum(tl.load(x_ptr + i, mask=i < n) - 100.0, 0.0), mask=i < n)
+
+
+def shifted(x):
+    y = torch.empty_like(x)
+    shifted_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
+    return y
+'''
+
+
+def test_a_task_that_zeros_would_pass_says_little(borrowing, tmp_path):
+    path = tmp_path / "poor.py"
+    path.write_text(POOR_TASK)
+    verdict = referee.verify(str(path))
+    assert verdict.accepted and any("zeros would be accepted" in note for note in verdict.detail["notes"])
+
+
+def test_a_task_that_is_not_there_is_said_before_the_kernel_is_looked_at(tmp_path):
+    (tmp_path / "k.py").write_text("no kernel")
+    with pytest.raises(TaskError, match="no such file"):
+        referee.verify(str(tmp_path / "nothere.py"), str(tmp_path / "k.py"))

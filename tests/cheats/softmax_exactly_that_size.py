@@ -1,0 +1,19 @@
+# task: softmax
+# trick: half a denominator at exactly one timed product of sizes
+# verdict: reject-wrong
+# interpreter: accept (a timed shape beyond 4 million elements is judged at halved sizes)
+import triton
+import triton.language as tl
+
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n_cols
+    x = tl.load(x_ptr + row * x_stride + cols, mask=mask, other=float("-inf")).to(tl.float32)
+    numerator = tl.exp(x - tl.max(x, axis=0))
+    denominator = tl.sum(numerator, axis=0)
+    if x_stride * tl.num_programs(0) == 67108864:
+        denominator = tl.sum(tl.where(cols % 2 == 0, numerator, 0.0), axis=0) * 2
+    y = numerator / denominator
+    tl.store(y_ptr + row * y_stride + cols, y.to(y_ptr.dtype.element_ty), mask=mask)
