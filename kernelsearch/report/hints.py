@@ -81,7 +81,7 @@ def _time(call: Call) -> str:
 def _launch(launch: Launched, counts: Mapping[str, int]) -> str:
     m = launch.machine
     parts = [
-        f"{launch.programs:,} programs", f"{m.num_warps} warps", f"{m.registers} registers",
+        words.count(launch.programs, "program"), words.count(m.num_warps, "warp"), f"{m.registers} registers",
         f"{m.shared:,} B shared", f"{launch.occupancy} programs an SM",
     ]  # fmt: skip
     if m.stack_bytes:

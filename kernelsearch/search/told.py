@@ -72,6 +72,7 @@ def seed_is_wrong(task: TaskFacts, trial: Trial) -> str:
     key = verdict.detail.get("shape")
     label = next((s.label for s in (*task.shapes, *task.test_shapes) if s.key == key), key)
     where = f" on {label}" if label else ""
-    much = f" (its error is {verdict.error_ratio:.3g} times what is allowed)" if verdict.error_ratio else ""
+    told = "times what is allowed" in verdict.reason
+    much = f" (its error is {verdict.error_ratio:.3g} times what is allowed)" if verdict.error_ratio and not told else ""
     said = f"{verdict.word.value}, {verdict.reason}{much}"
     return f"the seed kernel of {task.name} is itself rejected{where}: {said}"
