@@ -147,14 +147,14 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
 
 def no_kernel(source: Source) -> str:
     return (
-        f"{source.path.name} has no kernel that a function of it launches; add\n"
+        f"{source.path.name} has no kernel that a function of it launches; let a model write the first one "
+        f"(`{A_MODEL}`), or add\n"
         "    @triton.jit\n"
         "    def my_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr): ...\n"
         "    def my_launcher(x):  # the reference's parameters\n"
         "        y = torch.empty_like(x)\n"
         "        my_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)\n"
-        "        return y\n"
-        f"or let a model write the first one: {A_MODEL}"
+        "        return y"
     )
 
 

@@ -35,7 +35,7 @@ def adapt(source: Source, need_kernel: bool) -> Task:
     new = source.get("ModelNew")
     if need_kernel and not isinstance(new, type):
         lacks = f"{source.path.name} has no kernel: its Model is only the reference"
-        raise NoKernelError(f"{lacks}; add {_model_new(source)}\nor let a model write the first one: {A_MODEL}")
+        raise NoKernelError(f"{lacks}; let a model write the first one (`{A_MODEL}`), or add {_model_new(source)}")
     if need_kernel and not kernels_reached([new]):
         raise NoKernelError(no_kernel(source))
     base = shape_parameters(source.module)
