@@ -48,24 +48,27 @@ def _searched(members: Sequence[Row], evidence: str, width: int) -> list[str]:
 def _confirmed(members: Sequence[Row], width: int) -> list[str]:
     """The headline: against the fastest baseline, with its interval, and the share of this device's roofline.
 
-    Below each row stand where the kernel comes from and its config.
+    Below each row stand where the kernel comes from, its config, and the clocks that it was timed at.
     """
-    head = ["#", "kernel", "x fastest baseline", "x seed", "time", "roofline", "baseline", "SM MHz"]
+    head = ["#", "kernel", "x fastest baseline", "x seed", "time", "roofline", "baseline"]
     cells, below = [], []
     for row in members:
         against = "-"
         if row["vs_fastest"]:
             against = f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
-        clocks = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})
         cells.append([
             str(row["rank"]), row["kernel"][:8], against, f"{row['speedup']:.2f}", words.time(row["time_us"]),
             f"{row['roofline']:.1%}" if row["roofline"] else "-", row["fastest"] or "-",
-            " to ".join(dict.fromkeys(map(str, (clocks[0], clocks[-1])))) if clocks else "-",
         ])  # fmt: skip
         by = f"{row['edit'] or 'seed'} by {_proposer(row)}" if row["edit"] else "the seed"
         found = f", trial {row['number']} of run {row['run']}" if row["number"] is not None else ", measured on its own"
-        below.append(f"{by}{found}; {words.config(row['config'])}")
+        below.append(f"{by}{found}; {words.config(row['config'])}{_clocks(row)}")
     return _below(_table(head, cells), below, width)
+
+
+def _clocks(row: Row) -> str:
+    found = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})
+    return f"; SMs at {' to '.join(dict.fromkeys(map(str, (found[0], found[-1]))))} MHz" if found else ""
 
 
 def _trial(row: Row, runs: bool) -> str:
