@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import multiprocessing
 import os
@@ -17,7 +16,7 @@ from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import LaunchError
 from kernelsearch.measure.launched import Launched
 from kernelsearch.source import Kernel
-from kernelsearch.types import Config, config_key, content_digest
+from kernelsearch.types import Config
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.findings import launches_of

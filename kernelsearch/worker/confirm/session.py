@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kernelsearch.errors import WorkerError
 from kernelsearch.launch import LaunchError
