@@ -11,6 +11,14 @@ import pytest
 from kernelsearch.interrupts import Interrupts
 
 
+@pytest.fixture(autouse=True)
+def usual_handler():
+    """Python's own, whatever started the suite: what a shell starts in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
