@@ -140,11 +140,8 @@ def _written(loop: ast.For, carried: list[Carried], size: str, tile: str, start:
         swap = _Swap(one.term, term)
         made.append(ast.Assign([ast.Name(one.name, ast.Store())], swap.visit(one.made.value), lineno=1))
     body = [rows.visit(s) for s in loop.body if s not in updates]
-    call = loop.iter
-    assert isinstance(call, ast.Call)
-    kept = [k for k in call.keywords if k.arg not in ("arg1", "arg2", "step")]
-    options = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in kept)
-    header = tree.expression(f"{tree.called(call)}(0, {size}, {tile}{options})")
+    options = "".join(f", {tree.text_of(k)}" for k in tree.loop_options(loop))
+    header = tree.expression(f"{tree.called(loop.iter)}(0, {size}, {tile}{options})")
     new = ast.For(ast.Name(start, ast.Store()), header, [*head, *made, *body], [], lineno=1)
     return tree.text_of(ast.fix_missing_locations(new)) + "\n"
 

@@ -114,13 +114,20 @@ def factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
+def unhinted(node: ast.expr) -> ast.expr:
+    """The expression without what only tells the compiler of its alignment."""
+    while tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
+        node = node.args[0]  # type: ignore[attr-defined]
+    return node
+
+
 def stripped(node: ast.expr) -> ast.expr:
     """The expression without `[:, None]` and the like, and without alignment hints."""
     while True:
         if isinstance(node, ast.Subscript) and _only_new_axes(node.slice):
             node = node.value
-        elif tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
-            node = node.args[0]  # type: ignore[attr-defined]
+        elif (bare := unhinted(node)) is not node:
+            node = bare
         elif isinstance(node, ast.BinOp):
             left, right = stripped(node.left), stripped(node.right)
             return ast.BinOp(left, node.op, right) if (left, right) != (node.left, node.right) else node

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelsearch.propose import tree
 from kernelsearch.propose.edits.base import CannotApply, View
-from kernelsearch.propose.flow import factors, terms
+from kernelsearch.propose.flow import factors, terms, unhinted
 
 
 @dataclass(frozen=True)
@@ -98,19 +98,12 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
 
 def _placed(node: ast.expr) -> tuple[int, ast.expr]:
     """The axis and the range of `range[:, None]` or `range[None, :]`."""
-    node = _bare(node)
+    node = unhinted(node)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) == 2:
         new = [isinstance(e, ast.Constant) and e.value is None for e in node.slice.elts]
         if sum(new) == 1:
-            return new.index(False), _bare(node.value)
+            return new.index(False), unhinted(node.value)
     raise CannotApply("a range is not laid along one of two axes")
-
-
-def _bare(node: ast.expr) -> ast.expr:
-    """Without what only tells the compiler of alignment."""
-    while tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
-        node = node.args[0]  # type: ignore[attr-defined]
-    return node
 
 
 def _wrapped(index: ast.expr) -> tuple[ast.expr, str | None]:

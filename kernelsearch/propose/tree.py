@@ -140,6 +140,12 @@ def range_of(loop: ast.For) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     return (zero, first, step or one) if second is None else (first, second, step or one)
 
 
+def loop_options(loop: ast.For) -> list[ast.keyword]:
+    """What a loop over a range is told besides its bounds: `num_stages` and the like."""
+    assert isinstance(loop.iter, ast.Call)
+    return [k for k in loop.iter.keywords if k.arg not in ("arg1", "arg2", "step")]
+
+
 def docless(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements without docstrings."""
     return [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]

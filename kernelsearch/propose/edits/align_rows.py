@@ -192,9 +192,7 @@ def _three(
     edge = ast.For(walk.loop.target, walk.loop.iter, body, [], lineno=1)
     edges = _masked_left(edge, walk.columns, mask)
     call = tree.called(walk.loop.iter)
-    assert isinstance(walk.loop.iter, ast.Call)
-    kept = [k for k in walk.loop.iter.keywords if k.arg not in ("arg1", "arg2", "step")]
-    options = "".join(f", {k.arg}={tree.text_of(k.value)}" for k in kept)
+    options = "".join(f", {tree.text_of(k)}" for k in tree.loop_options(walk.loop))
 
     def headed(loop: ast.For, low: str, high: str) -> str:
         loop.iter = tree.expression(f"{call}({low}, {high}, {walk.step}{options})")

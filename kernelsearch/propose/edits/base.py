@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from kernelsearch.propose import tree
@@ -171,12 +171,20 @@ class FunctionEdit:
         raise NotImplementedError
 
 
+@lru_cache(maxsize=64)
+def _has_pointers_that_move(text: str, params: tuple[str, ...], constexprs: tuple[str, ...]) -> bool:
+    """Whether `_indexed` would change a text: kept, because each edit of a kernel that does not apply asks it."""
+    return settled(text, str) is not None or indexed(text, params, constexprs, "start", "at") is not None
+
+
 def _indexed(view: View) -> View | None:
     """The view of the function without carried pointers and arguments that change; None when it has neither."""
-    function, fresh = view.function, View(view.kernel, view.function, view.task).fresh
-    text = settled(view.text, fresh)
-    text = indexed(text or view.text, function.params, function.constexprs, fresh("start"), fresh("at")) or text
-    return None if text is None else view.written(text)
+    function = view.function
+    if not _has_pointers_that_move(view.text, function.params, function.constexprs):
+        return None
+    fresh = View(view.kernel, function, view.task).fresh
+    text = settled(view.text, fresh) or view.text
+    return view.written(indexed(text, function.params, function.constexprs, fresh("start"), fresh("at")) or text)
 
 
 def replaced(

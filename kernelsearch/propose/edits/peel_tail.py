@@ -49,8 +49,7 @@ def _tail_masks(view: View, loop: ast.For) -> list[str]:
 def _headed(loop: ast.For, bounds: tuple[str, str, str]) -> ast.For:
     fresh = tree.statements(tree.text_of(loop))[0]
     assert isinstance(fresh, ast.For) and isinstance(fresh.iter, ast.Call)
-    options = [k for k in fresh.iter.keywords if k.arg not in ("arg1", "arg2", "step")]
-    fresh.iter = ast.Call(fresh.iter.func, [tree.expression(b) for b in bounds], options)
+    fresh.iter = ast.Call(fresh.iter.func, [tree.expression(b) for b in bounds], tree.loop_options(fresh))
     return fresh
 
 

@@ -181,11 +181,9 @@ class _Split:
         head += f"{share} = tl.cdiv(tl.cdiv({length}, {step}), {split}) * {tree.parenthesised(step)}\n"
         head += f"{begin} = {part} * {share}\n" if low == "0" else f"{begin} = {low} + {part} * {share}\n"
         loop = copy.deepcopy(self.loop)
-        call = loop.iter
-        assert isinstance(call, ast.Call)
-        rest = [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords if k.arg not in ("arg1", "arg2", "step")]
+        rest = map(tree.text_of, tree.loop_options(loop))
         iterator = [begin, f"tl.minimum({begin} + {share}, {high})", step, *rest]
-        loop.iter = tree.expression(f"{tree.called(call)}({', '.join(iterator)})")
+        loop.iter = tree.expression(f"{tree.called(loop.iter)}({', '.join(iterator)})")
         needed = tree.reads([*self.loop.body, self.loop.iter]) | {a.update.name for a in self.accumulators}
         stores = "".join(
             f"tl.store({self._slots(part, pointers[a.update.name], a)}, {a.update.name})\n" for a in self.accumulators

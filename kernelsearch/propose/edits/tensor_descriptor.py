@@ -70,9 +70,9 @@ def _eligible(view: View, tile: Tile) -> Tile:
         raise CannotApply("what is masked out is not read as zero")
     if any("int64" in a.origin for a in tile.axes):
         raise CannotApply("a descriptor's coordinates have 32 bits")
-    known = {*view.function.params, *view.function.constexprs}
+    known = set(view.function.params) - tree.writes(view.body)
     for axis in tile.axes:
-        if not tree.reads(tree.expression(axis.stride)) <= known - tree.writes(view.body):
+        if not tree.reads(tree.expression(axis.stride)) <= known:
             raise CannotApply("a stride is no argument")
     return tile
 

@@ -14,13 +14,10 @@ be done to each, reductions that cannot read beyond the row. What is bound is kn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from kernelsearch.propose.first.template import Template
-from kernelsearch.propose.grammar import write
-from kernelsearch.propose.grammar.check import mismatch
+from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.rules import Ref, Rules
-from kernelsearch.types import content_digest
 
 BUDGET = 1024
 """Bytes of the longest answer, and so the most tokens that one can have."""
@@ -40,7 +37,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Body:
+class Body(Language):
     """All allowed bodies of one skeleton; a grammar for engines."""
 
     template: Template
@@ -57,22 +54,6 @@ class Body:
                 break
         return made
 
-    @property
-    def longest(self) -> int:
-        return self.rules.rules[self.start].longest
-
-    @cached_property
-    def lark(self) -> str:
-        return write.lark(self.rules, self.start)
-
-    @cached_property
-    def ebnf(self) -> str:
-        return write.ebnf(self.rules, self.start)
-
-    @cached_property
-    def digest(self) -> str:
-        return content_digest(self.lark)
-
     def read(self, text: str, stopped: bool = True) -> str | Refused:
         """The body's lines out of an answer, checked here whatever its engine promised."""
         if not stopped:
@@ -80,7 +61,7 @@ class Body:
         text = text.strip()
         if len(text) > self.longest:
             return Refused("grammar", f"an answer of {len(text):,} characters, where {self.longest:,} are the most")
-        where = mismatch(self.rules, self.start, text)
+        where = self.mismatch(text)
         if where is not None:
             return Refused("grammar", where.sentence(text))
         return "\n".join(text.split("\n")[1:-1]) + "\n"

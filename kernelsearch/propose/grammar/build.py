@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.errors import KernelSyntaxError
-from kernelsearch.propose.grammar import write
 from kernelsearch.propose.grammar.answer import Answer, Malformed, Parsed, Rejection, applied, parse
-from kernelsearch.propose.grammar.check import Mismatch, mismatch
+from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.names import unresolved
 from kernelsearch.propose.grammar.lines import Lines
 from kernelsearch.propose.grammar.page import Page
@@ -18,7 +17,7 @@ from kernelsearch.propose.grammar.rules import Ref, Rules
 from kernelsearch.propose.grammar.settings import BESIDE, alone, ending, space_of, typed_edits
 from kernelsearch.protocols import Rewrite
 from kernelsearch.source import Kernel
-from kernelsearch.types import TaskFacts, Value, Verdict, content_digest
+from kernelsearch.types import TaskFacts, Value, Verdict
 
 BUDGET = 512
 """Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""
@@ -29,7 +28,7 @@ class NoGrammar(ValueError):
 
 
 @dataclass(frozen=True)
-class Grammar:
+class Grammar(Language):
     """All allowed answers for one parent.
 
     lines is the parent's source as the prompt shows it, numbered from 1 by position; edits are the typed edits that an
@@ -53,27 +52,6 @@ class Grammar:
     def numbered(self) -> str:
         """The parent's lines with their numbers, for the prompt."""
         return "\n".join(f"{n:>3} {line}".rstrip() for n, line in enumerate(self.lines, 1)) + "\n"
-
-    @cached_property
-    def lark(self) -> str:
-        return write.lark(self.rules, self.start)
-
-    @cached_property
-    def ebnf(self) -> str:
-        return write.ebnf(self.rules, self.start)
-
-    @cached_property
-    def digest(self) -> str:
-        """Hash of the grammar's text: equal digests, equal languages."""
-        return content_digest(self.lark)
-
-    @property
-    def longest(self) -> int:
-        """Bytes of the longest answer."""
-        return self.rules.rules[self.start].longest
-
-    def mismatch(self, text: str) -> Mismatch | None:
-        return mismatch(self.rules, self.start, text)
 
     def accepts(self, text: str) -> bool:
         """Whether text is an answer that the grammar allows, by the rules themselves and no engine."""

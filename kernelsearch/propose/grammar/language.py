@@ -1,0 +1,39 @@
+"""A set of rules and the one that an answer begins with: its texts for engines, and the check of an answer."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from kernelsearch.propose.grammar import write
+from kernelsearch.propose.grammar.check import Mismatch, mismatch
+from kernelsearch.propose.grammar.rules import Ref, Rules
+from kernelsearch.types import content_digest
+
+
+class Language:
+    """What every grammar has besides its own: for dataclasses with the fields rules and start."""
+
+    rules: Rules
+    start: Ref
+
+    @cached_property
+    def lark(self) -> str:
+        return write.lark(self.rules, self.start)
+
+    @cached_property
+    def ebnf(self) -> str:
+        return write.ebnf(self.rules, self.start)
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the grammar's text: equal digests, equal languages."""
+        return content_digest(self.lark)
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest answer."""
+        return self.rules.rules[self.start].longest
+
+    def mismatch(self, text: str) -> Mismatch | None:
+        """Where text leaves the language, by the rules themselves and no engine; None for an answer that it allows."""
+        return mismatch(self.rules, self.start, text)
