@@ -20,8 +20,9 @@ import click
 from kernelsearch import simulated, strategies
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.replay import recorded, score, simulation
+from kernelsearch.replay import simulation
 from kernelsearch.search import Search, Settings, start_for
+from table import printed
 
 SPACES = Path(__file__).parent.parent / "spaces"
 WINDOW = 16
@@ -101,20 +102,8 @@ def landscapes(arms, seeds, first, trials, noise):
 def spaces(arms, seeds, first, window, names):
     """Median evaluations to come within 2 % of the optimum, and the score against random search."""
     paths = sorted(p for p in SPACES.glob("*.json.xz") if not names or p.name.split(".")[0] in names)
-    print("| arm | " + " | ".join(p.name.split(".")[0] for p in paths) + " | mean score | worst score | most evaluations |")
-    print("|---|" + "---|" * (len(paths) + 3))
-    for arm in arms:
-        cells, scores, medians = [], [], []
-        for path in paths:
-            space = recorded.read(path)
-            most = max(60, score.budget(space))
-            runs = [simulation.simulated(space, partial(made, arm), most, seed, window=window)
-                    for seed in range(first, first + seeds)]  # fmt: skip
-            scores.append(score.score(space, runs, most))
-            medians.append(statistics.median(score.evaluations_to(space, r) for r in runs))
-            cells.append(f"{medians[-1]:g} ({scores[-1]:+.2f})")
-        print(f"| {arm} | " + " | ".join(cells) + f" | {statistics.fmean(scores):+.3f} | {min(scores):+.2f} "
-              f"| {max(medians):g} |", flush=True)  # fmt: skip
+    printed("arm", arms, paths, range(first, first + seeds), lambda arm, name, space, most, seed:
+            simulation.simulated(space, partial(made, arm), most, seed, window=window))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ counted; an arm also costs DRAWN compiles, which a search does while the seed is
 import json
 import lzma
 import random
-import statistics
 from pathlib import Path
 
 import click
 
-from kernelsearch.replay import recorded, score, simulation
+from kernelsearch.replay import simulation
 from kernelsearch.tune import DEFAULT
 from kernelsearch.types import config_key
+from table import printed
 
 HERE = Path(__file__).parent
 SPACES = HERE.parent / "spaces"
@@ -48,26 +48,13 @@ def foremost(space, known, drawn, asked, seed):
 def main(arms, seeds, first, window):
     """Prints median evaluations to 2 % and the score against random search, a column a space."""
     known, paths = estimates(), sorted(SPACES.glob("*.json.xz"))
-    print("| drawn:asked | " + " | ".join(p.name.split(".")[0] for p in paths) + " | mean score | worst score | most evaluations |")
-    print("|---|" + "---|" * (len(paths) + 3))
-    for arm in arms:
+
+    def run(arm, name, space, most, seed):
         drawn, asked = map(int, arm.split(":"))
-        cells, scores, medians = [], [], []
-        for path in paths:
-            space = recorded.read(path)
-            most = max(60, score.budget(space))
-            runs = [
-                simulation.simulated(
-                    space, DEFAULT, most, seed, window=window,
-                    first=foremost(space, known[path.name.split(".")[0]], drawn, asked, seed),
-                )
-                for seed in range(first, first + seeds)
-            ]  # fmt: skip
-            scores.append(score.score(space, runs, most))
-            medians.append(statistics.median(score.evaluations_to(space, r) for r in runs))
-            cells.append(f"{medians[-1]:g} ({scores[-1]:+.2f})")
-        print(f"| {arm} | " + " | ".join(cells) + f" | {statistics.fmean(scores):+.3f} | {min(scores):+.2f} "
-              f"| {max(medians):g} |", flush=True)  # fmt: skip
+        asks = foremost(space, known[name], drawn, asked, seed)
+        return simulation.simulated(space, DEFAULT, most, seed, window=window, first=asks)
+
+    printed("drawn:asked", arms, paths, range(first, first + seeds), run)
 
 
 if __name__ == "__main__":
