@@ -20,14 +20,15 @@ def interpreted(
     bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
 ) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
-    usual = tuple(c for c in cases if not _is_made(c.shape) and (not _is_typed(c.shape) or seed_right(bench, c, limit_s)))
+    named = tuple(c for c in cases if c.kind not in jobs.SIZES)
+    usual = tuple(c for c in named if c.kind != "typed" or seed_right(bench, c, limit_s))
     verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s)
     if depth != "full":
         return verdict
     if verdict.accepted:
         verdict = _sixteen_too(bench, kernel, config, usual, verdict, limit_s)
     if verdict.accepted:
-        timed_sizes = tuple(c for c in cases if _is_made(c.shape))
+        timed_sizes = tuple(c for c in cases if c.kind in jobs.SIZES)
         verdict = _long_too(bench, kernel, config, timed_sizes, verdict, min(LONG_LIMIT_S, limit_s))
     for order in ORDERS if verdict.accepted else ():
         again = ran(bench, kernel, config, cases[:1], order, depth, limit_s)
@@ -101,14 +102,6 @@ def _sixteen_too(
     if again.accepted:
         return replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
     return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
-
-
-def _is_typed(shape: str) -> bool:
-    return shape.startswith("typed:")
-
-
-def _is_made(shape: str) -> bool:
-    return shape.partition(":")[0] in ("long", "far", "equal", "joint")
 
 
 def _long_too(

@@ -12,7 +12,7 @@ from kernelsearch.targets import Target
 from kernelsearch.tasks.facts import smallest
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.messages.jobs import Case
+from kernelsearch.worker.messages.jobs import SIZES, Case
 
 PROBES = 4
 """Single elements that are moved, of each input: the first of those that the answer shows."""
@@ -86,7 +86,7 @@ def with_long_shapes(task: Task) -> Task:
 
 def is_made(key: str) -> bool:
     """Whether `with_long_shapes` made this shape."""
-    return key.partition(":")[0] in ("long", "far", "equal", "typed", "joint")
+    return key.partition(":")[0] in (*SIZES, "typed")
 
 
 def _new_sizes(task: Task, small: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

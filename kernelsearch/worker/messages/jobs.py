@@ -94,6 +94,10 @@ class LauncherGrid:
     meta: Mapping[str, Any]
 
 
+SIZES = ("long", "far", "equal", "joint")
+"""Kinds of shapes that the judge makes of sizes that only timed shapes have (`judging.planning`)."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One thing to judge: a shape under a regime, with the secret seed that its inputs come from.
@@ -111,6 +115,11 @@ class Case:
     padded: bool = False
     half: bool = False
     sampled: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What its shape is: `timed`, `test`, or one of SIZES or `typed`."""
+        return self.shape.partition(":")[0]
 
 
 @dataclass(frozen=True)
