@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelsearch.export.choose import Found
 from kernelsearch.export.part import Part
+from kernelsearch.measure import statistics
 from kernelsearch.types import TensorFact
 
 
@@ -50,10 +51,15 @@ def _table(part: Part, device: str) -> dict[str, Any]:
 
 
 def _claim(found: Found, shape: str) -> dict[str, Any] | None:
-    """The confirmed speed-up over the fastest baseline at one shape."""
+    """The confirmed speed-up over the fastest baseline at one shape, with the margin that it has to be seen with.
+
+    margin is that of the confirmed protocol, as a fraction: the resolution with which another process can check the claim.
+    """
     for s in (found.finding or {}).get("shapes", ()):
         if s["shape"] == shape and s["vs_fastest"]:
-            return {"fastest": s["fastest"], **s["vs_fastest"], "level": found.finding["level"]}
+            rival = next((b.get("time_us") for b in s["baselines"] if b["name"] == s["fastest"]), None)
+            return {"fastest": s["fastest"], "fastest_us": rival, **s["vs_fastest"], "level": found.finding["level"],
+                    "margin": statistics.margin(found.finding["aa_spread"] or 0.0)}  # fmt: skip
     return None
 
 

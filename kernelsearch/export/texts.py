@@ -251,4 +251,18 @@ def _check(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:
         return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", "", *also]
     return ["## Check it", "", "```console", "$ pip install pytest",
             f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
-            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU", "```", "", *also]  # fmt: skip
+            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU", "```", "",
+            *_verdicts(parts), *also]  # fmt: skip
+
+
+def _verdicts(parts: Sequence[Part]) -> list[str]:
+    """What the benchmark's words mean, where there is a claim that it can check."""
+    if all(f.finding is None for part in parts for f in part.chosen.found):
+        return []
+    return [
+        "The benchmark says of each claim: *reproduced* (its interval and the claim's meet within the resolution), *slower",
+        "than claimed* (the speed-up here is smaller by more than that: the claim does not hold here, and the exit code is 1),",
+        "*faster than claimed* (larger by more than that), or *not checked* and why. The resolution is the margin that the claim",
+        "itself had to pass, 1 % or its A/A control's spread, or the A/A spread here where that is larger: an interval holds",
+        "what varies inside one process, not what varies from one process to the next.", "",
+    ]  # fmt: skip

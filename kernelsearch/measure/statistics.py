@@ -104,6 +104,14 @@ def spread(control: Interval | None) -> float:
     return max(control.high, 1.0 / control.low) - 1.0
 
 
+def margin(aa_spread: float) -> float:
+    """By how much a speed-up must differ from another to count, as a fraction: max(1 %, the A/A spread).
+
+    An interval holds what varies inside one process; from process to process a time varies by more.
+    """
+    return max(LEAST_GAIN, aa_spread)
+
+
 def faster(found: Interval | None, aa_spread: float) -> bool:
-    """Whether the interval shows a gain: its lower end is above 1 + max(1 %, the A/A spread)."""
-    return found is not None and found.low > 1.0 + max(LEAST_GAIN, aa_spread)
+    """Whether the interval shows a gain: its lower end is above 1 + its margin."""
+    return found is not None and found.low > 1.0 + margin(aa_spread)

@@ -149,7 +149,7 @@ def as_text(found: Finding) -> str:
     if found["shapes"]:
         spread = found["aa_spread"]
         lines.append(f"intervals at {found['level']:.4g}; A/A spread {spread:.2%}; faster needs more than "
-                     f"{max(paired.LEAST_GAIN, spread):.2%}; confirmed on {found['device']} ({found['protocol']})")  # fmt: skip
+                     f"{paired.margin(spread):.2%}; confirmed on {found['device']} ({found['protocol']})")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

@@ -60,6 +60,6 @@ def test_its_benchmark_reproduces_the_claims_and_dispatch_is_cheap(installed):
     print(done.stdout)
     for shape in told["shapes"]:
         assert shape["runs"].startswith("kernel "), shape
-        assert shape["reproduced"] is not False, shape
+        assert shape["verdict"] in ("reproduced", "faster than claimed"), shape
     assert told["dispatch"][name]["overhead_us"] <= DISPATCH_US
     assert told["dispatch"][name]["first_call_us"] <= FIRST_CALL_US
