@@ -61,8 +61,7 @@ class Terms:
         if outcome.measurement.abandoned:  # it must be as hopeless against this incumbent
             if incumbent is None:
                 return False
-            mine, its = ({t.shape: t.time_us for t in m.times} for m in (outcome.measurement, incumbent))
-            return racing.hopeless(mine, its, len(self.shapes))
+            return racing.hopeless(outcome.measurement.by_shape, incumbent.by_shape, len(self.shapes))
         return {t.shape for t in outcome.measurement.times} >= set(self.shapes)
 
 

@@ -256,6 +256,11 @@ class Measurement:
     times: tuple[ShapeTime, ...]
     abandoned: bool = False
 
+    @property
+    def by_shape(self) -> dict[str, float]:
+        """Microseconds by a shape's key."""
+        return {t.shape: t.time_us for t in self.times}
+
     def time_us(self, shape: str) -> float | None:
         return next((t.time_us for t in self.times if t.shape == shape), None)
 

@@ -81,7 +81,7 @@ def _frozen(trial: Trial, structures: Mapping[str, int], finished: str) -> optun
             "hints": [hint.suggestion for hint in outcome.hints]}  # fmt: skip
     if measurement is not None:
         said |= {"evidence": measurement.evidence.value, "device": measurement.device,
-                 "time_us": {t.shape: t.time_us for t in measurement.times}}  # fmt: skip
+                 "time_us": measurement.by_shape}  # fmt: skip
     end = datetime.fromisoformat(finished).astimezone().replace(tzinfo=None)
     frozen = optuna.trial.create_trial(
         state=state,

@@ -23,9 +23,14 @@ def tested(shapes: int) -> bool:
     return shapes >= LEAST
 
 
+def faster(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
+    """Whether these times (microseconds by shape) are ahead of the rival's, in the geometric mean over the rival's shapes."""
+    return all(shape in times_us for shape in rival_us) and math.fsum(_log_ratios(times_us, rival_us)) < 0.0
+
+
 def loses(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
     """Whether these times (microseconds by shape) already lose to the rival's at the same shapes."""
-    ratios = [math.log(us / rival_us[shape]) for shape, us in times_us.items() if shape in rival_us]
+    ratios = _log_ratios(times_us, rival_us)
     if len(ratios) < LEAST or sum(ratios) <= 0.0:
         return False
     from scipy.stats import wilcoxon  # a process that never races does without it
@@ -38,3 +43,7 @@ def hopeless(times_us: Mapping[str, float], rival_us: Mapping[str, float], shape
     if tested(shapes):
         return loses(times_us, rival_us)
     return any(us > FAR * rival_us.get(shape, math.inf) for shape, us in times_us.items())
+
+
+def _log_ratios(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> list[float]:
+    return [math.log(us / rival_us[shape]) for shape, us in times_us.items() if shape in rival_us]

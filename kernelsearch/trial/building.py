@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError, Specialisation
 from kernelsearch.source import Kernel
@@ -27,12 +29,20 @@ class Builder:
 
     def compiled(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> dict[str, Binary]:
         """The binaries that the launches of these shapes need, by `jobs.spec_key`."""
+        return self.built(kernel, self._specs(kernel, config, shapes))
+
+    def begin(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> None:
+        """Begins to compile for these shapes, where there are compilers to spare; what is refused is said by `compiled`."""
+        with contextlib.suppress(Rejected):
+            self.bench.begin(kernel, self._specs(kernel, config, shapes))
+
+    def _specs(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> tuple[tuple[Specialisation, bool], ...]:
         try:
             bound = self.bench.bound(kernel, config, shapes)
             specs = [(s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)]
         except LaunchError as error:
             raise Rejected(Verdict(Word.STATIC, "launch", str(error))) from None
-        return self.built(kernel, tuple(dict.fromkeys(specs)))
+        return tuple(dict.fromkeys(specs))
 
     def built(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Binary]:
         binaries, verdict = self.bench.binaries(kernel, specs)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kernelsearch.measure import racing
 from kernelsearch.measure.hints import hints
 from kernelsearch.source import Kernel
 from kernelsearch.trial import gpu, interpreter
@@ -51,6 +52,8 @@ class Evaluation:
             verdict, measurement = self.stages.screened(kernel, config, self._cases("screen"), incumbent)
             if incumbent is None:
                 verdict = self.stages.full(kernel, config, self._cases("full"))
+            elif racing.faster(measurement.by_shape, incumbent.by_shape):
+                self.stages.foresee(kernel, config)
             outcome = Outcome(self._signed(verdict), *self._looked_at(kernel, config, measurement))
         except Rejected as rejected:
             outcome = Outcome(self._signed(rejected.verdict))

@@ -50,8 +50,7 @@ class Gpu:
         return self.run_cases(kernel, config, binaries, cases, "screen"), binaries
 
     def full(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
-        needed = tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases("full")))))
-        binaries = self.builder.compiled(kernel, config, needed)
+        binaries = self.builder.compiled(kernel, config, self._full_shapes())
         verdict = self.run_cases(kernel, config, binaries, cases, "full")
         worst = verdict.error_ratio or 0.0
         for shape in self.timed:
@@ -62,6 +61,16 @@ class Gpu:
         return replace(verdict, error_ratio=worst)
 
     verified = full
+
+    def foresee(self, kernel: Kernel, config: Config) -> None:
+        """Begins to compile what `full` needs, for a candidate that may be the new best when its turn comes.
+
+        The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
+        """
+        self.builder.begin(kernel, config, self._full_shapes())
+
+    def _full_shapes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases("full")))))
 
     def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
         seed, config = self.bench.seed, self.bench.facts.config
@@ -141,7 +150,7 @@ class Gpu:
     def _measured(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
-        rival = {t.shape: t.time_us for t in incumbent.times} if incumbent else {}
+        rival = incumbent.by_shape if incumbent else {}
         if racing.tested(len(self.timed)):
             timed = self.timed_us(kernel, config, binaries, {}, rival)
         else:

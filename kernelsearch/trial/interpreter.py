@@ -39,6 +39,9 @@ class Interpreter:
     def full(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
         return self.judged(kernel, config, cases, "full")
 
+    def foresee(self, kernel: Kernel, config: Config) -> None:
+        """Nothing: here `full` compiles nothing, and an interpreter that runs ahead takes the place of another."""
+
     def verified(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         facts = self.bench.facts

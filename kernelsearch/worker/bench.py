@@ -31,6 +31,8 @@ OPEN_LIMIT_S = 300.0
 """For a task file's own import, its inputs and its reference: what is slower is taken for an endless loop."""
 
 JUDGE_LIMIT_S = 300.0
+FEW_COMPILERS = 2
+"""With so many a build takes the place of another: each is waited for, none is begun ahead."""
 
 
 def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
@@ -165,7 +167,7 @@ class Bench:
         self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]
     ) -> tuple[dict[str, Binary], Verdict | None]:
         """The binaries of these specialisations by `jobs.spec_key`, or the first verdict that stands in the way."""
-        futures = {jobs.spec_key(s, of_seed): self._building(self.seed if of_seed else kernel, s) for s, of_seed in specs}
+        futures = self._begun(kernel, specs)
         found: dict[str, Binary] = {}
         for key, future in futures.items():
             answer = future.result()
@@ -173,6 +175,14 @@ class Bench:
                 return {}, answer
             found[key] = answer
         return found, None
+
+    def begin(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> None:
+        """Begins these builds and does not wait for them; nothing happens where that would take from others' compilers."""
+        if self.compilers.size > FEW_COMPILERS:
+            self._begun(kernel, specs)
+
+    def _begun(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Future]:
+        return {jobs.spec_key(s, of_seed): self._building(self.seed if of_seed else kernel, s) for s, of_seed in specs}
 
     def _building(self, kernel: Kernel, spec: Specialisation) -> Future:
         """The build of one specialisation, begun at most once."""
@@ -185,7 +195,7 @@ class Bench:
         kept = self.compiled.get(self._cache_key(kernel, spec)) if self.compiled else None
         if kept is not None:
             future.set_result(kept.verdict or kept.binaries[0])
-        elif self.compilers.size > 2:
+        elif self.compilers.size > FEW_COMPILERS:
             threading.Thread(target=self._build, args=(kernel, spec, future), daemon=True).start()
         else:
             self._build(kernel, spec, future)

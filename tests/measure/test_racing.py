@@ -56,3 +56,10 @@ def test_it_is_optunas_pruner():
 def test_a_shape_that_takes_far_longer_ends_a_candidate_only_where_the_test_cannot(shapes, hopeless):
     assert racing.hopeless(times(21.0), RIVAL, shapes) is hopeless
     assert not racing.hopeless(times(19.0), RIVAL, shapes)
+
+
+def test_faster_is_the_geometric_mean_over_all_of_the_rivals_shapes():
+    assert racing.faster(times(5.0, 19.0), times(10.0, 10.0))
+    assert not racing.faster(times(5.0, 21.0), times(10.0, 10.0))
+    assert not racing.faster(times(10.0, 10.0), times(10.0, 10.0))
+    assert not racing.faster(times(5.0), times(10.0, 10.0))

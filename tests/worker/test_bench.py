@@ -10,7 +10,7 @@ from kernelsearch.measure.device import live_device
 from kernelsearch.source import Kernel
 from kernelsearch.tasks import shipped
 from kernelsearch.types import Word
-from kernelsearch.worker.bench import Bench, choose_target, versions
+from kernelsearch.worker.bench import FEW_COMPILERS, Bench, choose_target, versions
 from kernelsearch.worker.messages import jobs
 
 
@@ -110,3 +110,15 @@ def test_targets_by_name_and_by_device():
     if live_device() is None:
         assert device is None and choose_target("auto")[0].name == "h100"
     assert set(versions()) == {"kernelsearch", "triton", "torch", "numpy"}
+
+
+@pytest.mark.parametrize("compilers", [FEW_COMPILERS, FEW_COMPILERS + 1])
+def test_a_build_begun_ahead_is_the_one_that_is_asked_for_later_and_takes_nobodys_place(borrowing, compilers):
+    with Bench.open(shipped.path("softmax"), "h100", compile_workers=compilers) as bench:
+        (fact, bound), = bench.bound(bench.seed, {"num_warps": 2}, ("timed:1",))
+        specs = tuple((s, False) for s in bound.specialisations(fact))
+        bench.begin(bench.seed, specs)
+        begun = dict(bench._built)
+        assert len(begun) == (1 if compilers > FEW_COMPILERS else 0)
+        found, verdict = bench.binaries(bench.seed, specs)
+        assert verdict is None and all(future.result() in found.values() for future in begun.values())
