@@ -18,7 +18,7 @@ from kernelsearch import proposers
 from kernelsearch.calls import Answered, ModelCall
 from kernelsearch.errors import ModelError, TaskError
 from kernelsearch.propose.choice import Limits
-from kernelsearch.propose.engines import Ask, Failure
+from kernelsearch.propose.engines import Ask, Failure, Opened
 from kernelsearch.propose.engines.base import CUT, Engine, Sample
 from kernelsearch.propose.first import page
 from kernelsearch.propose.first.body import Body, Refused
@@ -54,9 +54,12 @@ class Draft:
     last: str = ""
 
 
-def seeded(path: str, options: proposers.ModelOptions, target: str, say: Say) -> tuple[str, tuple[ModelCall, ...]]:
+def seeded(
+    path: str, options: proposers.ModelOptions, target: str, say: Say, engines: Opened
+) -> tuple[str, tuple[ModelCall, ...]]:
     """The task file with a first kernel, and what it cost to write; an earlier run's is taken as it is.
 
+    engines gives the models, and keeps what it loaded for the search that follows.
     Raises TaskError where no skeleton fits the reference or no answer is right, ModelError where no model answers.
     """
     original, file = Path(path), Path(path).with_name(f"{Path(path).stem}_seeded.py")
@@ -71,7 +74,7 @@ def seeded(path: str, options: proposers.ModelOptions, target: str, say: Say) ->
     draft = _outlined(original, target)
     say(f"{original.name} has no kernel: a model writes the first one, into {file.name}")
     try:
-        lines = _drafted(draft, file, text, options, target, say)
+        lines = _drafted(draft, file, text, options, target, say, engines)
         file.write_text(draft.body.template.file(text, lines), encoding="utf-8")
     except OSError as error:
         raise TaskError(f"{file} cannot be written: {error.strerror}") from None
@@ -97,14 +100,16 @@ def _outlined(path: Path, target: str) -> Draft:
                         "that launches it") from None  # fmt: skip
 
 
-def _drafted(draft: Draft, file: Path, text: str, options: proposers.ModelOptions, target: str, say: Say) -> str:
+def _drafted(
+    draft: Draft, file: Path, text: str, options: proposers.ModelOptions, target: str, say: Say, engines: Opened
+) -> str:
     """The lines of a right body. Raises TaskError or ModelError."""
     skeleton = draft.body.template
     file.write_text(UNFINISHED + skeleton.file(text, _stand_in(draft)), encoding="utf-8")
     with Bench.open(str(file), target, compiled=default_folder()) as bench:
         evaluation = Evaluation(bench)
         place = proposers.Place(bench.device.name if bench.device else bench.target.name, bench.target)
-        proposer = proposers.opened(options, place, Limits(), say)
+        proposer = proposers.opened(options, place, Limits(), say, make=engines.engine)
         try:
             for model in proposer.models:
                 lines = _asked(draft, model.engine, model.name.replace("model:", "first:"), place.device, evaluation,

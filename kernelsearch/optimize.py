@@ -22,6 +22,7 @@ from kernelsearch.measure import nvml
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.measure.known_error import KNOWN_ERROR
 from kernelsearch.propose.choice import Limits
+from kernelsearch.propose.engines import Opened
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.protocols import Proposer
 from kernelsearch.record.rows import Run, RunFacts, Structure
@@ -29,10 +30,11 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, progress, show, summary
 from kernelsearch.reuse import Reusing, terms
 from kernelsearch.search import FirstAsks, Result, Search, Settings, start_for
+from kernelsearch.search.finalists import Finalist, comparisons, finalists
 from kernelsearch.shapes import narrowed
 from kernelsearch.space import known_constraints
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import TaskFacts, Trial, config_key
+from kernelsearch.types import TaskFacts, Trial
 from kernelsearch.verify import gate
 from kernelsearch.worker import bench as benches
 from kernelsearch.worker.messages import jobs
@@ -43,7 +45,6 @@ from kernelsearch.worker.processes.pool import trusted
 LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
 
-FINALISTS = 3
 CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
@@ -95,19 +96,22 @@ def main(path: str, options: Options) -> int:
     note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db))
-        bench, path, before = _opened(path, options, stack, say)
+        engines = Opened()
+        stack.callback(engines.close)
+        bench, path, before = _opened(path, options, stack, say, engines)
         facts = narrowed(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, found = searched(bench, facts, store, options, say, before)
+        result, found = searched(bench, facts, store, options, say, before, engines)
         again = f"kernelsearch optimize {shlex.quote(path)} {_same(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, found), indent=2))
         else:
             print(summary.as_text(store, facts, result, again, found), end="")
         if options.out and result.best is not None:
-            best = found[0]["kernel"] if found else result.best.kernel
+            whole = [f["kernel"] for f in found if not confirmed.is_champion(f)]
+            best = whole[0] if whole else result.best.kernel
             _write(options.out, show.kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
         say(_next(options))
@@ -115,7 +119,7 @@ def main(path: str, options: Options) -> int:
 
 
 def _opened(
-    path: str, options: Options, stack: ExitStack, say: Callable[[str], None]
+    path: str, options: Options, stack: ExitStack, say: Callable[[str], None], engines: Opened
 ) -> tuple[Bench, str, tuple[ModelCall, ...]]:
     """The opened task with its file; that of a task without a kernel is the one for which a model wrote the first."""
     before: tuple[ModelCall, ...] = ()
@@ -124,22 +128,25 @@ def _opened(
     except NoKernelError:
         if not options.model().specs:
             raise
-        path, before = drafting.seeded(path, options.model(), options.target, say)
+        path, before = drafting.seeded(path, options.model(), options.target, say, engines)
         bench = Bench.open(path, options.target, compiled=default_folder())
     return stack.enter_context(bench), path, before
 
 
 def searched(
     bench: Bench, facts: TaskFacts, store: Store, options: Options, say: Callable[[str], None],
-    before: tuple[ModelCall, ...] = (),
+    before: tuple[ModelCall, ...] = (), engines: Opened | None = None,
 ) -> tuple[Result, list[confirmed.Finding]]:
-    """The search of an opened task and the confirmation of its finalists, best first."""
+    """The search of an opened task and the confirmation of its finalists, best first; who gives engines closes them."""
     with ExitStack() as stack:
+        if engines is None:
+            engines = Opened()
+            stack.callback(engines.close)
         bench.ceilings = store.ceilings(bench.device.name) if bench.device else {}
         seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(facts.shapes)))
         confirmation = _confirmation(bench, stack, Plan(seconds), say) if options.confirm else None
         _refuse_unjudgeable(bench)
-        proposer = _proposer(bench, facts, options.model(), options, stack, say)
+        proposer = _proposer(bench, facts, options.model(), options, stack, say, engines)
         result = _search(bench, facts, store, options, proposer, before)
         return result, _confirmed(bench, facts, store, result, confirmation, say)
 
@@ -169,13 +176,13 @@ def _refuse_unjudgeable(bench: Bench) -> None:
 
 def _proposer(
     bench: Bench, facts: TaskFacts, model: proposers.ModelOptions, options: Options, stack: ExitStack,
-    say: Callable[[str], None],
+    say: Callable[[str], None], engines: Opened,
 ) -> Proposer:  # fmt: skip
     """Who writes rewrites; nobody for a seed that the gate refuses."""
     if not gate.check(facts.seed).accepted:
         return _Nobody()
     place = proposers.Place(bench.device.name if bench.device else bench.target.name, bench.target)
-    proposer = proposers.opened(model, place, Limits(options.trials, options.budget_seconds), say)
+    proposer = proposers.opened(model, place, Limits(options.trials, options.budget_seconds), say, make=engines.engine)
     stack.callback(proposers.close, proposer)
     if estimate := proposers.estimate(proposer, facts, options.trials):
         say(f"model: {estimate}")
@@ -232,18 +239,19 @@ def _confirmed(
     """The finalists by the confirmed protocol, best first; empty where nothing can be, or need be, confirmed."""
     if confirmation is None or result.interrupted:
         return []
-    finalists = _finalists(bench, facts, store, result)
-    if not finalists:
+    chosen = _finalists(bench, facts, store, result)
+    if not chosen:
         return []
-    plan = confirmation.plan = replace(confirmation.plan, level=confirmed.level_for(len(finalists)))
-    contestants = [Contestant(SEED, bench.seed, dict(facts.config)), *finalists]
+    plan = confirmation.plan = replace(confirmation.plan, level=confirmed.level_for(comparisons([f for f, _ in chosen])))
+    seed = Contestant(SEED, bench.seed, dict(facts.config))
     found: list[confirmed.Finding] = []
     try:
         ceilings = confirmation.known_ceilings(store)
-        runs = confirmation.run(facts.shapes, contestants)
-        for finalist in finalists:
-            found.append(confirmed.finding(finalist, runs, bench.device.name, ceilings, plan.level))
-            store.add_confirmation(facts, Structure(finalist.kernel, 0), finalist.config, found[-1], benches.versions())
+        runs = {s.key: confirmation.shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)]) for s in facts.shapes}
+        for finalist, one in chosen:
+            own = [runs[shape] for shape in finalist.shapes]
+            found.append(confirmed.finding(one, own, bench.device.name, ceilings, plan.level, finalist.champion))
+            store.add_confirmation(facts, Structure(one.kernel, 0), one.config, found[-1], benches.versions())
     except WorkerError as error:
         say(f"the finalists could not be confirmed: {error}")
     except KeyboardInterrupt:
@@ -251,20 +259,18 @@ def _confirmed(
     return sorted(found, key=confirmed.rank)
 
 
-def _finalists(bench: Bench, facts: TaskFacts, store: Store, result: Result) -> list[Contestant]:
-    """The best structures with their best configs, those that the full verdict accepts, the unchanged seed left out."""
-    best: dict[str, Trial] = {}
-    for trial in sorted((t for t in result.trials if t.score is not None), key=lambda t: (t.score, t.number)):
-        if not trial.outcome.measurement.abandoned:
-            best.setdefault(trial.kernel, trial)
+def _finalists(bench: Bench, facts: TaskFacts, store: Store, result: Result) -> list[tuple[Finalist, Contestant]]:
+    """What is to be confirmed, each under a name of its own: its digest's beginning, numbered where only the config differs."""
     structures, evaluation = store.structures(result.run.id), Evaluation(bench, tuple(s.key for s in facts.shapes))
-    found: list[Contestant] = []
-    for digest, trial in best.items():
-        unchanged = digest == bench.seed.digest and config_key(trial.config) == config_key(facts.config)
-        if len(found) == FINALISTS or trial.score >= 1.0:
-            break
-        if not unchanged and evaluation.verify(structures[digest].kernel, trial.config).accepted:
-            found.append(Contestant(digest[:8], structures[digest].kernel, dict(trial.config)))
+
+    def accepted(trial: Trial) -> bool:
+        return evaluation.verify(structures[trial.kernel].kernel, trial.config).accepted
+
+    found: list[tuple[Finalist, Contestant]] = []
+    for finalist in finalists(facts, bench.seed.digest, result.trials, accepted):
+        same = sum(f.trial.kernel == finalist.trial.kernel for f, _ in found)
+        name = finalist.trial.kernel[:8] + (f"-{same + 1}" if same else "")
+        found.append((finalist, Contestant(name, structures[finalist.trial.kernel].kernel, dict(finalist.trial.config))))
     return found
 
 

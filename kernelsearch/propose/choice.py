@@ -140,14 +140,15 @@ class Mix:
     def _in_trials(self, call: ModelCall) -> float:
         """What a call cost as a share of each budget that the run has, in units of one trial's share.
 
-        Of its seconds those count for which the search stood still.
+        Of its seconds those count for which the search stood still; without a time budget only whole trials of them, so
+        that a run that hardly waits is the same run on a slower machine.
         """
         budget, trials = self.shared.ledger.budget, self.limits.trials
         if self.limits.seconds is not None:
             cost = trials * call.waited / self.limits.seconds
         else:
             each = self._seconds / self._trials if self._seconds else 0.0
-            cost = call.waited / (PATIENCE * each) if each else 0.0
+            cost = call.waited // (PATIENCE * each) if each else 0.0
         if budget.max_tokens:
             cost += trials * (call.tokens_in + call.tokens_out) / budget.max_tokens
         if budget.max_usd:

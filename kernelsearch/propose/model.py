@@ -123,9 +123,8 @@ class ModelProposer:
         """
         number, look = request.number, request.number != self._looked or wait
         self._looked = number
-        if self.underway is not None and wait:
-            self.underway.wait()
         if self.underway is not None and look and (wait or self.underway.due(number)):
+            self.underway.wait()
             self._land(request)
         return self._first(request.seen)
 

@@ -68,6 +68,33 @@ def test_a_model_writes_the_first_kernel_after_a_repair_and_the_search_goes_on(r
     assert again.code == 0 and again.json["trials"] == 3
 
 
+def test_a_model_in_this_process_is_loaded_once_for_the_first_kernel_and_the_search(run, task, monkeypatch):
+    from kernelsearch.propose.engines import Reply, Sample, shared
+
+    made = []
+
+    class Engine:
+        name, label = "hf:model", "model"
+
+        def complete(self, ask):
+            return Reply((Sample(RIGHT if "REFERENCE" in ask.page else "END"),), 10, 1)
+
+        def count(self, text):
+            return len(text) // 3
+
+        def close(self):
+            made.append("closed")
+
+    def make(spec):
+        made.append(spec)
+        return Engine()
+
+    monkeypatch.setattr(shared, "make", make)
+    result = run("optimize", task, "--trials", "2", "--target", "h100", "--model", "hf:model")
+    assert result.code == 0, result.err
+    assert made == ["hf:model", "closed"]
+
+
 @pytest.mark.parametrize("answer, said", [
     ("Sure! Here is your kernel.", "9 grammar"),
     (None, "no model answered: m: 401"),

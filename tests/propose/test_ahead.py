@@ -8,7 +8,8 @@ import pytest
 from scripted import Scripted, sampling
 from searching import BUDGET, SEED, mix, searched, story, task
 
-from kernelsearch.propose import engines
+from kernelsearch.propose import choice, engines
+from kernelsearch.propose.ahead import Underway
 from kernelsearch.propose.engines import Reply
 from kernelsearch.propose.engines.recorded_answers import Recording
 from kernelsearch.protocols import Request
@@ -72,13 +73,19 @@ def test_typed_edits_go_on_while_a_model_thinks_and_its_answer_is_the_next_to_be
     assert engine.threads and threading.get_ident() not in engine.threads
 
 
-def test_where_typed_edits_are_used_up_the_search_waits_for_the_model():
-    engine = Threaded()
+def test_where_typed_edits_are_used_up_the_search_waits_for_the_model(monkeypatch):
+    engine, waited, plain = Threaded(), [], Underway.wait
+
+    def wait(underway):
+        waited.append(underway.reply.done())
+        engine.go.set()
+        plain(underway)
+
+    monkeypatch.setattr(Underway, "wait", wait)
     proposer, _ = mix(engine, edits=Nothing())
-    threading.Timer(0.05, engine.go.set).start()
     made = [asked(proposer, n) for n in range(1, 4)]
     assert any(m and m.edit == "model:scripted" for m in made)
-    assert proposer.shared.ledger.calls[0].waited > 0
+    assert waited[0] is False and proposer.shared.ledger.calls[0].landed == proposer.shared.ledger.calls[0].number
 
 
 class Nothing:
@@ -141,6 +148,68 @@ def test_a_recorded_run_is_replayed_whatever_the_threads_did(tmp_path, alone):
         again = store.calls(1)
     assert story(second) == story(first)
     assert [(c.number, c.landed, c.page) for c in again] == [(c.number, c.landed, c.page) for c in calls]
+
+
+class Local(Threaded):
+    """An engine in this process: its answers are taken in three asks later, however fast it is."""
+
+    after = 3
+
+    def complete(self, ask):
+        said = super().complete(ask)
+        if self.slow:
+            self.go.clear()
+        return said
+
+
+def local_search(monkeypatch, slow, alone):
+    """A search with a local engine that answers at once, or not before the search stands still for it."""
+    engine, plain, stood = Local(), Underway.wait, []
+    engine.slow = slow
+    if not slow:
+        engine.go.set()
+
+    def wait(underway):
+        stood.append(underway.reply is not None and not underway.reply.done())
+        engine.go.set()
+        plain(underway)
+
+    with monkeypatch.context() as patched, Store.in_memory() as store:
+        patched.setattr(Underway, "wait", wait)
+        patched.setattr(choice, "PATIENCE", 1e9)  # however long this machine really takes
+        proposer, _ = mix(engine, alone=alone)
+        result, _ = searched(proposer, store, BUDGET)
+        engine.go.set()
+        proposer.close()
+        return story(result), [(c.number, c.landed, c.page, c.answers) for c in store.calls(1)], stood
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_run_with_an_engine_in_this_process_is_the_same_run_however_fast_it_answers(monkeypatch, alone):
+    quick = local_search(monkeypatch, False, alone)
+    slow = local_search(monkeypatch, True, alone)
+    assert quick[:2] == slow[:2]
+    late = [landed - number for number, landed, _, _ in quick[1]]
+    assert late and (alone or min(late) >= 3)  # asks for no rewrite take nothing in
+    assert all(slow[2])
+
+
+def test_a_thread_that_computes_here_is_told_to_stop_and_does_not_outlive_its_engine():
+    class Stopping(Local):
+        slow = False
+
+        def stop(self, ask):
+            self.stopped = ask
+            self.go.set()
+
+        def close(self):
+            self.open_calls = proposer.models[0].underway.reply.done()
+
+    engine = Stopping()
+    proposer, _ = mix(engine)
+    begun(proposer)
+    proposer.close()
+    assert engine.stopped is engine.asks[0] and engine.open_calls is True
 
 
 def test_an_engine_is_closed_after_its_last_answer():

@@ -10,7 +10,8 @@ import scripted_server as served
 import tiny
 
 from kernelsearch.errors import ModelError
-from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, make, parsed
+from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, make, parsed, shared
+from kernelsearch.propose.engines.base import AFTER, asks_ahead
 from kernelsearch.propose.engines.recorded_answers import Recording, Replayed
 from kernelsearch.propose.grammar import build
 from kernelsearch.propose.prompt import SYSTEM
@@ -229,6 +230,37 @@ def test_the_same_seed_gives_the_same_answers_and_leaves_torch_alone(local, gram
 def test_an_answer_without_room_is_cut(local, grammar):
     reply = local.complete(Ask(SYSTEM, "x", grammar, n=1, max_tokens=2, seed=1))
     assert reply.samples[0].finish == "length"
+
+
+def test_answers_that_nobody_wants_any_more_are_cut(local, grammar):
+    ask = Ask(SYSTEM, "x", grammar, n=2, seed=5)
+    local.stop(ask)
+    cut, whole = local.complete(ask), local.complete(Ask(SYSTEM, "x", grammar, n=2, seed=5))
+    assert [s.tokens for s in cut.samples] == [1, 1] and min(s.tokens for s in whole.samples) > 1
+
+
+def test_on_a_cpu_a_model_in_this_process_is_asked_ahead_unless_told_not_to():
+    assert asks_ahead({}, cpu=True) == AFTER and asks_ahead({}, cpu=False) is None
+    assert asks_ahead({"ahead": "off"}, cpu=True) is None and asks_ahead({"ahead": "16"}, cpu=False) == 16
+    with pytest.raises(ModelError, match="ahead=on: it is off, or a number"):
+        asks_ahead({"ahead": "on"}, cpu=True)
+
+
+def test_a_model_in_this_process_is_loaded_once_for_all_that_ask_it(monkeypatch):
+    made = []
+
+    def make(spec):
+        made.append(scripted.Scripted(scripted.sampling))
+        return made[-1]
+
+    monkeypatch.setattr(shared, "make", make)
+    opened = shared.Opened()
+    one, two, served_one, served_two = (opened.engine(s) for s in ("hf:a", "hf:a", "openai:http://h/v1#m", "openai:http://h/v1#m"))
+    assert len(made) == 3 and served_one is not served_two
+    one.close()
+    assert not hasattr(made[0], "closed") and isinstance(two.inner, scripted.Scripted)
+    opened.close()
+    assert made[0].closed
 
 
 def test_a_prompt_beyond_the_context_and_a_bad_grammar_are_failures(local, grammar):

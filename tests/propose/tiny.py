@@ -42,7 +42,9 @@ def build(folder: Path, seed: int = 0, vocabulary: int = 1024, context: int = 81
     """Writes the model and its tokenizer into folder, as `from_pretrained` reads them; it has four heads."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     tokens = tokenizer(vocabulary)
     torch.manual_seed(seed)
     config = Qwen2Config(

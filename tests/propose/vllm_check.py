@@ -41,6 +41,7 @@ VARIANTS = {
 
 
 def main(python: str, patience: float = 600.0) -> int:
+    python = os.path.abspath(python)  # the server starts in another folder; a link to a python is not followed
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kernelsearch-vllm-") as folder:
         model = tiny.build(Path(folder) / "tiny", hidden=256)  # vLLM on a CPU wants heads of 64

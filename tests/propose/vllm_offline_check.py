@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -17,9 +19,9 @@ def main(model: str, options: str) -> int:
     engine = make(f"vllm:{model}?max_model_len=8192&gpu_memory=0.25&dtype=float32{options}")
     parent = edit_seeds.seed("softmax")
     grammar = build(parent, edit_seeds.task("softmax"))
-    tokens, cached, outside, seconds = 0, 0, 0, []
+    tokens, cached, outside, seconds, pauses = 0, 0, 0, [], []
     for round_ in range(4):
-        reply = engine.complete(Ask(SYSTEM, grammar.numbered, grammar, 8, 512, 1.0, round_))
+        reply = beside(engine, Ask(SYSTEM, grammar.numbered, grammar, 8, 512, 1.0, round_), pauses)
         if isinstance(reply, Failure):
             print(f"FAULT: {reply.reason}")
             return 1
@@ -29,10 +31,24 @@ def main(model: str, options: str) -> int:
     long = engine.complete(Ask(SYSTEM, grammar.numbered * 200, grammar, 1, 512, 1.0, 0))
     fits = isinstance(long, Failure) and long.kind == "context"
     print(f"vllm: offline{options or ''}: 4 asks of 8 answers, {tokens} tokens out in {sum(seconds):.1f} s "
-          f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s), {cached} prompt tokens from the cache, "
+          f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s; asked ahead: {engine.after} trials; this "
+          f"thread went on meanwhile, with pauses of {1e3 * pauses[len(pauses) // 2]:.0f} ms at the median and "
+          f"{1e3 * pauses[-1]:.0f} at most), {cached} prompt tokens from the cache, "
           f"{outside} answers outside the grammar; a prompt that is too long: {'context' if fits else long}", flush=True)  # fmt: skip
     engine.close()
     return int(outside > 0 or not fits)
+
+
+def beside(engine, ask: Ask, pauses: list[float]):
+    """The reply, asked for on a thread as a search does; pauses gains how long this thread was kept from waking."""
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(engine.complete, ask)
+        while not reply.done():
+            started = time.monotonic()
+            time.sleep(0.002)
+            pauses.append(time.monotonic() - started - 0.002)
+    pauses.sort()
+    return reply.result()
 
 
 if __name__ == "__main__":

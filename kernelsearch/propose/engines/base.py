@@ -88,10 +88,12 @@ class Failure:
 class Engine(Protocol):
     """A model, wherever it runs.
 
-    Three members are optional. ahead: it works elsewhere, so that it may be asked on a thread, one ask at a time, while
-    the search goes on; instant: it answers at once all the same, and its replies say their lag and for how many seconds
-    the search stood still (`replay:`); landed(ask, lag, waited): told when the answers of an ask were taken in, lag asks
-    of the search after it.
+    Some members are optional. ahead: it takes nothing from what is measured on, so that it may be asked on a thread, one
+    ask at a time, while the search goes on; after: its answers are then taken in so many asks of the search later,
+    not sooner and not later, for an engine whose answers are a function of the ask; stop(ask): ends the answers to this ask soon, if it is
+    under way; instant: it answers at once all the same, and its replies say their lag and for how many seconds the search
+    stood still (`replay:`); landed(ask, lag, waited): told when the answers of an ask were taken in, lag asks of the
+    search after it.
     """
 
     name: str
@@ -117,6 +119,23 @@ class Spec:
     kind: str
     rest: str
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+AFTER = 8
+"""Asks of the search after which the answers of an engine in this process are taken in: its usual window."""
+
+
+def asks_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
+    """The option `ahead` of an engine in this process: so many asks, or None for `off`, as it is where it needs a GPU.
+
+    On a GPU it would share with the candidates what their times are taken on. Raises ModelError for anything else.
+    """
+    value = options.get("ahead", str(AFTER) if cpu else "off")
+    if value == "off":
+        return None
+    if not value.isdecimal() or not 0 < int(value) < 10_000:
+        raise ModelError(f"ahead={value}: it is off, or a number of trials")
+    return int(value)
 
 
 def switch(options: Mapping[str, str], name: str) -> bool:

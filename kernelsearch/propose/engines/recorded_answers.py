@@ -82,6 +82,7 @@ class Recording:
     def __init__(self, inner: Engine, path: str) -> None:
         self.inner, self.name, self.label = inner, inner.name, inner.label
         self.ahead, self.instant = getattr(inner, "ahead", False), getattr(inner, "instant", False)
+        self.after = getattr(inner, "after", None)
         try:
             self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (closed by close)
         except OSError as error:
@@ -107,6 +108,10 @@ class Recording:
 
     def count(self, text: str) -> int:
         return self.inner.count(text)
+
+    def stop(self, ask: Ask) -> None:
+        if hasattr(self.inner, "stop"):
+            self.inner.stop(ask)
 
     def close(self) -> None:
         self._file.close()

@@ -39,12 +39,12 @@ ENGINES: dict[str, Kind] = {
         ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead"), "openai", ("openai",),
     ),
     "hf": Kind(
-        "transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype"), "hf",
+        "transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype", "ahead"), "hf",
         ("transformers", "llguidance"),
     ),
     "vllm": Kind(
         "vllm_offline", "vllm:MODEL", "a model in this process, by vLLM",
-        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype"), "vllm", ("vllm",),
+        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead"), "vllm", ("vllm",),
     ),
     "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
 }  # fmt: skip

@@ -3,23 +3,27 @@
 All n answers to an ask are one batch over one prompt. torch's bit mask is applied by a few tensor operations of our
 own: llguidance's kernel goes through torch.compile, which needs a C++ compiler for its first call.
 
-Options: device (auto), dtype (auto).
+Options: device (auto), dtype (auto), ahead=off|N: the search goes on while it answers, and takes the answers in N trials
+later (8 on a CPU; off on a GPU, which is what candidates are measured on).
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
-from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList,
+)  # fmt: skip
 from transformers.utils import logging
 
 from kernelsearch.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -28,20 +32,23 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     logging.disable_progress_bar()  # progress is the search's own
     dtype = spec.options.get("dtype", "auto")
     device = spec.options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    after = asks_ahead(spec.options, device == "cpu")
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.rest, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(spec.rest, dtype=dtype, local_files_only=True).to(device).eval()
     except (OSError, ValueError, KeyError, RuntimeError, AttributeError, ImportError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model in {spec.rest} cannot be loaded: {first}") from None
-    return TransformersLocal(spec.text, Path(spec.rest).name, model, tokenizer)
+    return TransformersLocal(spec.text, Path(spec.rest).name, model, tokenizer, after)
 
 
 class TransformersLocal:
     """A model and its tokenizer, held to the ask's grammar token by token."""
 
-    def __init__(self, name: str, label: str, model: Any, tokenizer: Any) -> None:
+    def __init__(self, name: str, label: str, model: Any, tokenizer: Any, after: int | None = None) -> None:
         self.name, self.label, self.model, self.tokenizer = name, label, model, tokenizer
+        self.ahead, self.after = after is not None, after
+        self._unwanted: Ask | None = None
         self._vocabulary = model.get_output_embeddings().out_features
         self._guided = from_tokenizer(tokenizer, n_vocab=max(self._vocabulary, len(tokenizer)))
         self._limit = getattr(model.config, "max_position_embeddings", None)
@@ -69,6 +76,10 @@ class TransformersLocal:
     def count(self, text: str) -> int:
         return len(self.tokenizer(text)["input_ids"])
 
+    def stop(self, ask: Ask) -> None:
+        """Cuts the answers to this ask after the token that is being computed."""
+        self._unwanted = ask
+
     def close(self) -> None:
         self.model = None
 
@@ -88,6 +99,7 @@ class TransformersLocal:
                 **prompt, max_new_tokens=ask.max_tokens, num_return_sequences=ask.n, do_sample=ask.temperature > 0,
                 temperature=ask.temperature or None, top_k=None, top_p=None,
                 eos_token_id=end, pad_token_id=end, logits_processor=LogitsProcessorList([held]),
+                stopping_criteria=StoppingCriteriaList([_Unwanted(lambda: self._unwanted is ask)]),
             )  # fmt: skip
         rows = found[:, prompt["input_ids"].shape[1] :].tolist()
         return [row[: row.index(end)] if end in row else row for row in rows]
@@ -96,6 +108,16 @@ class TransformersLocal:
         text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         finished = matcher.is_accepting() or matcher.is_stopped()
         return Sample(text, STOP if finished else CUT, len(tokens))
+
+
+class _Unwanted(StoppingCriteria):
+    """Ends all answers of a batch once nobody wants them."""
+
+    def __init__(self, unwanted: Callable[[], bool]) -> None:
+        self.unwanted = unwanted
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> torch.BoolTensor:
+        return torch.full((input_ids.shape[0],), self.unwanted(), dtype=torch.bool, device=input_ids.device)
 
 
 class _Held(LogitsProcessor):

@@ -5,7 +5,8 @@ torch: give it an environment of its own.
 
 Options: backend=guidance|xgrammar (guidance compiles a new parent's grammar in tenths of a second, xgrammar in seconds
 but masks faster), ngram=N (speculative decoding with N drafted tokens out of the prompt; 0: off), prefix_cache=on|off,
-max_model_len, gpu_memory (share), dtype.
+max_model_len, gpu_memory (share), dtype, ahead=off|N: the search goes on while it answers, and takes the answers in N
+trials later (8 on a CPU; off on a GPU, which is what candidates are measured on).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ except ImportError:  # older versions raise ValueError for a bad request
     VLLMError = ValueError
 
 from kernelsearch.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, switch
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, switch
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -48,18 +49,20 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
         raise ModelError(f"an option of {spec.text} is no number: {error}") from None
     if "dtype" in options:
         given["dtype"] = options["dtype"]
+    after = asks_ahead(options, current_platform.is_cpu())
     try:
         model = LLM(model=spec.rest, **given)
     except (VLLMError, OSError, ValueError, RuntimeError, AssertionError) as error:
         raise ModelError(f"vLLM cannot load {spec.rest}: {_short(str(error))}") from None
-    return VLLMOffline(spec.text, spec.rest.rstrip("/").rpartition("/")[2], model, backend)
+    return VLLMOffline(spec.text, spec.rest.rstrip("/").rpartition("/")[2], model, backend, after)
 
 
 class VLLMOffline:
     """One `vllm.LLM`."""
 
-    def __init__(self, name: str, label: str, model: Any, backend: str) -> None:
+    def __init__(self, name: str, label: str, model: Any, backend: str, after: int | None = None) -> None:
         self.name, self.label, self.model = name, label, model
+        self.ahead, self.after = after is not None, after
         self._tokenizer = model.get_tokenizer()
         self._dialect = "lark" if backend == "guidance" else "ebnf"
 
