@@ -38,8 +38,9 @@ def leaderboard(
         rows = board.rows(store, task, device, limit or None)
         if not rows:
             board.must_know(store, task, device)
-    form = board.as_json if as_json else board.as_csv if as_csv else board.as_text
-    click.echo(form(rows).rstrip("\n"))
+        gained = board.gains_by_shape(store, task, device) if not (as_json or as_csv) else {}
+    text = board.as_json(rows) if as_json else board.as_csv(rows) if as_csv else board.as_text(rows, gained)
+    click.echo(text.rstrip("\n"))
 
 
 _task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).",

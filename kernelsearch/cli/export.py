@@ -66,7 +66,8 @@ def _shipped(part: Any) -> list[str]:
     for device, by_shape in part.chosen.devices.items():
         for digest in dict.fromkeys(found.digest for found in by_shape.values()):
             found = [f for f in by_shape.values() if f.digest == digest]
-            own = ", the task's own, tuned" if digest == part.seed.digest else ""
+            own = ", the task's own" if digest == part.seed.digest else ""
+            own += ", tuned" if own and not all(f.is_seed for f in found) else ""
             shapes = f"{len(found)} of {len(by_shape)} timed shapes"
             why = part.table_only.get(digest, "").partition(": ")[2]
             own += f", not autotuned ({why})" if why else ""

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.export.errors import ExportError
+from kernelsearch.measure.by_shape import best, ratios_of, seed_finding
+from kernelsearch.measure.protocol import LEAST_GAIN
 from kernelsearch.record import lineage
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
@@ -24,7 +26,8 @@ LEVELS = (Evidence.ESTIMATED, Evidence.MEASURED, Evidence.CONFIRMED)
 """Evidence, weakest first."""
 
 MARGIN = 0.02
-"""A second kernel is shipped for a shape only where it is this much faster there than the best one overall."""
+"""By search-time numbers a second kernel is shipped for a shape only where it is this much faster there than the best
+one overall; confirmed ones are told apart by the confirmed protocol's own least gain."""
 
 LOOKED_AT = 20
 """Candidates of a device and evidence, best first, that may be best at some shape."""
@@ -48,7 +51,8 @@ class Found:
     """A candidate on one device: its times by shape, where its row is, and what is known of it.
 
     ratios are times over the seed's, by shape (below 1 is faster), where those are known; finding is what the
-    confirmed protocol found; others are further configs by shape, best first.
+    confirmed protocol found; others are further configs by shape, best first. is_seed: the task's own kernel with its
+    own config, which runs where nothing else is faster.
     """
 
     kernel: Kernel
@@ -67,16 +71,11 @@ class Found:
     run_name: str = ""
     others: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     measured: str = ""
+    is_seed: bool = False
 
     @property
     def digest(self) -> str:
         return self.kernel.digest
-
-    @property
-    def score(self) -> float:
-        """Time over the seed's, geometric mean over the shapes; infinite when it is not known."""
-        known = [r for r in self.ratios.values() if r > 0]
-        return math.exp(sum(map(math.log, known)) / len(known)) if known else math.inf
 
 
 @dataclass(frozen=True)
@@ -190,16 +189,45 @@ def _candidates(store: Store, digest: str, database: str, device: str | None) ->
 
 
 def _confirmed(store: Store, digest: str, database: str, device: str | None) -> Iterable[Found]:
+    """Every confirmed candidate, and on each device the seed as they tell it."""
+    own = _seed(store, digest)
+    told: dict[str, list[dict[str, Any]]] = {}
     for finding in store.confirmations(digest, device):
         if finding["status"] != "confirmed" or not finding["shapes"]:
             continue
         row = store.query("SELECT config, kernel FROM candidate WHERE digest = ?", [finding["candidate"]])[0]
-        times = {s["shape"]: s["time_us"] for s in finding["shapes"]}
-        ratios = {s["shape"]: 1.0 / s["vs_seed"]["ratio"] for s in finding["shapes"] if s["vs_seed"]}
-        yield _found(
-            store, row["kernel"], finding["candidate"], json.loads(row["config"]), finding["device"], Evidence.CONFIRMED,
-            times, ratios, database, digest, versions=finding["versions"], finding=finding, measured=finding["measured"],
-        )  # fmt: skip
+        if own is None or finding["candidate"] != own["digest"]:
+            yield _of_finding(store, finding, row["kernel"], finding["candidate"], json.loads(row["config"]), database, digest)
+        told.setdefault(finding["device"], []).append(finding)
+    for findings in told.values() if own else ():
+        others = [f for f in findings if f["candidate"] != own["digest"]]
+        finding = seed_finding(others) or next((f for f in findings if f["candidate"] == own["digest"]), None)
+        if finding is None:
+            continue
+        newest = max(findings, key=lambda f: f["measured"])
+        whole = {**finding, "measured": newest["measured"], "versions": newest["versions"], "kernel": own["kernel"],
+                 "config": json.loads(own["config"])}  # fmt: skip
+        yield _of_finding(store, whole, own["kernel"], own["digest"], whole["config"], database, digest, is_seed=True)
+
+
+def _of_finding(
+    store: Store, finding: Mapping[str, Any], kernel: str, candidate: str, config: Config, database: str, task: str, **more: Any
+) -> Found:
+    times = {s["shape"]: s["time_us"] for s in finding["shapes"]}
+    return _found(
+        store, kernel, candidate, config, finding["device"], Evidence.CONFIRMED, times, ratios_of(finding), database, task,
+        versions=finding["versions"], finding=finding, measured=finding["measured"], **more,
+    )  # fmt: skip
+
+
+def _seed(store: Store, task: str) -> dict[str, Any] | None:
+    """The candidate that is the task's own kernel with its own config: digest, kernel, config; None before any search."""
+    found = store.query(
+        """SELECT c.digest, c.kernel, c.config FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c
+               ON c.digest = t.candidate WHERE run.task = ? AND t.kind = 'seed' ORDER BY t.run, t.number LIMIT 1""",
+        [task],
+    )
+    return found[0] if found else None
 
 
 def _tried(store: Store, digest: str, database: str, device: str | None) -> Iterable[Found]:
@@ -210,7 +238,7 @@ def _tried(store: Store, digest: str, database: str, device: str | None) -> Iter
                    PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place
                FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
                WHERE run.task = ?1 AND t.score IS NOT NULL AND NOT t.abandoned AND (?2 IS NULL OR t.device = ?2))
-           WHERE place <= ?3 ORDER BY device, evidence, place""",
+           WHERE place <= ?3 OR kind = 'seed' ORDER BY device, evidence, place""",
         [digest, device, LOOKED_AT],
     )
     seeds: dict[tuple[int, str], dict[str, float]] = {}
@@ -221,7 +249,7 @@ def _tried(store: Store, digest: str, database: str, device: str | None) -> Iter
         yield _found(
             store, row["kernel"], row["candidate"], json.loads(row["config"]), row["device"], Evidence(row["evidence"]),
             times, ratios or dict.fromkeys(times, row["score"]), database, digest,
-            versions=json.loads(row["versions"]), measured=row["finished"],
+            versions=json.loads(row["versions"]), measured=row["finished"], is_seed=row["kind"] == "seed",
         )  # fmt: skip
 
 
@@ -288,25 +316,17 @@ def _by_device(found: Sequence[Found]) -> dict[str, dict[str, Found]]:
         here = [f for f in found if f.device == device]
         strongest = max((f.evidence for f in here), key=LEVELS.index)
         here = [f for f in here if f.evidence is strongest]
-        whole = max(len(f.times) for f in here)
-        best = min((f for f in here if len(f.times) == whole), key=lambda f: (round(f.score, 3), *_plainness(f)))
-        by_shape = {}
-        for shape in sorted({s for f in here for s in f.times}, key=_shape_order):
-            able = [f for f in here if shape in f.times]
-            first = min(able, key=lambda f: (_ratio(f, shape), *_plainness(f)))
-            overall = shape in best.times and _ratio(best, shape) <= _ratio(first, shape) * (1 + MARGIN)
-            by_shape[shape] = best if overall else first
-        devices[device] = by_shape
+        seed = next((f for f in here if f.is_seed), None)
+        here = [f for f in here if not f.is_seed or f is seed]
+        ahead = LEAST_GAIN if strongest is Evidence.CONFIRMED else MARGIN
+        by_shape = best(here, lambda f: f.ratios or f.times, _plainness, seed, ahead)
+        devices[device] = {shape: by_shape[shape] for shape in sorted(by_shape, key=_shape_order)}
     return devices
 
 
 def _plainness(found: Found) -> tuple[int, str, str]:
     """Of equally fast kernels the one with the fewest edits goes first; the rest makes the order complete."""
     return len(found.ancestors), found.digest, config_key(found.config)
-
-
-def _ratio(found: Found, shape: str) -> float:
-    return found.ratios.get(shape, found.times[shape])
 
 
 def _shape_order(key: str) -> tuple[str, int]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from kernelsearch.export.choose import Found
 from kernelsearch.export.part import Part
-from kernelsearch.measure import statistics
+from kernelsearch.measure import protocol
+from kernelsearch.measure.by_shape import gain
 from kernelsearch.types import TensorFact
 
 
@@ -59,8 +60,15 @@ def _claim(found: Found, shape: str) -> dict[str, Any] | None:
         if s["shape"] == shape and s["vs_fastest"]:
             rival = next((b.get("time_us") for b in s["baselines"] if b["name"] == s["fastest"]), None)
             return {"fastest": s["fastest"], "fastest_us": rival, **s["vs_fastest"], "level": found.finding["level"],
-                    "margin": statistics.margin(found.finding["aa_spread"] or 0.0)}  # fmt: skip
+                    "margin": protocol.margin(found.finding["aa_spread"] or 0.0)}  # fmt: skip
     return None
+
+
+def by_shape_gain(by_shape: Mapping[str, Found]) -> dict[str, Any] | None:
+    """What a package gains on one device (see `measure.by_shape.gain`); None where not all of it is confirmed."""
+    if any(f.finding is None for f in by_shape.values()):
+        return None
+    return gain({shape: found.finding for shape, found in by_shape.items()})
 
 
 def evidence(parts: tuple[Part, ...], package: str, version: str) -> dict[str, Any]:
@@ -75,6 +83,7 @@ def _task_evidence(part: Part) -> dict[str, Any]:
         "task": {"digest": part.chosen.digest, "file": e.task.path.name, "form": e.task.form, "precision": e.task.precision,
                  "tolerance": e.task.tolerance, "shapes": shapes, "seed": part.seed.digest,
                  "seed_config": dict(e.facts.config)},
+        "by_shape": {device: by_shape_gain(chosen) for device, chosen in part.chosen.devices.items()},
         "kernels": [_kernel_evidence(part, f) for f in part.chosen.found],
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernelsearch.export.choose import Found
 from kernelsearch.export.part import Part
+from kernelsearch.export.tables import by_shape_gain
 from kernelsearch.types import Evidence
 
 REQUIRES = ("torch>=2.11", "triton>=3.6")
@@ -167,11 +168,28 @@ def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found]) -
         shape = next(s for s in found.finding["shapes"] if s["shape"] == key)
         lines.append(f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
                      f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} |")  # fmt: skip
-    for found in _once(by_shape):
+    kernels = [f for f in _once(by_shape) if not f.is_seed]
+    lines += ["", *_together(by_shape)] if len(kernels) != 1 or len(_once(by_shape)) > 1 else []
+    for found in kernels:
         finding, rivals = found.finding, found.finding["vs_fastest"]
-        if rivals:
+        if rivals and not finding.get("champion_at") and len(finding["shapes"]) > 1:
             said = "faster than" if finding["faster"] else "not shown to be faster than"
             lines += ["", f"Kernel {found.digest[:8]} over all shapes: {_interval(rivals)} the fastest baselines ({said} them)."]
+    return lines
+
+
+def _together(by_shape: Mapping[str, Found]) -> list[str]:
+    """What the package gains, whose shapes do not all run the same."""
+    gained = by_shape_gain(by_shape)
+    own = [f for f in by_shape.values() if f.is_seed]
+    lines = []
+    if gained:
+        said = "faster than" if gained["faster"] else "not shown to be faster than"
+        lines.append(f"The package, which runs at each shape what was confirmed as best there: {_interval(gained['vs_fastest'])} the "
+                     f"fastest baselines ({said} them), the task's own kernel among these.")  # fmt: skip
+    if own:
+        where = f"{len(own)} of {len(by_shape)} shapes" if len(own) < len(by_shape) else "every shape"
+        lines.append(f"At {where} nothing is faster than the task's own kernel, which runs there.")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The names of the protocols that times are taken under, and the statistics of their samples; no torch needed."""
+"""The names of the protocols that times are taken under, and what their samples say; no torch and no numpy needed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from collections.abc import Sequence
 
 PROTOCOL = "search-1"
 """The search protocol, as `timing.sample` does it."""
+
+LEAST_GAIN = 0.01
+"""A kernel is called faster only if the interval's lower end shows more than this."""
+
+
+def margin(aa_spread: float) -> float:
+    """By how much a speed-up must differ from another to count, as a fraction: max(1 %, the A/A spread).
+
+    An interval holds what varies inside one process; from process to process a time varies by more.
+    """
+    return max(LEAST_GAIN, aa_spread)
 
 
 def spread_us(times: Sequence[float]) -> float:

@@ -14,15 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernelsearch.measure.protocol import margin
+
 LEVEL = 0.99
 """The level of every interval that is reported. Above the usual 0.95, because sampling stops when an interval is narrow
 enough, and because percentile intervals of few groups cover a little less than they say."""
 
-LEAST_GAIN = 0.01
-"""A kernel is called faster only if the interval's lower end shows more than this."""
-
 RESAMPLES = 2000
+BEYOND = 2
+"""Resamples that must lie beyond either end of an interval: one of a high level takes more of them."""
 LEAST_GROUPS = 12
+BATCH = 2000
+"""Resamples in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,16 @@ def interval(series: Sequence[Sequence[float]], level: float = LEVEL, seed: int 
         low = high = centre
     else:
         found = stats.bootstrap(
-            tuple(np.arange(len(g)) for g in grouped), statistic, n_resamples=RESAMPLES, vectorized=True,
+            tuple(np.arange(len(g)) for g in grouped), statistic, n_resamples=resamples(level), vectorized=True, batch=BATCH,
             confidence_level=level, method="percentile", rng=np.random.default_rng(seed),
         ).confidence_interval  # fmt: skip
         low, high = float(found.low), float(found.high)
     blocks = min(len(s) for s in series)
     return Interval(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)), level, blocks)
+
+
+def resamples(level: float) -> int:
+    return max(RESAMPLES, math.ceil(2 * BEYOND / (1.0 - level)))
 
 
 def _grouped(values: np.ndarray) -> np.ndarray:
@@ -102,14 +109,6 @@ def spread(control: Interval | None) -> float:
     if control is None:
         return math.inf
     return max(control.high, 1.0 / control.low) - 1.0
-
-
-def margin(aa_spread: float) -> float:
-    """By how much a speed-up must differ from another to count, as a fraction: max(1 %, the A/A spread).
-
-    An interval holds what varies inside one process; from process to process a time varies by more.
-    """
-    return max(LEAST_GAIN, aa_spread)
 
 
 def faster(found: Interval | None, aa_spread: float) -> bool:

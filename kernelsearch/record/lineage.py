@@ -100,7 +100,7 @@ def best(store: Store, task: str | None = None, device: str | None = None, run: 
     found = store.query(
         """SELECT candidate.kernel FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
            JOIN task ON task.digest = candidate.task
-           WHERE c.status = 'confirmed' AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
+           WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0 AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
              AND (?2 IS NULL OR c.device = ?2) AND EXISTS (
                  SELECT 1 FROM trial WHERE trial.kernel = candidate.kernel AND trial.score IS NOT NULL
                      AND (?3 IS NULL OR trial.run = ?3))

@@ -108,13 +108,25 @@ class Store:
     def add_confirmation(
         self, task: TaskFacts, structure: Structure, config: Config, finding: Mapping[str, Any], versions: Mapping[str, str]
     ) -> None:
-        """What the confirmed protocol found of a candidate (`report.confirmed.finding`): its times, its baselines."""
+        """What the confirmed protocol found of a candidate (`report.confirmed.finding`): its times, its baselines.
+
+        A finding at single shapes (a champion's) does not take the place of one over all of them.
+        """
         self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
         candidate = rows.candidate_digest(task.digest, structure.kernel.digest, config)
         with self._transaction():
-            self._add("confirmation", confirmed.confirmation_row(candidate, finding, versions), "OR REPLACE")
+            if not (finding.get("champion_at") and self._confirmed_whole(candidate, finding, versions)):
+                self._add("confirmation", confirmed.confirmation_row(candidate, finding, versions), "OR REPLACE")
             for row in confirmed.baseline_rows(task.digest, finding, versions):
                 self._add("baseline", row, "OR REPLACE")
+
+    def _confirmed_whole(self, candidate: str, finding: Mapping[str, Any], versions: Mapping[str, str]) -> bool:
+        """Whether the candidate was confirmed over all shapes before, which a finding at some does not replace."""
+        return bool(self.query(
+            """SELECT 1 FROM confirmation WHERE candidate = ? AND device = ? AND protocol = ? AND versions = ?
+               AND status = 'confirmed' AND coalesce(json_array_length(detail, '$.champion_at'), 0) = 0""",
+            [candidate, finding["device"], finding["protocol"], config_key(versions)],
+        ))  # fmt: skip
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """What a device can do at best; kept until it is measured again."""

@@ -6,18 +6,22 @@ A config that fits beside its row stands there; where one does not, every row of
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.report import words
+from kernelsearch.report import by_shape, words
 
 Row = dict[str, Any]
 GAP = "  "
 LEFT = ("kernel", "last edit", "by", "config", "baseline", "found")
 
 
-def as_text(found: Sequence[Row], width: int = 80) -> str:
-    """One table per task, device and evidence; the evidence stands in each title and over each speedup."""
+def as_text(found: Sequence[Row], gained: Mapping[tuple[str, str], Row] | None = None, width: int = 80) -> str:
+    """One table per task, device and evidence; the evidence stands in each title and over each speedup.
+
+    gained (`leaderboard.gains_by_shape`) says below a confirmed table what its kernels give together, where they differ
+    by shape.
+    """
     if not found:
         return "no accepted kernel yet\n"
     groups: dict[tuple[str, str, str], list[Row]] = {}
@@ -26,6 +30,8 @@ def as_text(found: Sequence[Row], width: int = 80) -> str:
     blocks = []
     for (task, device, evidence), members in groups.items():
         lines = _confirmed(members, width) if evidence == "confirmed" else _searched(members, evidence, width)
+        if evidence == "confirmed" and (said := by_shape.line((gained or {}).get((task, device)))):
+            lines += textwrap.wrap(said, width, subsequent_indent="   ", break_long_words=False)
         blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
     return "\n\n".join(blocks) + "\n"
 

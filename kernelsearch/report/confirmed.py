@@ -25,11 +25,12 @@ Finding = dict[str, Any]
 
 def finding(
     contestant: Contestant, runs: Sequence[ShapeRun], device: str, ceilings: Mapping[str, float],
-    level: float = paired.LEVEL,
+    level: float = paired.LEVEL, champion: bool = False,
 ) -> Finding:  # fmt: skip
     """All that is known of a contestant after these runs; level is that of its intervals.
 
-    status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or the verdict's word that ended it.
+    champion says that these runs are the shapes at which it is the search's best, and not all; margin is what a
+    speed-up must exceed to count. status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or the verdict's word that ended it.
     """
     verdict = next((r.verdicts[contestant.name] for r in runs if contestant.name in r.verdicts), None)
     timed = [r for r in runs if r.time(contestant.name) is not None]
@@ -53,6 +54,8 @@ def finding(
         "vs_fastest": _as_dict(whole),
         "level": level,
         "aa_spread": spread,
+        "margin": None if spread is None else paired.margin(spread),
+        "champion_at": [r.shape.label for r in runs] if champion else [],
         "roofline": geometric_mean([s["roofline"] for s in shapes if s["roofline"]]),
         "launch_bound": any(s["launch_bound"] for s in shapes),
         "shapes": shapes,
@@ -107,9 +110,14 @@ def _as_dict(found: paired.Interval | None) -> dict[str, float] | None:
     return None if found is None else {"ratio": found.ratio, "low": found.low, "high": found.high}
 
 
-def rank(found: Finding) -> tuple[bool, float]:
-    """A sort key: confirmed ones first, then by the speed-up over the seed."""
-    return found["status"] != CONFIRMED, -(found["vs_seed"] or {"ratio": 0.0})["ratio"]
+def rank(found: Finding) -> tuple[bool, bool, float]:
+    """A sort key: those over all shapes first, of them the confirmed ones, then by the speed-up over the seed."""
+    return is_champion(found), found["status"] != CONFIRMED, -(found["vs_seed"] or {"ratio": 0.0})["ratio"]
+
+
+def is_champion(found: Mapping[str, Any]) -> bool:
+    """Whether it was confirmed only at the shapes where it is the best, so that its mean is not over all of them."""
+    return bool(found.get("champion_at"))
 
 
 # ---------------------------------------------------------------- in words
@@ -126,19 +134,15 @@ def headline(found: Finding) -> str:
     if found["vs_fastest"] is None:
         return f"{found['name']}: {words.time(found['time_us'])}; no baseline to compare with"
     rivals = ", ".join(dict.fromkeys(s["fastest"] for s in found["shapes"]))
-    said = f"{speedup(found['vs_fastest'])} the fastest baseline ({rivals})"
+    said = f"{words.interval(found['vs_fastest'])} the fastest baseline ({rivals})"
     if not found["faster"]:
         said += ": not shown to be faster"
     if found["name"] != SEED and found["vs_seed"] and rivals != SEED:
-        said += f"; {speedup(found['vs_seed'])} the seed"
+        said += f"; {words.interval(found['vs_seed'])} the seed"
     if found["launch_bound"]:
         said += "; launch-bound"
-    return f"{found['name']}: {said}"
-
-
-def speedup(interval: Mapping[str, float]) -> str:
-    """`1.42x [1.41, 1.43]`."""
-    return f"{interval['ratio']:.3f}x [{interval['low']:.3f}, {interval['high']:.3f}]"
+    where = f", at {' and '.join(found['champion_at'])} only" if is_champion(found) else ""
+    return f"{found['name']}{where}: {said}"
 
 
 def as_text(found: Finding) -> str:
@@ -164,10 +168,10 @@ def _shape_lines(found: Finding, shape: Mapping[str, Any]) -> list[str]:
             failed = "" if b["failure"].startswith("not installed") else "failed: "
             lines.append(f"  {b['name']:<18} {failed}{' '.join(b['failure'].split())[:200]}")
         else:
-            ratio = f"  {speedup(b)}" if "ratio" in b else ""
+            ratio = f"  {words.interval(b)}" if "ratio" in b else ""
             lines.append(f"  {b['name']:<18} {words.time(b['time_us']):>9}{ratio}")
     control = shape["control"]
-    aa = f", A/A {speedup(control)}" if control else ""
+    aa = f", A/A {words.interval(control)}" if control else ""
     why = f" ({', '.join(shape['drop_reasons'])})" if shape["drop_reasons"] else ""
     lines.append(f"  {shape['blocks']} blocks, {shape['dropped']} dropped{why}{aa}, {shape['outputs_judged']} timed outputs judged")
     if shape["wall_us"] is not None:

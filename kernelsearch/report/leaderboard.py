@@ -7,11 +7,12 @@ import io
 import json
 
 from kernelsearch.errors import StoreError
+from kernelsearch.measure import by_shape
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report.board_text import Row, as_text
 
-__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "must_know", "rows"]
+__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "gains_by_shape", "must_know", "rows"]
 
 COLUMNS = (
     "task",
@@ -78,7 +79,7 @@ def must_know(store: Store, task: str | None, device: str | None) -> None:
 
 
 def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
-    """A row for every kernel whose newest confirmation holds; one kernel's best config counts."""
+    """A row for every kernel whose newest confirmation holds at all shapes; one kernel's best config counts."""
     told = {
         r["digest"]: r
         for r in store.query(
@@ -95,13 +96,27 @@ def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: i
     for found in store.confirmations(task, device):
         about = told[found["candidate"]]
         place, key = (about["task"], found["device"]), (about["task"], found["device"], found["kernel"])
-        if found["status"] != "confirmed" or not found["vs_seed"] or key in seen:
+        if found["status"] != "confirmed" or not found["vs_seed"] or found.get("champion_at") or key in seen:
             continue
         seen.add(key)
         ranks[place] = ranks.get(place, 0) + 1
         if limit is None or ranks[place] <= limit:
             rows.append(_confirmed_row(found, about, ranks[place]))
     return rows
+
+
+def gains_by_shape(store: Store, task: str | None = None, device: str | None = None) -> dict[tuple[str, str], Row]:
+    """What running the best confirmed candidate of each shape gains (`measure.by_shape.gain`), by task and device.
+
+    Left out where two versions of a task bear its name, and where not every shape of some finding has its best.
+    """
+    groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    tasks = {r["digest"]: r for r in store.query("SELECT c.digest, c.task, t.name FROM candidate AS c JOIN task AS t ON t.digest = c.task")}
+    for found in store.confirmations(task, device):
+        about = tasks[found["candidate"]]
+        groups.setdefault((about["name"], found["device"]), {}).setdefault(about["task"], []).append(found)
+    gained = {place: by_shape.gain(by_shape.of_findings(next(iter(own.values())))) for place, own in groups.items() if len(own) == 1}
+    return {place: gain for place, gain in gained.items() if gain}
 
 
 def _confirmed_row(found: Row, about: Row, rank: int) -> Row:
@@ -117,13 +132,16 @@ def _confirmed_row(found: Row, about: Row, rank: int) -> Row:
 
 
 def _confirmed(store: Store, row: Row) -> float | None:
-    """The newest confirmed time per shape, as a geometric mean in microseconds."""
+    """The newest confirmed time per shape, as a geometric mean in microseconds; None where not all were confirmed."""
     times = store.query(
         """SELECT shape, time_us FROM measurement WHERE candidate = ? AND device = ? AND evidence = 'confirmed'
            ORDER BY measured, rowid""",
         [row["candidate"], row["device"]],
     )
-    return geometric_mean(list({t["shape"]: t["time_us"] for t in times}.values()))
+    known = {t["shape"]: t["time_us"] for t in times}
+    (told,) = store.query("SELECT times FROM trial WHERE run = ? AND number = ?", [row["run"], row["number"]])
+    timed = {t["shape"] for t in json.loads(told["times"])}
+    return geometric_mean(list(known.values())) if timed <= set(known) else None
 
 
 def as_json(found: list[Row]) -> str:

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from kernelsearch.measure import by_shape
 from kernelsearch.record import lineage
 from kernelsearch.record.store import Store
+from kernelsearch.report import by_shape as by_shape_text
 from kernelsearch.report import confirmed, spending, words
 from kernelsearch.search import Result
 from kernelsearch.types import TaskFacts
@@ -20,7 +22,7 @@ def as_dict(
 
     steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
     best, each after its own tuning; tuning is the seed's own gain from its config alone. found are the
-    finalists' findings by the confirmed protocol, best first.
+    finalists' findings by the confirmed protocol, best first; by_shape is what they gain when each shape runs its best.
     """
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
@@ -35,6 +37,7 @@ def as_dict(
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
         "confirmed": list(found),
+        "by_shape": by_shape.gain(chosen) if set(chosen := by_shape.of_findings(found)) == {s.key for s in task.shapes} else None,
         "models": spending.as_dict(store, result.run.id),
         "best": None,
     }
@@ -70,6 +73,7 @@ def as_text(
         lines.append(f"confirmed: {confirmed.headline(found[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(found[0]).splitlines()[1:]]
         lines += [f"  also confirmed: {confirmed.headline(other)}" for other in found[1:]]
+        lines += [f"confirmed {said}"] if (said := by_shape_text.line(facts["by_shape"])) else []
     best = facts["best"]
     if best:
         lines += _gains(best)

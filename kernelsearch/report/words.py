@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernelsearch.types import Config
 
 
@@ -40,3 +42,8 @@ def duration(seconds: float) -> str:
 def verdict(word: str) -> str:
     """A verdict's word without its `reject-`, for narrow places."""
     return word.removeprefix("reject-")
+
+
+def interval(found: Mapping[str, float]) -> str:
+    """`1.420x [1.410, 1.430]`: a speed-up with its interval."""
+    return f"{found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]"

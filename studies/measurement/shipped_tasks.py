@@ -23,7 +23,7 @@ from kernelsearch import optimize
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.measure.baselines import SEED
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed
+from kernelsearch.report import confirmed, words
 from kernelsearch.tasks import shipped
 from kernelsearch.worker.bench import Bench, versions
 from kernelsearch.worker.processes.pool import Pool
@@ -100,7 +100,7 @@ def row(name: str, found: dict, seconds: float) -> str:
         times[SEED] = shape["time_us"]
     cells = " ".join(f"{times[c]:8.1f}" if times.get(c) else f"{'-':>8}" for c in COLUMNS)
     share = f"{shape['roofline']:6.1%}" if shape["roofline"] else "     -"
-    over = confirmed.speedup(found["vs_fastest"]) if found["vs_fastest"] else "-"
+    over = words.interval(found["vs_fastest"]) if found["vs_fastest"] else "-"
     verdict = "faster" if found["faster"] else found["status"]
     return (f"{name:<14} {cells} {shape['time_us']:8.1f} {share}  {over} {shape['fastest']:<12} {verdict:<9} "
             f"A/A {found['aa_spread']:.2%} {found['trials']} trials {seconds:.0f} s")  # fmt: skip

@@ -113,8 +113,9 @@ def _baselines(store: Store, where: list[str]) -> list[Facts]:
 
 
 def _confirmed(store: Store, place: Facts) -> Facts | None:
-    """The best finding of the confirmed protocol."""
-    found = [f for f in store.confirmations(place["task_digest"], place["device"]) if f["status"] == "confirmed"]
+    """The best finding of the confirmed protocol over all shapes."""
+    found = [f for f in store.confirmations(place["task_digest"], place["device"])
+             if f["status"] == "confirmed" and not f.get("champion_at")]  # fmt: skip
     return found[0] if found else None
 
 
