@@ -11,7 +11,7 @@ import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from kernelsearch.errors import KernelSyntaxError
@@ -162,6 +162,7 @@ def parse_function(text: str) -> Function:
     return _function_of(ast.parse(text).body[-1], text)
 
 
+@lru_cache(maxsize=1024)
 def canonical_source(text: str) -> str:
     """The source without comments, docstrings and layout; equal texts mean equal trees."""
     tree = ast.parse(text)

@@ -163,11 +163,8 @@ class Surrogate:
         self._learn()
         places = self._kept(self._ended)
         points, values = np.array([self._begun[i] for i in places]), self._values(places)
-        self._process.fit(points, values)
         flying = [p for i, p in enumerate(self._begun) if i not in self._scores][-self.settings.kept_last :]
-        if flying:
-            believed, _ = self._process.predict(np.array(flying))
-            self._process.fit(np.concatenate([points, np.array(flying)]), np.concatenate([values, believed]))
+        self._process.fit(points, values, np.array(flying) if flying else None)
         return self._process.predict(candidates)
 
     def _learn(self) -> None:

@@ -56,7 +56,7 @@ class CompileCache:
 
     def key(self, kernel: Kernel, spec: Specialisation, target: Target, precision: str) -> str:
         """The SHA-256 of all that decides the answer."""
-        parts = [*sorted(_canonical(f.text) for f in kernel.functions), *sorted(kernel.constants)]
+        parts = [*sorted(canonical_source(f.text) for f in kernel.functions), *sorted(kernel.constants)]
         about = repr((spec, target.name, target.capability, target.shared_per_program, precision, sorted(self.versions.items())))
         return hashlib.sha256("\x1f".join([*parts, about, _own_text()]).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -139,11 +139,6 @@ def _opened(data: bytes) -> jobs.Compiled | None:
 def _lasting(verdict: Verdict | None) -> bool:
     """A refusal by the compiler or by the precision contract; not what a worker says of its own trouble."""
     return verdict is None or (verdict.word in (Word.COMPILE, Word.PRECISION) and "trace" not in verdict.detail)
-
-
-@lru_cache(maxsize=512)
-def _canonical(text: str) -> str:
-    return canonical_source(text)
 
 
 @lru_cache(maxsize=1)
