@@ -18,7 +18,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import combining, sixteen
+from kernelsearch.worker.interpreter import combining, lean, sixteen
 from kernelsearch.worker.interpreter.addresses import Places, following, settled
 from kernelsearch.worker.interpreter.races import AccessLog
 
@@ -32,6 +32,7 @@ def _get_bf16(value: float) -> Any:
 
 if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
+lean.install()
 combining.install()
 sixteen.install()
 
@@ -117,7 +118,7 @@ def run_programs(
     rewritten = function.rewrite()
     namespace = rewritten.__globals__
     before = dict(namespace)
-    scope = interpreter._patch_lang(rewritten)
+    scope = lean.begin_launch(rewritten)
     try:
         bound = inspect.getcallargs(rewritten, **args)
         bound = {n: v if n in constexprs else _converted(v, buffers) for n, v in bound.items()}
