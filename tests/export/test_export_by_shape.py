@@ -1,0 +1,69 @@
+"""Each timed shape has what was confirmed as best there: one kernel, another, or the task's own where nothing is faster."""
+
+import json
+
+import pytest
+from gated_record import CONFIG, H100, SPLIT, finding, imported
+
+from kernelsearch.export.choose import choose
+from kernelsearch.record.rows import Structure
+from kernelsearch.record.store import Store
+from kernelsearch.source import Kernel
+from kernelsearch.types import Evidence
+
+
+@pytest.fixture(scope="module")
+def seed_wins_once(database):
+    """The split kernel wins at the first shape and loses at the second with every config."""
+    return database(times=(5.0, 12.5))
+
+
+@pytest.fixture(scope="module")
+def mixed(exported, seed_wins_once):
+    return exported(name="mixed-sum", dbs=(str(seed_wins_once),))
+
+
+def table(done):
+    return json.loads(next((done.out / "mixed_sum" / "configs").iterdir()).read_text())["entries"]
+
+
+def test_where_nothing_is_faster_the_seed_runs_with_its_own_config(mixed, examined):
+    first, second = table(mixed)
+    assert first["kernel"] == Kernel.parse(SPLIT).digest and first["config"] == dict(sorted(CONFIG.items()))
+    assert second["kernel"] == Kernel.parse(examined.facts.seed).digest and second["config"] == dict(examined.facts.config)
+    assert second["evidence"] == "confirmed" and second["time_us"] == 10.0 and second["seed_time_ratio"] == 1.0
+    assert [f.is_seed for f in mixed.parts[0].chosen.devices[H100].values()] == [False, True]
+
+
+def test_the_readme_says_what_the_package_gains_and_where_the_seed_runs(mixed):
+    readme = (mixed.out / "README.md").read_text()
+    assert "The package, which runs at each shape what was confirmed as best there: " in readme
+    assert "At 1 of 2 shapes nothing is faster than the task's own kernel, which runs there." in readme
+    gained = json.loads((mixed.out / "mixed_sum" / "evidence.json").read_text())["tasks"]["gated_sum"]["by_shape"][H100]
+    assert [s["name"] for s in gained["shapes"]] == [Kernel.parse(SPLIT).digest[:8], "seed"]
+    assert gained["vs_fastest"]["ratio"] == pytest.approx(2.0**0.5)  # twice the fastest at one shape, the fastest itself at the other
+    assert f"{gained['vs_fastest']['ratio']:.3f}x [" in readme
+
+
+def test_the_package_has_launches_for_every_entry(mixed):
+    task = imported(mixed.out, "mixed_sum")._dispatch.TASKS["gated_sum"]
+    (entries,) = task.tables.values()
+    assert len({e.kernel for e in entries}) == 2 and all(task.launches[e.kernel] for e in entries)
+
+
+def test_a_champion_confirmed_at_one_shape_is_shipped_for_that_shape_only(database, examined):
+    path = database(times=(5.0, 9.0))
+    champion, config = Kernel.parse(SPLIT), {**CONFIG, "BLOCK_R": 16}
+    told = finding(champion, config, (7.0, 2.0), H100)
+    told = {**told, "shapes": told["shapes"][1:], "champion_at": ["shape 1"]}
+    with Store.open(path) as store:
+        store.add_confirmation(examined.facts, Structure(champion, 0), config, told, {"torch": "2.11"})
+    by_shape = choose([path], "gated_sum").devices[H100]
+    assert by_shape["timed:1"].config == config and dict(by_shape["timed:1"].times) == {"timed:1": 2.0}
+    assert by_shape["timed:0"].config == CONFIG
+
+
+def test_by_weaker_evidence_too_the_seed_runs_where_it_is_best(database):
+    path = database(evidence=Evidence.ESTIMATED, confirmed=False, device="h100", times=(5.0, 13.0))
+    by_shape = choose([path], "gated_sum", Evidence.ESTIMATED).devices["h100"]
+    assert [f.is_seed for f in by_shape.values()] == [False, True]

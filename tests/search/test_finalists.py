@@ -1,0 +1,106 @@
+"""Who is handed to the confirmed protocol: the best overall, each shape's champion, never too many, the seed never."""
+
+import pytest
+
+from kernelsearch import simulated
+from kernelsearch.search.finalists import CHAMPIONS, OVERALL, comparisons, finalists
+from kernelsearch.types import (
+    Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeFact, ShapeTime, Trial, Verdict, Word,
+)  # fmt: skip
+
+SEED = "5eed"
+
+
+def task(shapes=3):
+    from dataclasses import replace
+
+    return replace(simulated.task(), shapes=tuple(ShapeFact(f"timed:{i}", f"n={i}", {"n": i}) for i in range(shapes)))
+
+
+def trial(number, kernel, times, config=None, abandoned=False):
+    """A trial with these times; every time of the seed is 100 us."""
+    score = 1.0
+    for t in times:
+        score *= (t / 100.0) ** (1 / len(times))
+    shaped = tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times))
+    measurement = Measurement(Evidence.MEASURED, "H100", "search-1", shaped, abandoned=abandoned)
+    config = dict(simulated.CONFIG) if config is None else config
+    return Trial(number, Proposal(ProposalKind.SEED), kernel, config, Outcome(Verdict(Word.ACCEPT, "judge"), measurement), score)
+
+
+def chosen(trials, shapes=3, accepted=lambda t: True):
+    found = finalists(task(shapes), SEED, [trial(0, SEED, [100.0] * shapes), *trials], accepted)
+    return [(f.trial.kernel, f.shapes, f.champion) for f in found]
+
+
+WHOLE = ("timed:0", "timed:1", "timed:2")
+
+
+def test_the_best_structures_overall_run_everywhere_and_a_champion_only_where_it_wins():
+    found = chosen([trial(1, "a", (90, 90, 101)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 87))])
+    assert found == [("a", WHOLE, False), ("b", WHOLE, False), ("c", ("timed:2",), True)]
+
+
+def test_one_champion_of_two_shapes_is_one_finalist():
+    assert chosen([trial(1, "a", (60, 99, 99)), trial(2, "c", (190, 80, 80))]) == [
+        ("a", WHOLE, False), ("c", ("timed:1", "timed:2"), True),
+    ]  # fmt: skip
+
+
+def test_a_champion_may_be_a_finalists_own_kernel_with_another_config():
+    other = {"BLOCK": 512}
+    found = finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)],
+                      lambda t: True)  # fmt: skip
+    assert [(f.trial.kernel, dict(f.trial.config), f.champion) for f in found] == [
+        ("a", dict(simulated.CONFIG), False), ("a", other, True),
+    ]  # fmt: skip
+
+
+def test_what_is_ahead_by_less_than_a_percent_is_no_champion():
+    assert chosen([trial(1, "a", (90, 90, 90)), trial(2, "b", (130, 130, 89.2))]) == [("a", WHOLE, False)]
+    assert chosen([trial(1, "b", (130, 130, 99.5))]) == []  # nor is what the seed all but equals
+
+
+def test_a_single_shape_has_no_champions():
+    assert chosen([trial(1, "a", (90,)), trial(2, "b", (95,))], shapes=1) == [("a", ("timed:0",), False), ("b", ("timed:0",), False)]
+
+
+def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere():
+    found = chosen([trial(1, "a", (80, 130, 130)), trial(2, "b", (190, 190, 70))])
+    assert sorted(found) == [("a", WHOLE, False), ("b", ("timed:2",), True)]
+
+
+def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
+    assert chosen([]) == []
+    found = finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})], lambda t: True)
+    assert [(f.trial.kernel, f.trial.number) for f in found] == [(SEED, 1)]
+
+
+def test_the_number_of_finalists_and_of_full_verdicts_is_bounded():
+    many = [trial(i, f"k{i}", [500 if s != i % 12 else 50 - i for s in range(12)]) for i in range(1, 40)]
+    whole = [trial(100 + i, f"w{i}", [90 + i] * 12) for i in range(9)]
+    asked = []
+    found = finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many, *whole], lambda t: not asked.append(t))
+    assert sum(not f.champion for f in found) == OVERALL and sum(f.champion for f in found) == CHAMPIONS
+    assert len(asked) == OVERALL + CHAMPIONS
+    refused = []
+    assert finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many], lambda t: bool(refused.append(t))) == ()
+    assert len(refused) == 3 * CHAMPIONS
+
+
+def test_rejected_and_abandoned_candidates_are_passed_over():
+    trials = [trial(1, "a", (90, 90, 90)), trial(2, "b", (120, 120, 60)), trial(3, "c", (120, 120, 70)),
+              trial(4, "d", (10, 10, 10), abandoned=True)]  # fmt: skip
+    assert chosen(trials, accepted=lambda t: t.kernel != "b") == [("a", WHOLE, False), ("c", ("timed:2",), True)]
+
+
+@pytest.mark.parametrize(("trials", "count"), [
+    ([trial(1, "a", (90, 90, 90))], 4),  # three shapes and their mean
+    ([trial(1, "a", (90, 90, 90)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 80))], 9),
+])  # fmt: skip
+def test_every_interval_that_is_looked_at_is_counted(trials, count):
+    assert comparisons(finalists(task(), SEED, [trial(0, SEED, [100] * 3), *trials], lambda t: True)) == count
+
+
+def test_of_one_shape_only_the_finalists_are_counted():
+    assert comparisons(finalists(task(1), SEED, [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])], lambda t: True)) == 2

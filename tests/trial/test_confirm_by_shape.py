@@ -1,0 +1,128 @@
+"""A search's end with several shapes, a simulated GPU behind it: who is timed where, what is said, stored and shown."""
+
+from dataclasses import replace
+
+import pytest
+from test_confirmation import ACCEPT, FakeGpu, opened
+
+from kernelsearch import optimize, simulated
+from kernelsearch.confirmation import Confirmation, Plan
+from kernelsearch.measure import statistics
+from kernelsearch.record import lineage
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
+from kernelsearch.report import leaderboard, show, summary
+from kernelsearch.search import Result
+from kernelsearch.source import Kernel
+from kernelsearch.types import (
+    Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeFact, ShapeTime, Trace, Trial,
+)  # fmt: skip
+
+SHAPES = tuple(ShapeFact(f"timed:{i}", f"n={n}", {"n": n}) for i, n in enumerate((1024, 4096, 65536)))
+SEED = Kernel.parse(simulated.SEED_KERNEL)
+WIDE, TALL = (Kernel.parse(simulated.SEED_KERNEL.replace("BLOCK +", f"BLOCK + {i} +")) for i in (0, 1))
+TRUE = {"seed": (100.0, 100.0, 100.0), WIDE.digest[:8]: (80.0, 102.0, 90.0), TALL.digest[:8]: (300.0, 300.0, 60.0),
+        "eager": (200.0, 200.0, 200.0), "compile": (120.0, 104.0, 110.0)}  # fmt: skip
+
+
+class ShapedGpu(FakeGpu):
+    """Times that depend on the shape that is open; who took part at each shape is in `timed`."""
+
+    def __init__(self):
+        super().__init__({n: t[0] for n, t in TRUE.items()})
+        self.timed, self.place = {}, 0
+
+    def openshape(self, job):
+        self.place = int(job.shape[-1])
+        self.times = {n: t[self.place] for n, t in TRUE.items()}
+        return replace(super().openshape(job), baselines=("eager", "compile"))
+
+    def blocks(self, job):
+        self.timed.setdefault(self.place, set()).update(n for order in job.orders for n in order)
+        return super().blocks(job)
+
+
+def trial(number, kernel, times):
+    score = 1.0
+    for t in times:
+        score *= (t / 100.0) ** (1 / 3)
+    measurement = Measurement(Evidence.MEASURED, "FAKE", "search-1", tuple(ShapeTime(s.key, t) for s, t in zip(SHAPES, times, strict=True)))
+    kind = Proposal(ProposalKind.REWRITE, (SEED.digest,)) if number else Proposal(ProposalKind.SEED)
+    return Trial(number, kind, kernel.digest, dict(simulated.CONFIG), Outcome(ACCEPT, measurement), score)
+
+
+@pytest.fixture(scope="module")
+def ended():
+    """(Task, store, result, findings, GPU, what was told to the user) of a search whose finalists were confirmed."""
+    gpu, store, said = ShapedGpu(), Store.in_memory(), []
+    task = replace(simulated.task(), shapes=SHAPES, traces={s.key: Trace(s.key, ()) for s in SHAPES})
+    bench = opened(gpu)
+    bench.facts, bench.seed = task, SEED
+    run = store.add_run(task, RunFacts("evolve", "edits", 0, 4, 3, "FAKE"))
+    trials = tuple(trial(i, k, TRUE["seed" if k is SEED else k.digest[:8]]) for i, k in enumerate((SEED, WIDE, TALL)))
+    for one, kernel in zip(trials, (SEED, WIDE, TALL), strict=True):
+        store.add_trial(run, one, Structure(kernel, one.number, SEED.digest if one.number else None))
+    best = {s.key: min(trials, key=lambda t: t.outcome.measurement.time_us(s.key)) for s in SHAPES}
+    result = Result(run, trials, trials[1], best, 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
+        patch.setattr(optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
+        with Confirmation(bench, Plan(2.0, seed=3), said.append) as confirmation:
+            found = optimize._confirmed(bench, task, store, result, confirmation, said.append)
+    return task, store, result, found, gpu
+
+
+def test_a_champion_is_timed_only_at_its_shape(ended):
+    *_, gpu = ended
+    wide, tall = WIDE.digest[:8], TALL.digest[:8]
+    assert {place: {wide, tall} & names for place, names in gpu.timed.items()} == {0: {wide}, 1: {wide}, 2: {wide, tall}}
+
+
+def test_every_comparison_widens_the_intervals(ended):
+    found = ended[3]
+    assert {f["level"] for f in found} == {statistics.level_for(5)}  # three shapes and their mean, and the champion's shape
+
+
+def test_the_summary_says_in_one_line_what_the_package_gains(ended):
+    task, store, result, found, _ = ended
+    facts = summary.as_dict(store, task, result, found)
+    assert [(s["label"], s["name"]) for s in facts["by_shape"]["shapes"]] == [
+        ("n=1024", WIDE.digest[:8]), ("n=4096", "seed"), ("n=65536", TALL.digest[:8])
+    ]  # fmt: skip
+    gained = facts["by_shape"]["vs_fastest"]
+    assert gained["low"] < (100 / 80 * 1 * 100 / 60) ** (1 / 3) < gained["high"] and facts["by_shape"]["faster"]
+    text = summary.as_text(store, task, result, "", found)
+    (line,) = [li for li in text.splitlines() if li.startswith("confirmed by shape: ")]
+    assert "x [" in line and f"the seed at n=4096, {TALL.digest[:8]} at n=65536" in line
+    assert text.startswith("simulated: 3 trials") and f"confirmed: {WIDE.digest[:8]}: " in text
+    assert f"also confirmed: {TALL.digest[:8]}, at n=65536 only: " in text
+
+
+def test_the_leaderboard_has_one_row_a_kernel_that_was_confirmed_everywhere_and_the_line_below(ended):
+    store = ended[1]
+    rows = leaderboard.rows(store)
+    assert [r["kernel"] for r in rows if r["evidence"] == "confirmed"] == [WIDE.digest]
+    by_kernel = {r["kernel"]: r for r in rows if r["evidence"] == "measured"}
+    assert by_kernel[WIDE.digest]["confirmed_us"] and by_kernel[TALL.digest]["confirmed_us"] is None  # one shape is no mean of three
+    text = leaderboard.as_text(rows, leaderboard.gains_by_shape(store))
+    assert "\nby shape: 1.2" in text and max(map(len, text.splitlines())) <= 80
+
+
+def test_best_is_the_best_over_all_shapes_though_a_champions_own_number_is_higher(ended):
+    store, found = ended[1], ended[3]
+    assert [f["kernel"] for f in found] == [WIDE.digest, TALL.digest]
+    assert found[1]["vs_seed"]["ratio"] > found[0]["vs_seed"]["ratio"]
+    assert lineage.best(store) == WIDE.digest and WIDE.digest in show.kernel_file(store)
+
+
+def test_a_champions_finding_does_not_replace_one_over_all_shapes(ended):
+    task, _, _, found, _ = ended
+    store = Store.in_memory()
+    whole, champion = found
+    for finding in (whole, {**champion, "kernel": whole["kernel"]}):
+        store.add_confirmation(task, Structure(WIDE, 0), dict(simulated.CONFIG), finding, {"triton": "3.6"})
+    (kept,) = store.confirmations()
+    assert len(kept["shapes"]) == 3 and kept["champion_at"] == []
+    store.add_confirmation(task, Structure(TALL, 0), dict(simulated.CONFIG), champion, {"triton": "3.6"})
+    store.add_confirmation(task, Structure(TALL, 0), dict(simulated.CONFIG), {**whole, "kernel": TALL.digest}, {"triton": "3.6"})
+    assert [len(f["shapes"]) for f in store.confirmations()] == [3, 3]
