@@ -4,7 +4,7 @@ All n answers to an ask are one batch over one prompt. torch's bit mask is appli
 own: llguidance's kernel goes through torch.compile, which needs a C++ compiler for its first call.
 
 Options: device (auto), dtype (auto), ahead=off|N: the search goes on while it answers, and takes the answers in N trials
-later (8 on a CPU; off on a GPU, which is what candidates are measured on).
+later (24 on a CPU; off on a GPU, which is what candidates are measured on).
 """
 
 from __future__ import annotations

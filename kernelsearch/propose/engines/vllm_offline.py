@@ -6,7 +6,7 @@ torch: give it an environment of its own.
 Options: backend=guidance|xgrammar (guidance compiles a new parent's grammar in tenths of a second, xgrammar in seconds
 but masks faster), ngram=N (speculative decoding with N drafted tokens out of the prompt; 0: off), prefix_cache=on|off,
 max_model_len, gpu_memory (share), dtype, ahead=off|N: the search goes on while it answers, and takes the answers in N
-trials later (8 on a CPU; off on a GPU, which is what candidates are measured on).
+trials later (24 on a CPU; off on a GPU, which is what candidates are measured on).
 """
 
 from __future__ import annotations
