@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kernelsearch import files
 from kernelsearch.errors import SpaceError, StoreError
 from kernelsearch.exchange import helion, merge, tuners
 from kernelsearch.record.store import Store
@@ -64,7 +65,7 @@ def _to_kernel(path: Path, task: str, out: Path | None, target: str, force: bool
     config, said = best_config(path, facts, seed)
     text = f"# {said}\n{seed.changed(config={**facts.config, **config}).render()}"
     if out:
-        out.write_text(text)
+        files.write_text(out, text)
         click.echo(f"wrote {out}; next: kernelsearch measure {task} {out}")
     else:
         click.echo(text, nl=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -28,9 +27,11 @@ def kernel_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def written(path: str, text: str) -> None:
-    """Writes a file that the user named. Raises KernelsearchError."""
+    """Writes a file that the user named, wholly or not at all. Raises KernelsearchError."""
+    from kernelsearch.files import write_text
+
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_text(path, text)
     except OSError as error:
         raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
 
