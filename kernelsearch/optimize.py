@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernelsearch import drafting, proposers, strategies
+from kernelsearch import drafting, files, proposers, strategies
 from kernelsearch.calls import ModelCall
 from kernelsearch.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
@@ -311,7 +311,7 @@ def _same(options: Options) -> str:
 
 def _write(path: str, text: str) -> None:
     try:
-        Path(path).write_text(text)
+        files.write_text(path, text)
     except OSError as error:
         raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
 
