@@ -51,13 +51,17 @@ class Options:
     as_json: bool = False
 
 
+def _said(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def main(path: str, options: Options) -> int:
     """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict, options)
     with ExitStack() as stack:
-        bench = stack.enter_context(Bench.open(path, options.target))
+        bench = stack.enter_context(Bench.open(path, options.target, say=_said))
         pool = counting_pool(bench)
         bench.ceilings = known_ceilings(bench, options.db)
         facts = narrowed(bench.facts, options.shapes)

@@ -56,7 +56,7 @@ def main(path: str, options: Options) -> int:
     note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
     if note:
         say(f"note: {note}")
-    with Bench.open(path, options.target) as bench:
+    with Bench.open(path, options.target, say=say) as bench:
         facts = narrowed(bench.facts, options.shapes)
         contestants = [Contestant(SEED, bench.seed, dict(facts.config))]
         if text is not None:

@@ -86,7 +86,7 @@ def main(path: str, options: Options) -> int:
     if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict)
     with ExitStack() as stack:
-        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder()))
+        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         facts = narrowed(bench.facts, options.shapes)
         evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
         place = proposers.Place(bench.device.name if bench.device else bench.target.name, bench.target)

@@ -62,7 +62,7 @@ def main(path: str, out: str, options: Options) -> int:
     _refuse_unwritable(out)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
-    with Bench.open(path) as bench:
+    with Bench.open(path, say=say) as bench:
         facts = narrowed(bench.facts, options.shapes)
         plan = Plan.of(bench, facts)
         with Part(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:

@@ -17,22 +17,28 @@ from kernelsearch.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
 from kernelsearch.verify.unseen import WITHOUT_A_GPU
 from kernelsearch.worker.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.worker.interpreted import HERE
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.patience import Say, patience
 from kernelsearch.worker.processes.pool import trusted
 
 
-def verify(task: str, kernel: str | None = None, target: str = "auto") -> Verdict:
-    """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read."""
+def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None) -> Verdict:
+    """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read.
+
+    say is told what takes long.
+    """
     if not os.path.exists(task):
         raise TaskError(f"no such file: {task}")
     text = asked(task, kernel)
     if text is not None and not (verdict := checked(text)).accepted:
         return verdict
-    with Bench.open(task, target) as bench:
+    with Bench.open(task, target, say=say) as bench:
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
-            verdict = verify_text(bench, text)
+            with patience(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
+                verdict = verify_text(bench, text)
         return _noted(bench, verdict) if verdict.accepted else verdict
 
 
@@ -140,5 +146,6 @@ _EXPLAINED = {
     "output": "output", "index": "first wrong element", "expected": "expected", "got": "got", "line": "line",
     "source": "offending line", "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
     "not judged, the seed is not right there": "not judged, the seed is not right there",
+    "not judged, the seed is too slow there in the interpreter": "not judged, the seed is too slow there in the interpreter",
 }
 """What of a verdict's detail is shown, and how it is named."""

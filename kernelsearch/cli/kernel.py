@@ -24,7 +24,7 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
     """
     from kernelsearch import referee
 
-    verdict = referee.verify(task, kernel, target)
+    verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True))
     click.echo(json.dumps(referee.as_json(verdict)))
     if explain:
         click.echo(referee.explained(verdict), err=True)

@@ -22,12 +22,13 @@ from kernelsearch.targets import Target
 from kernelsearch.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.worker.cache import CompileCache
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.patience import Say, patience
 from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
 from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 from kernelsearch.worker.running import prover
 
 COMPILE_LIMIT_S = 20.0
-OPEN_LIMIT_S = 300.0
+OPEN_LIMIT_S = 120.0
 """For a task file's own import, its inputs and its reference: what is slower is taken for an endless loop."""
 
 JUDGE_LIMIT_S = 300.0
@@ -61,7 +62,7 @@ class Bench:
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
     where they are not known; rounds_sixteen says whether the interpreter finds the seed right in 16 bits (None: not tried),
-    right_on whether it is right on a case of sizes that the task does not name.
+    right_on the verdict on it at a case of sizes that the task does not name; say tells who waits why it takes long.
     """
 
     path: str
@@ -78,7 +79,8 @@ class Bench:
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: bool | None = None
-    right_on: dict[jobs.Case, bool] = field(default_factory=dict)
+    right_on: dict[jobs.Case, Verdict] = field(default_factory=dict)
+    say: Say | None = None
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -88,11 +90,12 @@ class Bench:
     @classmethod
     def open(
         cls, path: str | Path, target: str = "auto", compile_workers: int | None = None, compiled: Path | None = None,
-        gpu: threading.Lock | None = None,
+        gpu: threading.Lock | None = None, say: Say | None = None,
     ) -> Bench:
         """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
 
-        compiled is the folder of the compile cache; gpu the lock that several benches on one GPU share.
+        compiled is the folder of the compile cache; gpu the lock that several benches on one GPU share; say is told what
+        takes long.
         """
         machine, device = choose_target(target)
         full = os.path.abspath(path)
@@ -110,10 +113,12 @@ class Bench:
                 others["runners"].proves = prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
-            facts = _opened(judge, jobs.OpenTask(full, machine, device is not None), path)
+            reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
+            with patience(say, reading):
+                facts = _opened(judge, jobs.OpenTask(full, machine, device is not None), path)
             cache = CompileCache(compiled, versions()) if compiled else None
             gpu = gpu or threading.Lock()
-            return cls(full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, **others)
+            return cls(full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, say=say, **others)
         except BaseException:
             workplace.close()
             raise

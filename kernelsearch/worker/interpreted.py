@@ -9,19 +9,32 @@ from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Verdict, Word
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.patience import patience
 from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 ORDERS = ("reversed", "shuffled")
 """Orders of the grid in which the first case runs again, at full depth."""
 LONG_LIMIT_S = 10.0
+HERE = "in Triton's interpreter (no GPU)"
 
 
 def interpreted(
     bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
 ) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
+    with patience(bench.say if _is_seed(bench, kernel, config) else None, f"judging the task's own kernel {HERE}"):
+        return _interpreted(bench, kernel, config, cases, depth, limit_s)
+
+
+def _is_seed(bench: Bench, kernel: Kernel, config: Config) -> bool:
+    return kernel.digest == bench.seed.digest and dict(config) == dict(bench.facts.config)
+
+
+def _interpreted(
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
+) -> Verdict:
     named = tuple(c for c in cases if c.kind not in jobs.SIZES)
-    usual = tuple(c for c in named if c.kind != "typed" or seed_right(bench, c, limit_s))
+    usual = tuple(c for c in named if c.kind != "typed" or seed_on(bench, c, limit_s).accepted)
     verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s)
     if depth != "full":
         return verdict
@@ -67,18 +80,20 @@ NOT_ALONE = "programs not judged alone, they need each other"
 PATIENCE = 2
 """How many timed sizes may take too long before the others are left out."""
 NOT_RIGHT = "not judged, the seed is not right there"
+SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
-def seed_right(bench: Bench, case: jobs.Case, limit_s: float) -> bool:
-    """Whether the task's own kernel is right on a case whose sizes the task did not name: asked once a case.
+def seed_on(bench: Bench, case: jobs.Case, limit_s: float) -> Verdict:
+    """The verdict on the task's own kernel at a case whose sizes the task did not name: asked once a case.
 
     A launcher may take multiples of 64 only, and its author is not to be taught otherwise by somebody else's verdict.
     """
     if case not in bench.right_on:
         try:
-            bench.right_on[case] = ran(bench, bench.seed, bench.facts.config, (case,), "forward", "full", limit_s).accepted
-        except TaskError:
-            bench.right_on[case] = False
+            verdict = ran(bench, bench.seed, bench.facts.config, (case,), "forward", "full", limit_s)
+        except TaskError as error:
+            verdict = Verdict(Word.CRASH, "run", str(error), "full")
+        bench.right_on[case] = verdict
     return bench.right_on[case]
 
 
@@ -112,14 +127,16 @@ def _long_too(
     The first of each kind come first, so that one slow size does not leave a whole kind unseen.
     """
     said: dict[str, list[str]] = {}
+    own = _is_seed(bench, kernel, config)
     for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
         if len(said.get(TOO_SLOW, ())) >= PATIENCE:
             said[TOO_SLOW].append(case.shape)
             continue
-        if not seed_right(bench, case, limit_s):
-            said.setdefault(NOT_RIGHT, []).append(case.shape)
+        seed = seed_on(bench, case, limit_s)
+        if not seed.accepted:
+            said.setdefault(SEED_SLOW if seed.word is Word.TIMEOUT else NOT_RIGHT, []).append(case.shape)
             continue
-        again = ran(bench, kernel, config, (case,), "forward", "full", limit_s)
+        again = seed if own else ran(bench, kernel, config, (case,), "forward", "full", limit_s)
         if again.word is Word.TIMEOUT:
             said.setdefault(TOO_SLOW, []).append(case.shape)
             continue
