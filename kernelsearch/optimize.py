@@ -124,12 +124,12 @@ def _opened(
     """The opened task with its file; that of a task without a kernel is the one for which a model wrote the first."""
     before: tuple[ModelCall, ...] = ()
     try:
-        bench = Bench.open(path, options.target, compiled=default_folder())
+        bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
     except NoKernelError:
         if not options.model().specs:
             raise
         path, before = drafting.seeded(path, options.model(), options.target, say, engines)
-        bench = Bench.open(path, options.target, compiled=default_folder())
+        bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
     return stack.enter_context(bench), path, before
 
 
