@@ -1,7 +1,9 @@
 """`export` as a user meets it: what it says, and that misuse is one line, exit 2, and nothing on disk."""
 
 import json
+import signal
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -165,3 +167,55 @@ def test_a_launcher_that_cannot_be_shipped_is_refused_with_its_line(command, pla
     done = command("--task", str(path), "--db", str(tmp_path / "numeric.db"))
     assert done.exit_code == 2 and "numeric.py cannot be shipped: line 1 imports numpy" in done.stderr
     assert not command.out.exists()
+
+
+STOPPING = """
+import signal, sys, time
+from kernelsearch.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started the suite may have it ignored
+seen = []
+
+
+def step(event, args):
+    if event == "open" and isinstance(args[0], str) and sys.argv[1] in args[0] and isinstance(args[1], str) and args[1][0] in "wx":
+        seen.append(args[0])
+        if len(seen) == int(sys.argv[2]):
+            print("writing", flush=True)
+            while True:
+                time.sleep(1)
+
+
+sys.addaudithook(step)
+main(sys.argv[3:])
+"""
+
+
+def stopped(folder, place, files, number, *arguments):
+    """Runs a command until it begins to write its n-th file beside `place`, and ends it there by a signal; (exit code, stderr)."""
+    process = subprocess.Popen([sys.executable, "-c", STOPPING, f".{place}-", str(files), *arguments], cwd=folder, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    assert process.stdout.readline() == "writing\n", process.communicate()
+    process.send_signal(number)
+    return process.wait(), process.communicate()[1]
+
+
+@pytest.mark.parametrize(("form", "number"), [("pip", signal.SIGKILL), ("configs", signal.SIGINT)])
+def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
+    assert command("--format", form).exit_code == 0
+    before = {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()}
+    arguments = ["export", "--task", "gated_sum", "--name", "fast-sum", "--out", str(command.out), "--force", "--format", form]
+    code, said = stopped(place, command.out.name, 2, number, *arguments, "--version", "2.0")
+    assert code != 0 and "Traceback" not in said
+    assert {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()} == before
+    if number == signal.SIGINT:
+        assert [p.name for p in command.out.parent.iterdir()] == [command.out.name]
+    assert command("--force", "--format", form, "--version", "2.0").exit_code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_page_that_is_killed_while_it_is_written_leaves_the_old_one_whole(place, tmp_path, number):
+    page = tmp_path / "board.html"
+    page.write_text("old")
+    code, said = stopped(place, page.name, 1, number, "leaderboard", "--html", str(page))
+    assert code != 0 and "Traceback" not in said and page.read_text() == "old"
