@@ -213,7 +213,7 @@ def _search(
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
     if options.prune and bench.device is not None:
         evaluator = Pruned(evaluator, evaluation, options.prune)
-        if resumed and (trials := store.trials(resumed.id)) and trials[0].accepted:
+        if resumed and (trials := store.trials(resumed.id, 0, 1)) and trials[0].accepted:
             evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
     search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
     proposers.bind(proposer, store, search.run_row, resumed, before)
@@ -284,7 +284,7 @@ class _Nobody:
 def _unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
     for run in store.runs(facts.digest):
         if run.facts.strategy == options.strategy and run.facts.seed == options.seed:
-            if run.finished is None or len(store.trials(run.id)) < options.trials:
+            if run.finished is None or store.count(run.id) < options.trials:
                 return run
     raise StoreError(f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
                      f"seed {options.seed} to resume")  # fmt: skip

@@ -20,6 +20,8 @@ from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 from kernelsearch.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
 
 DEFAULT = "kernelsearch.db"
+MOST = 2**63 - 1
+"""SQLite's largest integer."""
 
 
 class Store:
@@ -191,14 +193,20 @@ class Store:
         sql = "SELECT * FROM run WHERE ?1 IS NULL OR task = ?1 ORDER BY id DESC"
         return [rows.run_of(r) for r in self.query(sql, [task])]
 
-    def trials(self, run: int) -> list[Trial]:
-        """A run's trials in order."""
+    def trials(self, run: int, first: int = 0, count: int = -1) -> list[Trial]:
+        """A run's trials in order, from number `first` on: so many numbers, all of them by default."""
+        numbers = [run, first, first + count if count >= 0 else MOST]
         hints: dict[int, list[Any]] = {}
-        for row in self.query("SELECT * FROM hint WHERE run = ? ORDER BY number, position", [run]):
+        sql = "SELECT * FROM hint WHERE run = ? AND number >= ? AND number < ? ORDER BY number, position"
+        for row in self.query(sql, numbers):
             hints.setdefault(row["number"], []).append(rows.hint_of(row))
         sql = """SELECT trial.*, candidate.config FROM trial JOIN candidate ON candidate.digest = trial.candidate
-                 WHERE run = ? ORDER BY number"""
-        return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, [run])]
+                 WHERE run = ? AND number >= ? AND number < ? ORDER BY number"""
+        return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, numbers)]
+
+    def count(self, run: int) -> int:
+        """How many trials a run has."""
+        return self.query("SELECT count(*) AS n FROM trial WHERE run = ?", [run])[0]["n"]
 
     def calls(self, run: int) -> list[ModelCall]:
         """A run's requests to models, in the order in which they were made."""

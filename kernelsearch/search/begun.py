@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.errors import StoreError
+from kernelsearch.record.pages import StoredTrials
 from kernelsearch.record.rows import Run, RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.types import Config, Proposal, TaskFacts, Trial, config_key
@@ -15,7 +17,7 @@ class Begun:
     """trials are those stored before this process; structures those that they first had, by trial number."""
 
     run: Run
-    trials: list[Trial] = field(default_factory=list)
+    trials: Sequence[Trial] = ()
     structures: dict[int, Structure] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -57,7 +59,7 @@ def begun(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) ->
     if facts.trials != resume.facts.trials:
         resume = store.set_budget(resume, facts.trials)
     structures = {s.number: s for s in store.structures(resume.id).values()}
-    return Begun(replace(resume, facts=facts), store.trials(resume.id), structures)
+    return Begun(replace(resume, facts=facts), StoredTrials(store, resume.id, store.count(resume.id)), structures)
 
 
 def _differences(facts: RunFacts, run: Run) -> list[str]:

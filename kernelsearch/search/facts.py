@@ -73,10 +73,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left."""
+    """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left.
+
+    trials are read from the store when they are looked at, so that it must be open then.
+    """
 
     run: Run
-    trials: tuple[Trial, ...]
+    trials: Sequence[Trial]
     best: Trial | None
     per_shape: dict[str, Trial]
     seconds: float

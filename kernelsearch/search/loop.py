@@ -17,6 +17,7 @@ from kernelsearch import space as spaces
 from kernelsearch.errors import TaskError
 from kernelsearch.interrupts import Interrupts
 from kernelsearch.protocols import Evaluator, Proposer, Start, Strategy
+from kernelsearch.record.pages import StoredTrials
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search.begun import begun
@@ -102,8 +103,9 @@ class Search:
     def result(self, interrupted: bool = False) -> Result:
         """What has come of the run so far."""
         told, seconds = self._told, time.monotonic() - self._started
+        trials = StoredTrials(self.store, self.run_row.id, told.count)
         return Result(
-            self.run_row, tuple(told.trials), told.best, told.per_shape, seconds, interrupted, self._used_up
+            self.run_row, trials, told.best, told.per_shape, seconds, interrupted, self._used_up
         )  # fmt: skip
 
     def steps(
@@ -136,7 +138,7 @@ class Search:
             ordering = self._ordering(pool) if number == 0 else ordering
         while flight:
             yield from self._land(flight.popleft(), pool, on_trial)
-        self._ended = self._used_up or len(self._told.trials) >= self.facts.trials
+        self._ended = self._used_up or self._told.count >= self.facts.trials
         if self._ended:
             self.store.finish_run(self.run_row)
 
@@ -181,7 +183,7 @@ class Search:
             self.proposer.tell(trial, made.kernel, made.parent)
 
     def _progress(self) -> Progress:
-        told, done = self._told, len(self._told.trials)
+        told, done = self._told, self._told.count
         cost = getattr(self.proposer, "spending", str)()
         seconds = time.monotonic() - self._started
         replayed = min(done, len(self._begun))

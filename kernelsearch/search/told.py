@@ -12,10 +12,13 @@ from kernelsearch.types import Outcome, TaskFacts, Trial
 
 @dataclass
 class Told:
-    """trials in ask order; structures and by_kernel (the best trial) are by a kernel's digest, per_shape by a shape's key."""
+    """seed is the first trial, count how many there were; the store has them all. structures and by_kernel (the best
+    trial) are by a kernel's digest, per_shape by a shape's key.
+    """
 
     task: TaskFacts
-    trials: list[Trial] = field(default_factory=list)
+    seed: Trial | None = None
+    count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     structures: dict[str, Structure] = field(default_factory=dict)
     by_kernel: dict[str, Trial] = field(default_factory=dict)
@@ -23,7 +26,8 @@ class Told:
     per_shape: dict[str, Trial] = field(default_factory=dict)
 
     def tell(self, trial: Trial) -> None:
-        self.trials.append(trial)
+        self.seed = self.seed or trial
+        self.count += 1
         self.counts[trial.outcome.verdict.word.value] += 1
         if not trial.accepted or trial.outcome.measurement.abandoned:
             return
@@ -54,7 +58,7 @@ class Told:
         """
         if outcome.measurement is None:
             return None
-        unit = self.trials[0].outcome.measurement if self.trials else outcome.measurement
+        unit = self.seed.outcome.measurement if self.seed else outcome.measurement
         times = [(outcome.measurement.time_us(t.shape), t.time_us) for t in unit.times]
         ratios = [time / base for time, base in times if time is not None]
         ratios += [max(ratios, default=1.0)] * (len(times) - len(ratios))

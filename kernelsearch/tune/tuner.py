@@ -7,6 +7,7 @@ where a sampler wants another.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,7 @@ class Tuner:
 
     def reserve(self, config: Config) -> bool:
         """Takes a config out of what can be asked; False if it was asked or reserved before."""
-        key = config_key(config)
+        key = _key(config)
         if key in self.asked:
             return False
         self.asked[key] = dict(config)
@@ -80,15 +81,19 @@ class Tuner:
     def tell(self, config: Config, score: float | None) -> None:
         """The score of a config, less is better; None for a failed one."""
         self.reserve(config)
-        self.told[config_key(config)] = score
+        self.told[_key(config)] = score
         if score is not None and (self.best is None or score < self.best[0]):
             self.best = (score, dict(config))
         for model in self._models():
             model.end(config, score)
 
     def forget(self) -> None:
-        """Drops the surrogate, which is made again when it is needed: thousands of kernels have more of them than memory."""
+        """Drops the models, which are made again when they are needed: thousands of kernels have more of them than memory.
+
+        CMA-ES stays: what it suggests depends on what it has suggested before.
+        """
         self._surrogate = None
+        self._studies = {sampler: study for sampler, study in self._studies.items() if sampler == "cmaes"}
 
     # ------------------------------------------------------------ what is wanted
 
@@ -186,6 +191,11 @@ class Tuner:
         for key, score in self.told.items():
             model.end(self.asked[key], score)
         return model
+
+
+def _key(config: Config) -> str:
+    """The config's key, one object however often it is made: a long run keeps thousands."""
+    return sys.intern(config_key(config))
 
 
 def _steps(space: Space, one: Config, other: Config) -> float:

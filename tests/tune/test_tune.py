@@ -213,14 +213,15 @@ def test_the_nearest_value(values, value, got):
     assert tune.nearest(values, value) is got or tune.nearest(values, value) == got
 
 
-def test_a_forgotten_model_is_made_again_and_suggests_the_same():
+@pytest.mark.parametrize("sampler", ["surrogate", "tpe"])
+def test_a_forgotten_model_is_made_again_and_suggests_the_same(sampler):
     def asked(forgetting):
         tuner, rng = Tuner(Space({"a": tuple(range(12)), "b": (1, 2, 4, 8)}), {"a": 0, "b": 1}, lambda config: True), random.Random(3)
         found = []
         for number in range(40):
             if forgetting and number % 3 == 0:
                 tuner.forget()
-            config = tuner.ask(random.Random(number), "neighbour" if number % 4 == 0 else "surrogate")
+            config = tuner.ask(random.Random(number), "neighbour" if number % 4 == 0 else sampler)
             found.append(config)
             if number >= 2:  # two configs are in flight all the time
                 late = found[number - 2]

@@ -1,0 +1,43 @@
+"""What a long run keeps: of its trials only those that later ones need, the rest is in the store."""
+
+import gc
+import weakref
+
+from kernelsearch import simulated, strategies
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for
+
+
+def searched(store, trials, on_trial, resume=None):
+    task, land = simulated.task(), simulated.Landscape(3)
+    strategy = strategies.make("random_walk", start_for(task, 0, trials))
+    facts = RunFacts("random_walk", "simulated", 0, 4, trials)
+    search = Search(
+        task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, Settings(facts, workers=1), resume
+    )
+    return search, search.run(on_trial)
+
+
+def test_trials_are_let_go_as_soon_as_they_are_told():
+    living, most = [], []
+
+    def told(trial, progress):
+        living.append(weakref.ref(trial))
+        if trial.number % 50 == 49:
+            gc.collect()
+            most.append(sum(ref() is not None for ref in living))
+
+    with Store.in_memory() as store:
+        search, result = searched(store, 400, told)
+        needed = len({id(t) for t in search._told.by_kernel.values()}) + len(result.per_shape) + 1 + search.facts.window
+        assert len(result.trials) == 400 and max(most) <= needed + 2 < 300
+        assert [t.number for t in result.trials] == list(range(400))
+
+
+def test_a_resumed_run_reads_its_trials_as_it_goes():
+    with Store.in_memory() as store:
+        first, result = searched(store, 300, lambda *_: None)
+        told = [(t.number, t.kernel, t.score) for t in result.trials]
+        _, again = searched(store, 300, lambda *_: None, store.run(first.run_row.id))
+        assert [(t.number, t.kernel, t.score) for t in again.trials] == told and store.count(first.run_row.id) == 300
