@@ -69,7 +69,7 @@ def _shipped(part: Any) -> list[str]:
             own = ", the task's own" if digest == part.seed.digest else ""
             own += ", tuned" if own and not all(f.is_seed for f in found) else ""
             shapes = f"{len(found)} of {len(by_shape)} timed shapes"
-            why = part.table_only.get(digest, "").partition(": ")[2]
-            own += f", not autotuned ({why})" if why else ""
+            why = part.as_whole.get(digest, "").partition(": ")[2]
+            own += f", tuned by whole calls ({why})" if why else ""
             lines.append(f"{part.name}: kernel {digest[:8]}{own}, at {shapes}, {found[0].evidence.value} on {device}")
     return lines

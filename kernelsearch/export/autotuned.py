@@ -3,7 +3,7 @@
 Tuning happens at the user's first call near that shape. It needs a kernel that is one launch on its own: where several
 launches share a config or a scratch buffer there is no single launch to tune. Nor is there one where an argument follows
 a tuned number (`EVEN` follows BLOCK) together with what only the launcher knows, nor where running a launch many times
-changes its answer. Such a kernel keeps the config of the record, as in a table, beside others that are tuned.
+changes its answer. Of such a kernel the package times whole calls instead (`_tune.py`), with the same few configs.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def autotuned(part: Part, kernel: Kernel, shape: str, found: Found, number: int)
     return "\n\n".join(texts), names
 
 
-def table_only(part: Part) -> dict[str, str]:
-    """The found kernels that cannot be autotuned, by digest, and why."""
+def as_whole(part: Part) -> dict[str, str]:
+    """The found kernels that `@triton.autotune` cannot tune, by digest, and why."""
     found = {f.digest: f.kernel for f in part.chosen.found}
     left: dict[str, str] = {}
     for digest, kernel in found.items():

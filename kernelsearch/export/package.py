@@ -24,7 +24,7 @@ CONFIGS = ("table", "autotune")
 TAKEN = frozenset({"NotVerified", "benchmark", "evidence", "explain", "strict", "tests", "configs"})
 """Names that every package has of its own."""
 
-RUNTIME = ("_dispatch.py", "_launch.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
+RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
 MODULE_RUNTIME = ("_module.py",)
 
 
@@ -67,8 +67,6 @@ def export(options: Options) -> Exported:
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _distinct(parts)
-    if options.configs == "autotune" and not any(p.tuned(f.digest) for p in parts for f in p.chosen.found):
-        raise ExportError(f"{next(iter(parts[0].table_only.values()))}; say --configs table")
     files = {write.MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     built = None
     if options.format == "configs":
@@ -145,14 +143,14 @@ def _label(options: Options) -> texts.Label:
 
 
 def _part(chosen: Chosen, options: Options) -> Part:
-    from kernelsearch.export.autotuned import table_only
+    from kernelsearch.export.autotuned import as_whole
     from kernelsearch.export.examine import examine
 
     if not chosen.name.isidentifier() or keyword.iskeyword(chosen.name) or chosen.name in TAKEN:
         raise ExportError(f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again")
     autotune = options.configs == "autotune"
     part = Part(chosen, examine(chosen.path), autotune)
-    part = replace(part, table_only=table_only(part)) if autotune else part
+    part = replace(part, as_whole=as_whole(part)) if autotune else part
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")

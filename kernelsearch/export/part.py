@@ -17,13 +17,14 @@ from kernelsearch.types import Config, config_key
 class Part:
     """One task of a package; autotune says that its configs are tuned at the user's first call.
 
-    table_only are the kernels by digest that cannot be, with the reason: these have the config of the record.
+    as_whole are the kernels by digest for which `@triton.autotune` is too narrow, with the reason: of these the package
+    itself times whole calls.
     """
 
     chosen: Chosen
     examined: Examined
     autotune: bool = False
-    table_only: Mapping[str, str] = field(default_factory=dict)
+    as_whole: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -44,17 +45,26 @@ class Part:
         return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
 
     def tuned(self, digest: str) -> bool:
-        """Whether a kernel's config is chosen at the user's first call."""
-        return self.autotune and digest in {f.digest for f in self.chosen.found} and digest not in self.table_only
+        """Whether a kernel's config is chosen by `@triton.autotune` at the user's first call."""
+        return self.autotune and digest in {f.digest for f in self.chosen.found} and digest not in self.as_whole
 
     def module_of(self, digest: str) -> str:
         return f"{'seed' if digest == self.seed.digest else 'kernel'}_{digest[:8]}"
 
     def configs_of(self, digest: str) -> list[Config]:
-        configs = [f.config for f in self.chosen.found if f.digest == digest]
+        configs = [c for f in self.chosen.found if f.digest == digest for c in (f.config, *self._others(f))]
         if digest == self.seed.digest:
             configs.append(self.examined.facts.config)
-        return sorted(configs, key=config_key)
+        return [dict(c) for _, c in sorted({config_key(c): c for c in configs}.items())]
+
+    def choices(self, found: Found, shape: str) -> list[Config]:
+        """The configs of a shape that the package itself chooses from at its first call, the record's best first."""
+        configs = [found.config, *found.others.get(shape, ())] if self.autotune and found.digest in self.as_whole else []
+        unique = list({config_key(c): dict(sorted(c.items())) for c in configs}.values())
+        return unique if len(unique) > 1 else []
+
+    def _others(self, found: Found) -> list[Config]:
+        return [c for shape in found.others for c in self.choices(found, shape)]
 
     def sites_of(self, digest: str) -> dict[str, tuple[Site, tuple[str, ...]]]:
         """The sites that a kernel redefines, with the functions that it launches there in order."""

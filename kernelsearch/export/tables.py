@@ -43,6 +43,7 @@ def _table(part: Part, device: str) -> dict[str, Any]:
             "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
             "kernel": part.table_key(found.digest, shape),
             "config": {} if part.tuned(found.digest) else dict(sorted(found.config.items())),
+            **({"configs": choices} if (choices := part.choices(found, shape)) else {}),
             "evidence": found.evidence.value,
             "time_us": found.times[shape],
             "seed_time_ratio": found.ratios.get(shape),

@@ -256,8 +256,11 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
         lines += ["Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
                   "best there; of those only the shipped one was judged at full depth.", ""]  # fmt: skip
     for part in parts:
-        for why in part.table_only.values():
-            lines += [f"Not tuned there, but launched with the config of the record: {why}.", ""]
+        for digest, why in part.as_whole.items():
+            if any(part.choices(f, shape) for d in part.chosen.devices.values() for shape, f in d.items() if f.digest == digest):
+                lines += [f"There the package itself times whole calls, but not inside `torch.compile` or a CUDA graph: {why}.", ""]
+            else:
+                lines += [f"One config was tried of it, so that nothing is tuned: {why}.", ""]
     return lines
 
 

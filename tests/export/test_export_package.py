@@ -1,5 +1,6 @@
 """An exported package: complete, the same each time, installed without this project, right by its own tests."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -13,7 +14,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 import torch
-from gated_record import A100, CONFIG, H100, SPLIT
+from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported
 
 from kernelsearch.source import Kernel
 from kernelsearch.types import Evidence
@@ -171,14 +172,62 @@ def test_configs_alone(exported):
     assert table["entries"][0]["sizes"] == [256, 64, 64, 256] and table["entries"][0]["vs_fastest"]["ratio"] == 2.0
 
 
-def test_autotune_refuses_a_kernel_whose_launches_share_a_config(exported):
-    from kernelsearch.export.errors import ExportError
+@pytest.fixture(scope="module")
+def whole_calls(exported):
+    """(What was written, the package) with `--configs autotune` of a kernel with two launches and scratch."""
+    done = exported(configs="autotune", name="whole-sum")
+    return done, imported(done.out, "whole_sum")
 
-    with pytest.raises(ExportError, match="launches 2 functions that share a config; say --configs table"):
-        exported(configs="autotune")
+
+def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whole_calls, monkeypatch):
+    done, package = whole_calls
+    dispatch, task = package._dispatch, package._dispatch.TASKS["gated_sum"]
+    (first, _) = task.tables[H100]
+    assert [dict(c) for c in first.configs] == [dict(sorted(c.items())) for c in (CONFIG, OTHER)] and first.config == first.configs[0]
+    inputs, ran = (torch.randn(9, 5), torch.randn(5, 9), True), []
+    monkeypatch.setattr(package._tune, "milliseconds", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
+    monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
+    dispatch._NAMES[torch.device("cpu")] = H100
+    choice = dispatch.Choice(first, task.launches[first.kernel])
+    settled = task.settled(choice, inputs, lambda given, chosen: ran.append(chosen[1]))
+    assert [c["SPLIT"] for c in ran] == [2, 4] and settled.entry.config["SPLIT"] == 4 and settled.entry.configs == ()
+    assert task.tuned[H100, first.label] is settled.entry  # the next call near this shape is not timed again
+    assert gpu(dispatch, fake(200, 60), fake(60, 200), True).entry is settled.entry
+    readme = (done.out / "README.md").read_text()
+    assert "the package itself times whole calls" in readme and "2 functions that share a config" in readme
+    task.tuned.clear()
 
 
-def test_a_kernel_that_cannot_be_autotuned_keeps_its_table_beside_one_that_is(examined):
+def test_a_config_that_this_device_refuses_is_passed_over(whole_calls, monkeypatch):
+    tune = whole_calls[1]._tune
+    times = {"a": tune.OutOfResources(300_000, 232_448, "shared memory"), "b": 2.0, "c": 1.5}
+
+    def milliseconds(call):
+        found = times[call()]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(tune, "milliseconds", milliseconds)
+    assert tune.fastest(["a", "b", "c"], lambda config: config) == "c"
+    times.update(b=times["a"], c=times["a"])
+    assert tune.fastest(["a", "b", "c"], lambda config: config) == "a"
+
+
+def test_inputs_that_a_kernel_changes_are_copied_before_it_is_timed(whole_calls, monkeypatch):
+    dispatch, task = whole_calls[1]._dispatch, whole_calls[1]._dispatch.TASKS["gated_sum"]
+    monkeypatch.setattr(whole_calls[1]._tune, "milliseconds", lambda call: (call(), 1.0)[1])
+    monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(task, "mutates", ("x",))
+    dispatch._NAMES[torch.device("cpu")] = H100
+    x, g = torch.ones(9, 5), torch.ones(5, 9)
+    (entry, _) = task.tables[H100]
+    task.settled(dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_()))
+    assert bool((x == 1).all()) and bool((g == 0).all())
+    task.tuned.clear()
+
+
+def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_that_is(examined):
     """One of two kernels is a split reduction: it has the record's config, the seed is tuned, and the page says so."""
     from dataclasses import replace
 
@@ -192,8 +241,8 @@ def test_a_kernel_that_cannot_be_autotuned_keeps_its_table_beside_one_that_is(ex
             for k, c in ((seed, dict(examined.facts.config)), (split, CONFIG))}  # fmt: skip
     chosen = Chosen("gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}})
     part = Part(chosen, examined, autotune=True)
-    part = replace(part, table_only=autotuned.table_only(part))
-    assert list(part.table_only) == [split.digest] and "2 functions that share a config" in part.table_only[split.digest]
+    part = replace(part, as_whole=autotuned.as_whole(part))
+    assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
     first, second = _entries(tables, part)
     assert first["config"] == {} and first["kernel"] == f"{seed.digest} timed:0"
     assert second["config"] == dict(sorted(CONFIG.items())) and second["kernel"] == split.digest
@@ -201,7 +250,8 @@ def test_a_kernel_that_cannot_be_autotuned_keeps_its_table_beside_one_that_is(ex
     assert "triton.autotune(" in files[f"{part.module_of(seed.digest)}.py"]
     assert "triton.autotune(" not in files[f"{part.module_of(split.digest)}.py"]
     assert {key for key, _ in operator.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
-    assert "config of the record: kernel" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
+    assert "configs" not in first and "configs" not in second  # the record has no further config to choose from
+    assert "One config was tried of it" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
 
 
 def _entries(tables, part):
