@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelsearch.calls import ModelCall
 from kernelsearch.errors import ModelError
-from kernelsearch.propose import engines, prompt
+from kernelsearch.propose import ahead, engines, prompt
 from kernelsearch.propose.choice import Limits, Mix
 from kernelsearch.propose.engines.recorded_answers import Recording
 from kernelsearch.propose.grammar import NoGrammar
@@ -127,6 +127,11 @@ def bind(
         proposer.shared.ledger.calls += before
         proposer.shared.ledger.before += before
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
+
+
+def waits(proposer: Proposer) -> bool:
+    """Whether an ask may stand still for a model that thinks elsewhere, so that other runs could go on meanwhile."""
+    return isinstance(proposer, Mix) and any(ahead.ahead(m.engine) for m in proposer.models)
 
 
 def close(proposer: Proposer) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -110,11 +110,12 @@ class Search:
 
     def steps(
         self, pool: Executor, stopping: Callable[[], bool] = lambda: False,
-        on_trial: OnTrial = lambda trial, progress: None,
+        on_trial: OnTrial = lambda trial, progress: None, asking: Executor | None = None,
     ) -> Iterator[Future]:  # fmt: skip
         """The run as a generator that yields each future that it has to wait for: several runs can share one thread.
 
-        Ends early, with what is in flight, when stopping() says so. Raises what `run` raises.
+        Ends early, with what is in flight, when stopping() says so. Raises what `run` raises. asking: where the run asks for
+        its candidates, if a model's answer may be waited for there; None: here.
         """
         flight: deque[_Flying] = deque()
         ordering: Future | None = None
@@ -126,11 +127,11 @@ class Search:
             if number == 1 and ordering is not None:
                 yield ordering
                 self.tuners.foremost(self.seed.digest, ordering.result()[: self.settings.first.asked])
-            candidate = self._candidates.ask(number)
+            candidate = yield from self._asked(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more
                     yield from self._land(flight.popleft(), pool, on_trial)
-                candidate = self._candidates.ask(number)
+                candidate = yield from self._asked(number, asking)
             if candidate is None:
                 self._used_up = True
                 break
@@ -141,6 +142,14 @@ class Search:
         self._ended = self._used_up or self._told.count >= self.facts.trials
         if self._ended:
             self.store.finish_run(self.run_row)
+
+    def _asked(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
+        """The candidate of this ask; nothing else of the run goes on before it is there."""
+        if asking is None:
+            return self._candidates.ask(number)
+        asked = asking.submit(self._candidates.ask, number)
+        yield asked
+        return asked.result()
 
     def _ordering(self, pool: Executor) -> Future | None:
         """The seed's first configs by the static model, worked out beside the first trial."""

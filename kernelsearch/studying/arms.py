@@ -25,7 +25,8 @@ class Proposers:
 
     def opened(self, arm: Arm, place: Place) -> Proposer:
         """The proposer of one run, to be closed with `proposers.close`. Raises ModelError."""
-        return proposers.opened(arm.opening, place, Limits(self.trials), self.say, self.edits, self.engines.engine)
+        edits = None if arm.model.specs else self.edits  # runs with a model may ask on threads of their own
+        return proposers.opened(arm.opening, place, Limits(self.trials), self.say, edits, self.engines.engine)
 
     def close(self) -> None:
         self.engines.close()

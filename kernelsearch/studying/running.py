@@ -49,7 +49,10 @@ class Options:
 
 @dataclass
 class _Active:
-    """A run under way: what it waits for, and what to say when it ends."""
+    """A run under way: what it waits for, and what to say when it ends.
+
+    asking is a thread of its own where it may wait for a model, so that the other runs do not wait too.
+    """
 
     search: Search
     proposer: Proposer
@@ -57,6 +60,7 @@ class _Active:
     label: str
     opened: Opened
     started: float
+    asking: ThreadPoolExecutor | None = None
     awaited: Future | None = None
 
 
@@ -147,7 +151,9 @@ class Running:
             self.failed[task.name if task.name not in self.tasks.open else label] = str(error)
             return None
         opened.users += 1
-        return _Active(search, proposer, search.steps(pool, self.stopping), label, opened, time.monotonic())
+        asking = ThreadPoolExecutor(1, thread_name_prefix="ask") if proposers.waits(proposer) else None
+        steps = search.steps(pool, self.stopping, asking=asking)
+        return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
 
     def _advanced(self, active: _Active) -> bool:
         """Moves a run on as far as it goes without waiting; whether it is still under way."""
@@ -164,6 +170,8 @@ class Running:
         else:
             return True
         active.opened.users -= 1
+        if active.asking:
+            active.asking.shutdown(wait=False)
         proposers.close(active.proposer)
         self.say(self._said(active))
         return False

@@ -6,6 +6,7 @@ where a sampler wants another.
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,7 @@ class Tuner:
     config of another kernel, near which the default sampler looks while it knows little. first are configs that it and
     `neighbour` give before any of their own.
 
-    listed are all possible configs, where they are known one by one; else possible says of any config of the space
+    asked and told are by `config_key`, in the order of asking and telling. listed are all possible configs, where they are known one by one; else possible says of any config of the space
     whether it is one.
     """
 
@@ -46,7 +47,7 @@ class Tuner:
     listed: Sequence[Config] | None = None
     inherited: bool = False
     first: Sequence[dict[str, Value]] = ()
-    asked: dict[str, dict[str, Value]] = field(default_factory=dict)
+    asked: dict[str, None] = field(default_factory=dict)
     told: dict[str, float | None] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
     used_up: bool = False
@@ -73,7 +74,7 @@ class Tuner:
         key = _key(config)
         if key in self.asked:
             return False
-        self.asked[key] = dict(config)
+        self.asked[key] = None
         for model in self._models():
             model.begin(config)
         return True
@@ -186,10 +187,10 @@ class Tuner:
 
     def _informed(self, model: Any) -> Any:
         """The model, told what happened before it was needed."""
-        for config in self.asked.values():
-            model.begin(config)
+        for key in self.asked:
+            model.begin(json.loads(key))
         for key, score in self.told.items():
-            model.end(self.asked[key], score)
+            model.end(json.loads(key), score)
         return model
 
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from kernelsearch.record.store import Store
 from kernelsearch.tasks import shipped
 
 STUDY = """
@@ -176,6 +177,20 @@ def test_a_wrong_model_is_one_line(run, with_models, old, new, said):
     file.write_text(file.read_text().replace(old, new))
     done = run("study", file)
     assert done.code == 2 and said in done.err and done.err.count("\n") == 1
+
+
+def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(run, with_models, monkeypatch):
+    from kernelsearch import proposers
+
+    def told(db):
+        with Store.open(with_models / db, write=False) as store:
+            return [(r.facts.settings["arm"], [(t.kernel, t.config, t.edit) for t in store.trials(r.id)]) for r in store.runs()]
+
+    asked = []
+    assert run("study", with_models / "study.toml", "--db", with_models / "here.db").code == 0
+    monkeypatch.setattr(proposers, "waits", lambda proposer: asked.append(type(proposer).__name__) or asked[-1] == "Mix")
+    assert run("study", with_models / "study.toml", "--db", with_models / "there.db").code == 0
+    assert asked.count("Mix") == 2 and sorted(told("here.db"), key=str) == sorted(told("there.db"), key=str)
 
 
 def test_a_model_that_cannot_be_opened_fails_its_runs_only(run, with_models):

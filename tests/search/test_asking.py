@@ -1,0 +1,60 @@
+"""A run that waits for who proposes does not hold up the runs beside it, and is the same run as one that asks at once."""
+
+import threading
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+from kernelsearch import simulated, strategies
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for
+
+TRIALS, LIMIT_S = 30, 120
+
+
+class Thinking:
+    """Proposes what the landscape's proposer does, once it may."""
+
+    def __init__(self, inner, may):
+        self.inner, self.may, self.asked = inner, may, threading.Event()
+
+    def propose(self, request, rng):
+        self.asked.set()
+        assert self.may.wait(LIMIT_S)
+        return self.inner.propose(request, rng)
+
+
+def search(store, seed, may=None):
+    task, land = simulated.task(), simulated.Landscape(seed)
+    proposer = simulated.SimulatedProposer(land)
+    facts = RunFacts("random_walk", "simulated", seed, 4, TRIALS)
+    strategy = strategies.make("random_walk", start_for(task, seed, TRIALS))
+    proposer = Thinking(proposer, may) if may else proposer
+    return Search(task, strategy, proposer, simulated.Simulated(land), store, Settings(facts))
+
+
+def ended(steps):
+    for awaited in steps:
+        wait([awaited], LIMIT_S)
+
+
+def told(search):
+    return [(t.number, t.kernel, dict(t.config), t.score, t.edit) for t in search.result().trials]
+
+
+def test_another_run_ends_while_one_waits_for_its_proposer():
+    may = threading.Event()
+    with Store.in_memory() as store, ThreadPoolExecutor(4) as pool, ThreadPoolExecutor(1) as asking:
+        waiting, other = search(store, 0, may), search(store, 1)
+        steps = waiting.steps(pool, asking=asking)
+        awaited = next(steps)
+        while not waiting.proposer.asked.is_set():
+            wait([awaited], 0.01, FIRST_COMPLETED)
+            awaited = next(steps) if awaited.done() else awaited
+        ended(other.steps(pool))
+        assert len(other.result().trials) == TRIALS and not awaited.done()
+        may.set()
+        wait([awaited], LIMIT_S)
+        ended(steps)
+        alone = search(store, 0)
+        ended(alone.steps(pool))
+        assert told(waiting) == told(alone) and len(told(alone)) == TRIALS
