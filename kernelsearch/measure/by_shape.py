@@ -34,7 +34,7 @@ def best(
     whole = max(len(ratios(c)) for c in others)
     overall = min((c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_score(ratios(c)), 3), order(c)))
     found = {}
-    for shape in dict.fromkeys(s for c in candidates for s in ratios(c)):
+    for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
         able = [c for c in candidates if shape in ratios(c)]
         first = min(able, key=lambda c: (ratios(c)[shape], c is not seed, order(c)))
         own = ratios(overall).get(shape, math.inf)

@@ -21,7 +21,7 @@ def page(store: Store, task: str | None = None, device: str | None = None, limit
     """
     facts = gather.page(store, task, device, limit)
     for section in facts["sections"]:
-        section["charts"] = {name: draw(section) for name, draw in _CHARTS.items()}
+        section["charts"] = {name: [draw(section, w) for w in (charts.WIDE, charts.NARROW)] for name, draw in _CHARTS.items()}
     script, style = _file("page.js"), _file("page.css")
     return _template().render(
         **facts,

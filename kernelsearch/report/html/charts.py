@@ -17,7 +17,8 @@ from kernelsearch.errors import KernelsearchError
 Spec = dict[str, Any]
 Facts = Mapping[str, Any]
 
-WIDTH = 880
+WIDE, NARROW = 880, 290
+"""Widths of a drawing's inside, in pixels: for a screen, and for a phone, where the wide one would be cut."""
 INK, MUTED, RULE, ACCENT, SECOND = (f"var(--{n})" for n in ("ink", "muted", "rule", "accent", "second"))
 
 CONFIG = {
@@ -46,7 +47,7 @@ def svg(spec: Spec, title: str) -> str:
     return head + drawn[drawn.index(">") + 1 :]
 
 
-def curve(section: Facts) -> str | None:
+def curve(section: Facts, width: int = WIDE) -> str | None:
     """Best so far over trials, one line a run, the baselines as rules; None where nothing was accepted."""
     curves = [c for c in section["curves"] if c["steps"]]
     if not curves:
@@ -61,7 +62,8 @@ def curve(section: Facts) -> str | None:
     low = min([1.0, *(p["speedup"] for p in points), *(b["speedup"] for b in rules)])
     high = max([1.05, *(p["speedup"] for p in points), *(b["speedup"] for b in rules)])
     scale = {"type": "log" if high / low > 5 else "linear", "domain": [low / 1.03, high * 1.05], "nice": False}
-    x = {"field": "trial", "type": "quantitative", "title": "trial", "axis": {"grid": False, "tickMinStep": 1}}
+    ticks = min(max(p["trial"] for p in points) or 1, width // 45)
+    x = {"field": "trial", "type": "quantitative", "title": "trial", "axis": {"grid": False, "tickCount": ticks}}
     y = {"field": "speedup", "type": "quantitative", "scale": scale, "title": f"x the seed ({section['evidence']})",
          **({"axis": {"values": _round_numbers(*scale["domain"])}} if scale["type"] == "log" else {})}  # fmt: skip
     colour = {"condition": {"test": "datum.best", "value": ACCENT}, "value": SECOND}
@@ -73,8 +75,8 @@ def curve(section: Facts) -> str | None:
          "encoding": {"x": x, "y": y, "description": {"field": "said"}}},
     ]  # fmt: skip
     if rules:
-        layers[:0] = _rules(rules, y)
-    return svg({"width": WIDTH, "height": 260, "layer": layers}, f"Best so far of {section['task']} over trials")
+        layers[:0] = _rules(rules, y, width)
+    return svg({"width": width, "height": 260, "layer": layers}, f"Best so far of {section['task']} over trials")
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -83,18 +85,18 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [n * 10.0**p for p in powers for n in (1, 2, 5) if low <= n * 10.0**p <= high]
 
 
-def _rules(baselines: Sequence[Facts], y: Spec) -> list[Spec]:
+def _rules(baselines: Sequence[Facts], y: Spec, width: int) -> list[Spec]:
     values = [{**b, "said": f"{b['name']}: {b['speedup']:.3f}x the seed (confirmed)"} for b in baselines]
     return [
         {"data": {"values": values}, "mark": {"type": "rule", "strokeDash": [5, 4], "color": MUTED},
          "encoding": {"y": y, "description": {"field": "said"}}},
         {"data": {"values": values},
-         "mark": {"type": "text", "align": "right", "x": WIDTH, "dy": -5, "color": MUTED, "fontSize": 11, "aria": False},
+         "mark": {"type": "text", "align": "right", "x": width, "dy": -5, "color": MUTED, "fontSize": 11, "aria": False},
          "encoding": {"y": y, "text": {"field": "name"}}},
     ]  # fmt: skip
 
 
-def shares(section: Facts) -> str | None:
+def shares(section: Facts, width: int = WIDE) -> str | None:
     """The share of the measured roofline that each contestant reached at each shape; None where nothing was confirmed."""
     rows = []
     for shape in (section["confirmed"] or {}).get("shapes", ()):
@@ -110,8 +112,9 @@ def shares(section: Facts) -> str | None:
     if not rows:
         return None
     top = max(1.0, *(r["share"] for r in rows))
-    x = {"field": "share", "type": "quantitative", "title": "share of this device's measured roofline (confirmed)",
-         "axis": {"format": ".0%"}, "scale": {"domain": [0, top * 1.08]}}  # fmt: skip
+    title = ["share of this device's measured roofline (confirmed)"]
+    x = {"field": "share", "type": "quantitative", "title": title if width >= WIDE else ["share of the roofline", "measured here (confirmed)"],
+         "axis": {"format": ".0%", "tickCount": width // 70}, "scale": {"domain": [0, top * 1.08]}}  # fmt: skip
     y = {"field": "name", "type": "nominal", "title": None, "sort": {"field": "share", "order": "descending"},
          "axis": {"labelColor": INK, "ticks": False, "domain": False}}  # fmt: skip
     bars: list[Spec] = [
@@ -124,12 +127,12 @@ def shares(section: Facts) -> str | None:
     ]  # fmt: skip
     facet = {"row": {"field": "shape", "title": None, "header": {"labelColor": MUTED, "labelAngle": 0, "labelAlign": "left",
                      "labelOrient": "top", "labelAnchor": "start", "labelFontSize": 12}}}  # fmt: skip
-    spec = {"data": {"values": rows}, "facet": facet, "spec": {"width": WIDTH - 110, "height": {"step": 22}, "layer": bars},
+    spec = {"data": {"values": rows}, "facet": facet, "spec": {"width": width - (110 if width >= WIDE else 60), "height": {"step": 22}, "layer": bars},
             "resolve": {"scale": {"y": "independent"}}, "spacing": 14}  # fmt: skip
     return svg(spec, f"Share of the roofline of {section['task']}")
 
 
-def roofline(section: Facts) -> str | None:
+def roofline(section: Facts, width: int = WIDE) -> str | None:
     """The classical picture, arithmetic intensity against rate on this device's own ceilings.
 
     One point a shape for the kernel found and for the seed; None without confirmed times, bytes, flops or ceilings.
@@ -166,7 +169,7 @@ def roofline(section: Facts) -> str | None:
          "scale": {"type": "log", "domain": [bottom, max(peaks.values()) * 2], "nice": False},
          "axis": {"tickCount": _decades(bottom, max(peaks.values()))}}  # fmt: skip
     ends = [r for r in roofs if r["intensity"] == right]
-    spec = {"width": WIDTH, "height": 260, "layer": [
+    spec = {"width": width, "height": 260, "layer": [
         {"data": {"values": roofs}, "mark": {"type": "line", "color": MUTED, "aria": False},
          "encoding": {"x": x, "y": y, "detail": {"field": "dtype"}}},
         {"data": {"values": ends}, "mark": {"type": "text", "align": "right", "dy": -6, "color": MUTED, "fontSize": 11, "aria": False},

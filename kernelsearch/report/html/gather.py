@@ -8,7 +8,7 @@ from typing import Any
 from kernelsearch.record import lineage
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
-from kernelsearch.report import leaderboard
+from kernelsearch.report import by_shape, leaderboard
 from kernelsearch.report.lineage import diff
 
 Facts = dict[str, Any]
@@ -60,6 +60,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "baselines": _baselines(store, where),
         "ceilings": store.ceilings(place["device"]),
         "confirmed": _confirmed(store, place),
+        "by_shape": by_shape.line(leaderboard.gains_by_shape(store, place["task_digest"], place["device"]).get((place["task"], place["device"]))),
         "verdicts": store.query(
             """SELECT verdict, count(*) AS trials FROM trial JOIN run ON run.id = trial.run
                WHERE run.task = ? AND run.target = ? GROUP BY verdict ORDER BY trials DESC""",
