@@ -5,6 +5,7 @@ Runs the user's own launcher with nothing launched, on tensors without data (`wo
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -64,6 +65,12 @@ class Examined:
     @property
     def keys(self) -> tuple[str, ...]:
         return self.task.keys
+
+    @property
+    def said(self) -> str:
+        """The first paragraph of the task file's docstring, empty without one."""
+        text = ast.get_docstring(ast.parse(text_of(self.task.path))) or ""
+        return " ".join(text.split("\n\n")[0].split())
 
     @property
     def is_module(self) -> bool:

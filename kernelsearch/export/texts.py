@@ -147,7 +147,9 @@ def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
             lines.append(f"y = {label.module}.{class_name(part.name)}({values})({names})")
         else:
             lines.append(f"y = {label.module}.{part.name}({names})")
-    return [*lines, "```", ""]
+    lines += ["```", ""]
+    said = {part.name: part.examined.said for part in parts if part.examined.said}
+    return lines + [line for name, text in said.items() for line in (f"`{name}`: {text}", "")]
 
 
 def _numbers(parts: Sequence[Part]) -> list[str]:
@@ -157,17 +159,27 @@ def _numbers(parts: Sequence[Part]) -> list[str]:
         for device, by_shape in sorted(part.chosen.devices.items()):
             kind = next(iter(by_shape.values())).evidence
             lines += [f"`{part.name}` on {device}, **{kind.value}**:", ""]
-            lines += _confirmed_table(labels, by_shape) if kind is Evidence.CONFIRMED else _weaker_table(labels, by_shape, kind)
+            runs = {key: _runs(part, found, key) for key, found in by_shape.items()}
+            lines += (_confirmed_table(labels, by_shape, runs) if kind is Evidence.CONFIRMED
+                      else _weaker_table(labels, by_shape, runs, kind))  # fmt: skip
             lines.append("")
     return lines
 
 
-def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found]) -> list[str]:
-    lines = ["| shape | time | vs the fastest baseline | baseline | vs the task's own kernel |", "|---|---|---|---|---|"]
+def _runs(part: Part, found: Found, shape: str) -> str:
+    """What runs at a shape: the kernel, and its config where that is not tuned at the first call."""
+    name = "the task's own" if found.digest == part.seed.digest else f"`{found.digest[:8]}`"
+    tuned = part.tuned(found.digest) or part.choices(found, shape)
+    config = "tuned at the first call" if tuned else " ".join(f"{n}={v}" for n, v in sorted(found.config.items()))
+    return f"{name}, {config}" if config else name
+
+
+def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str]) -> list[str]:
+    lines = ["| shape | time | vs the fastest baseline | baseline | vs the task's own kernel | what runs |", "|---|---|---|---|---|---|"]
     for key, found in by_shape.items():
         shape = next(s for s in found.finding["shapes"] if s["shape"] == key)
         lines.append(f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
-                     f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} |")  # fmt: skip
+                     f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} | {runs[key]} |")  # fmt: skip
     kernels = [f for f in _once(by_shape) if not f.is_seed]
     lines += ["", *_together(by_shape)] if len(kernels) != 1 or len(_once(by_shape)) > 1 else []
     for found in kernels:
@@ -193,11 +205,12 @@ def _together(by_shape: Mapping[str, Found]) -> list[str]:
     return lines
 
 
-def _weaker_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], kind: Evidence) -> list[str]:
-    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it |", "|---|---|---|"]
+def _weaker_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str], kind: Evidence) -> list[str]:
+    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
     for key, found in by_shape.items():
         ratio = found.ratios.get(key)
-        lines.append(f"| {labels.get(key, key)} | {found.times[key]:.1f} us | {f'{1 / ratio:.2f}x' if ratio else 'not known'} |")
+        gain = f"{1 / ratio:.2f}x" if ratio else "not known"
+        lines.append(f"| {labels.get(key, key)} | {found.times[key]:.1f} us | {gain} | {runs[key]} |")
     return lines
 
 

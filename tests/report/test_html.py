@@ -157,6 +157,7 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
     assert "persistent+<wbr>lane_<wbr>accumulator" in text
     page = opened(text, viewport={"width": width, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("[...document.querySelectorAll('figure.wide')].every(f => f.scrollWidth <= f.clientWidth)"), "a cut drawing"
     if width > 900:
         assert page.evaluate("[...document.querySelectorAll('figure')].every(f => f.scrollWidth <= f.clientWidth)")
 
