@@ -6,7 +6,7 @@ from kernelsearch.source import Kernel
 from kernelsearch.trial.building import Builder
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejected import Rejected, asked
-from kernelsearch.types import LAUNCH_OPTIONS, Config, Measurement, TaskFacts, TensorFact, Verdict, config_key
+from kernelsearch.types import LAUNCH_OPTIONS, Config, Measurement, TaskFacts, TensorFact, Verdict, Word, config_key
 from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.estimating import ESTIMATE_PROTOCOL, estimated
 from kernelsearch.worker.interpreted import interpreted, ran
@@ -31,7 +31,12 @@ class Interpreter:
     def screened(
         self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
-        verdict = self.judged(kernel, config, cases, "screen")
+        try:
+            verdict = self.judged(kernel, config, cases, "screen")
+        except Rejected as rejected:
+            if rejected.verdict.word is Word.CRASH:  # often no kernel at all: then the compiler says where
+                self.builder.compiled(kernel, config, self.timed)
+            raise
         binaries = self.builder.compiled(kernel, config, self.timed)
         counts = self.profiled(kernel, config).counts
         return verdict, estimated(self.bench, kernel, config, binaries, counts, self.timed)

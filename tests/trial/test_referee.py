@@ -253,3 +253,12 @@ def test_a_task_that_is_not_there_is_said_before_the_kernel_is_looked_at(tmp_pat
     (tmp_path / "k.py").write_text("no kernel")
     with pytest.raises(TaskError, match="no such file"):
         referee.verify(str(tmp_path / "nothere.py"), str(tmp_path / "k.py"))
+
+
+def test_where_the_interpreter_breaks_on_what_is_no_kernel_the_compiler_speaks(softmax):
+    if softmax.device is not None:
+        pytest.skip("on a GPU the compiler comes first")
+    text = softmax.seed.render().replace("mask = cols < n_cols", "mask = cols - 4")
+    assert "cols - 4" in text
+    outcome = Evaluation(softmax).evaluate(Kernel.parse(text), softmax.facts.config)
+    assert outcome.verdict.word is Word.COMPILE and "Mask must have boolean scalar type" in outcome.verdict.reason

@@ -35,7 +35,7 @@ def _kind(name: str, function: Function, kernel: Kernel, worlds: list[dict[str, 
     if name in kernel.scratch:
         return Kind(TRITON_DTYPES[kernel.scratch[name][0]], pointer=True)
     if name in kernel.args.get(function.name, {}):
-        return Kind(INT)
+        return Kind(_computed(name, function, kernel))
     values = [w[name] for w in worlds if name in w]
     if not values or len(values) != len(worlds):
         return None
@@ -54,8 +54,27 @@ def _constexpr(name: str, function: Function, kernel: Kernel, worlds: list[dict[
                 value = known[key][0] if isinstance(known[key], tuple) else known[key]  # type: ignore[index]
     if isinstance(value, (str, DtypeFact)):
         return Kind(INT, const=True) if name in kernel.config or name in kernel.space else None
+    if value is None:
+        return Kind(_computed(name, function, kernel), const=True)
     dtype = BOOL if isinstance(value, bool) else FLOAT if isinstance(value, float) else INT
     return Kind(dtype, const=True)
+
+
+def _computed(name: str, function: Function, kernel: Kernel) -> str:
+    """What the launch spec computes for a parameter: a truth value (`n_cols >= BLOCK`) or an integer."""
+    text = kernel.args.get(function.name, {}).get(name)
+    return BOOL if isinstance(text, str) and _truth(ast.parse(text, mode="eval").body) else INT
+
+
+def _truth(node: ast.expr) -> bool:
+    match node:
+        case ast.BoolOp(values=values):
+            return all(_truth(v) for v in values)
+        case ast.Call(func=ast.Name(id="aligned")):
+            return True
+        case ast.Constant(value=bool()) | ast.UnaryOp(op=ast.Not()):
+            return True
+    return isinstance(node, ast.Compare)
 
 
 def _scalar(value: ArgFact) -> str | None:

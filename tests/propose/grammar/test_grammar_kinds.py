@@ -130,3 +130,18 @@ def test_integers_beyond_32_bits_and_scratch_are_known():
     (function,) = kernel.functions
     (place,) = places(kernel, function, ast.parse(function.text).body[0], traced.task("softmax"))
     assert place.scope["part_ptr"] == Kind("fp32", pointer=True)
+
+
+@pytest.mark.parametrize("said, kind", [
+    ("n_cols >= BLOCK", "mask"), ("aligned(x_ptr) and x_stride % 16 == 0", "mask"), ("not n_cols % BLOCK", "mask"),
+    ("cdiv(n_cols, BLOCK)", "int32"), ("n_cols and 1", "int32"),
+])  # fmt: skip
+def test_what_the_launch_computes_is_a_truth_value_or_a_number(said, kind):
+    """A mask with one of them in it was taken for numbers, and replaced by numbers, which does not compile."""
+    text = seeds.seed("softmax").render().replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, FLAG: tl.constexpr", 1)
+    kernel = Kernel.parse(text.replace("\n\n\n", f"\nARGS = {{'FLAG': '{said}'}}\n\n\n", 1).replace(
+        "mask = cols < n_cols", "mask = (cols < n_cols) | FLAG"))
+    page = Page.of(kernel, traced.task("softmax"))
+    known = page.places[-1].scope
+    assert known["FLAG"].text() == kind and known["FLAG"].const
+    assert known["mask"].text() == ("mask [BLOCK]" if kind == "mask" else "int32 [BLOCK]")
