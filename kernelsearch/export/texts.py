@@ -271,10 +271,15 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
     for part in parts:
         for digest, why in part.as_whole.items():
             if any(part.choices(f, shape) for d in part.chosen.devices.values() for shape, f in d.items() if f.digest == digest):
-                lines += [f"There the package itself times whole calls, but not inside `torch.compile` or a CUDA graph: {why}.", ""]
+                lines += [f"{_sentence(why)}. So the package itself times whole calls with each of its configs, but never inside "
+                          "`torch.compile` or a CUDA graph, where the record's best one runs.", ""]  # fmt: skip
             else:
-                lines += [f"One config was tried of it, so that nothing is tuned: {why}.", ""]
+                lines += [f"{_sentence(why)}. One config was tried of it, so that there is nothing to tune.", ""]
     return lines
+
+
+def _sentence(why: str) -> str:
+    return why[:1].upper() + why[1:]
 
 
 def _check(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:

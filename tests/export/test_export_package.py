@@ -196,7 +196,7 @@ def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whol
     assert task.tuned[H100, first.label] is settled.entry  # the next call near this shape is not timed again
     assert gpu(dispatch, fake(200, 60), fake(60, 200), True).entry is settled.entry
     readme = (done.out / "README.md").read_text()
-    assert "the package itself times whole calls" in readme and "2 functions that share a config" in readme
+    assert "So the package itself times whole calls" in readme and "2 functions that share a config" in readme
     task.tuned.clear()
 
 

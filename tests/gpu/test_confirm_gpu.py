@@ -58,6 +58,50 @@ def double(x):
 '''
 
 
+COLUMNS = '''"""s[c] = sum over rows of w[r] * x[r, c]: few columns want the rows shared, many do not."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+def reference(x, w):
+    return (x * w[:, None]).sum(0)
+
+
+def get_inputs(rows=4096, cols=1024):
+    return [torch.randn(rows, cols), torch.randn(rows)]
+
+
+SHAPES = [dict(rows=32768, cols=512), dict(rows=512, cols=65536)]
+TEST_SHAPES = [dict(rows=33, cols=70), dict(rows=200, cols=17)]
+
+
+def bytes_moved(rows, cols):
+    return 4 * rows * cols + 4 * cols
+
+
+@triton.jit
+def weighted_kernel(x_ptr, w_ptr, s_ptr, n_rows, n_cols, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    cols = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    total = tl.zeros([BLOCK_C], dtype=tl.float32)
+    for start in range(0, n_rows, BLOCK_R):
+        rows = start + tl.arange(0, BLOCK_R)
+        mask = (rows[:, None] < n_rows) & (cols[None, :] < n_cols)
+        x = tl.load(x_ptr + rows[:, None] * n_cols + cols[None, :], mask=mask, other=0.0)
+        w = tl.load(w_ptr + rows, mask=rows < n_rows, other=0.0)
+        total += tl.sum(x * w[:, None], axis=0)
+    tl.store(s_ptr + cols, total, mask=cols < n_cols)
+
+
+def weighted(x, w):
+    s = torch.empty(x.shape[1], dtype=torch.float32, device=x.device)
+    grid = lambda meta: (triton.cdiv(x.shape[1], meta["BLOCK_C"]),)
+    weighted_kernel[grid](x, w, s, x.shape[0], x.shape[1], BLOCK_R=32, BLOCK_C=64)
+    return s
+'''
+
+
 @pytest.fixture
 def run(tmp_path):
     """A command with its database in the test's folder; the process stays where it is, so that workers find the package."""
@@ -110,3 +154,19 @@ def test_optimize_ends_by_confirming_its_finalists(run, tmp_path):
     for found in summary["confirmed"]:
         assert found["status"] in ("confirmed", "unstable") and found["vs_seed"] and found["vs_fastest"]
         assert found["level"] == pytest.approx(1 - 0.01 / len(summary["confirmed"]))
+
+
+def test_each_shape_ends_with_its_best_confirmed_kernel(run, tmp_path):
+    """Two shapes that want different kernels: what was confirmed by shape is no worse than any one kernel for both."""
+    (tmp_path / "weighted.py").write_text(COLUMNS)
+    done = run("optimize", tmp_path / "weighted.py", "--trials", 60, "--json", "--quiet")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    print(json.dumps(told["by_shape"], indent=1))
+    whole = [f for f in told["confirmed"] if f["status"] == "confirmed" and not f["champion_at"]]
+    if not whole:
+        pytest.skip("nothing was found to confirm")
+    assert [s["label"] for s in told["by_shape"]["shapes"]] == [s["label"] for s in told["best"]["shapes"]]
+    assert told["by_shape"]["vs_seed"]["ratio"] >= max(f["vs_seed"]["ratio"] for f in whole) / 1.011
+    assert all(s["vs_seed"]["ratio"] >= 1.0 for s in told["by_shape"]["shapes"]), "the seed runs where nothing is faster"
+    print(run("leaderboard").stdout)

@@ -63,3 +63,30 @@ def test_its_benchmark_reproduces_the_claims_and_dispatch_is_cheap(installed):
         assert shape["verdict"] in ("reproduced", "faster than claimed"), shape
     assert told["dispatch"][name]["overhead_us"] <= DISPATCH_US
     assert told["dispatch"][name]["first_call_us"] <= FIRST_CALL_US
+
+
+def test_configs_tuned_at_the_first_call_are_right_too(installed):
+    """By `@triton.autotune`, or by whole calls where a kernel has several launches (column_sum's split reduction)."""
+    name, site = installed
+    folder = site.parent
+    package = ["export", "--task", name, "--db", str(folder / "found.db"), "--name", "tuned-found", "--configs", "autotune"]
+    done = CliRunner().invoke(main, [*package, "--out", str(folder / "tuned")])
+    assert done.exit_code == 0, done.output
+    print(done.stdout)
+    done = ran(folder / "tuned", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tuned_found", "--rootdir", ".")
+    assert done.returncode == 0, done.stdout[-4000:]
+    code = f"""
+import torch
+from tuned_found._dispatch import TASKS, explain
+task = TASKS["{name}"]
+for case in (c for c in task.cases if c.timed):
+    inputs = task.inputs(case, 0, "cuda")
+    before = explain("{name}", *inputs)
+    with torch.no_grad():
+        task.public(*inputs)
+    print(case.label, before, "->", explain("{name}", *inputs))
+print("tuned", sorted(label for _, label in task.tuned))
+"""
+    done = ran(folder / "tuned", "-c", code)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr[-4000:]
