@@ -21,9 +21,8 @@ Store = dict[tuple, list[tuple[Ref | None, dict[Kind, tuple[str, ...]]]]]
 """Rules by what they are of, each with the atoms that it was made from."""
 UNARY = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "abs", "sigmoid", "erf", "floor")
 REDUCTIONS = ("sum", "max", "min")
-LOAD_HINTS = tuple(
-    f"{cache}{policy})" for cache in ("", ', cache_modifier=".cg"') for policy in ("", ', eviction_policy="evict_first"')
-)
+LOAD_HINTS = (")", ', cache_modifier=".cg")', ', eviction_policy="evict_first")')
+"""One hint or none: ptxas refuses an access that has both."""
 STORE_HINTS = tuple(hints.replace(".cg", ".cs") for hints in LOAD_HINTS)
 
 

@@ -150,10 +150,10 @@ def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
 
 
 def _hinted(node: ast.expr, text: str) -> tuple[str, ...]:
-    """The access with hints to the caches that it does not have: each alone, and both."""
+    """The access with a hint to the caches, where it has none: ptxas refuses both on one access."""
     head, _, name = tree.called(node).rpartition(".")
     if head != "tl" or name not in _HINTS or not isinstance(node, ast.Call):
         return ()
-    given = {k.arg for k in node.keywords}
-    free = [f', {hint}="{value}"' for hint, value in _HINTS[name].items() if hint not in given]
-    return tuple(text[:-1] + hints + ")" for hints in dict.fromkeys([*free, "".join(free)]) if hints)
+    if _HINTS[name].keys() & {k.arg for k in node.keywords}:
+        return ()
+    return tuple(f'{text[:-1]}, {hint}="{value}")' for hint, value in _HINTS[name].items())
