@@ -54,13 +54,12 @@ def run(arm, number, trials, noise):
     settings = Settings(RunFacts(arm, "simulated", number, WINDOW, trials), workers=1)
     evaluator = simulated.Noisy(simulated.Simulated(land), noise, number)
     begun = time.process_time()
-    with Store.in_memory() as store:
-        found = Search(task, strategy, simulated.SimulatedProposer(land), evaluator, store, settings).run()
-    spent = time.process_time() - begun
     best, gains = math.inf, []
-    for trial in found.trials:
-        best = min(best, trial.score or math.inf)
-        gains.append(1 / best)
+    with Store.in_memory() as store:
+        for trial in Search(task, strategy, simulated.SimulatedProposer(land), evaluator, store, settings).run().trials:
+            best = min(best, trial.score or math.inf)
+            gains.append(1 / best)
+    spent = time.process_time() - begun
     return [gains[len(gains) * part // 4 - 1] for part in (1, 2, 4)], 1000 * spent / len(gains)
 
 
