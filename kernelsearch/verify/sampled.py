@@ -12,15 +12,17 @@ from kernelsearch.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import judge, poison_value
 
+LEAST_COVER = 0.5
+
 
 def judge_sampled(
-    expected: Expectation, outputs: Sequence[torch.Tensor], idle: tuple[int, int], before: Sequence[Any],
+    expected: Expectation, outputs: Sequence[torch.Tensor], covers: float, before: Sequence[Any],
     after: Sequence[Any], mutates: Sequence[int], *, depth: str = "full",
 ) -> Verdict:  # fmt: skip
     """Accept, or what is wrong in the elements that no longer hold poison.
 
-    idle is (programs that wrote nothing, programs that ran): a grid most of whose programs do nothing has left out its
-    work, for a program that has none is an exception in any launch.
+    covers is how much of the outputs the grid would write if all programs did as those that ran: a grid that would leave
+    half of it or more unwritten has left out its work.
     """
     filled = []
     for right, got in zip(expected.outputs, outputs):
@@ -31,8 +33,7 @@ def judge_sampled(
         whole = torch.where(unwritten, right.rounded, got)
         filled.append(torch.empty_strided(got.shape, got.stride(), dtype=got.dtype).copy_(whole))
     verdict = judge(expected, [*filled, *outputs[len(filled) :]], before, after, mutates, depth=depth)
-    lazy, count = idle
-    if verdict.accepted and lazy and 2 * lazy >= count:
-        reason = f"{lazy} of {count} programs sampled from the grid of a large shape write nothing"
+    if verdict.accepted and covers <= LEAST_COVER:
+        reason = f"programs sampled from the grid of a large shape write {covers:.0%} of their share of the output"
         return replace(verdict, word=Word.WRONG, reason=reason)
     return verdict

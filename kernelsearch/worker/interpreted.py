@@ -15,6 +15,12 @@ from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 ORDERS = ("reversed", "shuffled")
 """Orders of the grid in which the first case runs again, at full depth."""
 LONG_LIMIT_S = 10.0
+FEW_SMS = 2
+"""`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
+
+A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none. One that reads
+`num_sms` is judged with the target's as well: it could do one thing on two of them and another where it is timed.
+"""
 HERE = "in Triton's interpreter (no GPU)"
 
 
@@ -23,7 +29,17 @@ def interpreted(
 ) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     with patience(bench.say if _is_seed(bench, kernel, config) else None, f"judging the task's own kernel {HERE}"):
-        return _interpreted(bench, kernel, config, cases, depth, limit_s)
+        verdict = _interpreted(bench, kernel, config, cases, depth, limit_s)
+        if verdict.accepted and asks_for_sms(kernel, config):
+            again = _interpreted(bench, kernel, config, cases, depth, limit_s, bench.target.num_sms)
+            said = f"with num_sms = {bench.target.num_sms}: {again.reason}"
+            verdict = verdict if again.accepted else replace(again, reason=said)
+        return verdict
+
+
+def asks_for_sms(kernel: Kernel, config: Config) -> bool:
+    """Whether the launch spec or a config reads `num_sms`, so that it decides something."""
+    return "num_sms" in repr((kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.config, dict(config)))
 
 
 def _is_seed(bench: Bench, kernel: Kernel, config: Config) -> bool:
@@ -31,20 +47,21 @@ def _is_seed(bench: Bench, kernel: Kernel, config: Config) -> bool:
 
 
 def _interpreted(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float,
+    sms: int = FEW_SMS,
 ) -> Verdict:
     named = tuple(c for c in cases if c.kind not in jobs.SIZES)
     usual = tuple(c for c in named if c.kind != "typed" or seed_on(bench, c, limit_s).accepted)
-    verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s)
+    verdict = ran(bench, kernel, config, usual, "forward", depth, limit_s, sms=sms)
     if depth != "full":
         return verdict
     if verdict.accepted:
-        verdict = _sixteen_too(bench, kernel, config, usual, verdict, limit_s)
+        verdict = _sixteen_too(bench, kernel, config, usual, verdict, limit_s, sms)
     if verdict.accepted:
         timed_sizes = tuple(c for c in cases if c.kind in jobs.SIZES)
-        verdict = _long_too(bench, kernel, config, timed_sizes, verdict, min(LONG_LIMIT_S, limit_s))
+        verdict = _long_too(bench, kernel, config, timed_sizes, verdict, min(LONG_LIMIT_S, limit_s), sms)
     for order in ORDERS if verdict.accepted else ():
-        again = ran(bench, kernel, config, cases[:1], order, depth, limit_s)
+        again = ran(bench, kernel, config, cases[:1], order, depth, limit_s, sms=sms)
         if not again.accepted:
             word = Word.RACE if again.word is Word.WRONG else again.word
             reason = f"with the grid {order}: {again.reason}"
@@ -54,7 +71,7 @@ def _interpreted(
 
 def ran(
     bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str, limit_s: float,
-    twin: bool = True,
+    twin: bool = True, sms: int = FEW_SMS,
 ) -> Verdict:
     """The verdict on these cases with the programs of every launch in one order; twin makes 16-bit floats float32."""
     inputs = bench.inputs(cases, twin=twin)
@@ -62,7 +79,7 @@ def ran(
     shapes, twins = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
     sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
     try:
-        runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled), limit_s)
+        runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled, sms), limit_s)
     except WorkerHung:
         return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s", depth)
     except WorkerDied as died:
@@ -102,7 +119,8 @@ SIXTEEN = ("mixed", "randn")
 
 
 def _sixteen_too(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float,
+    sms: int,
 ) -> Verdict:
     """The verdict with 16-bit floats judged unwidened too, each operation rounded, where the seed itself is right so."""
     halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
@@ -113,14 +131,15 @@ def _sixteen_too(
         bench.rounds_sixteen = seed.accepted
     if not bench.rounds_sixteen:
         return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
-    again = ran(bench, kernel, config, halves, "forward", "full", limit_s, twin=False)
+    again = ran(bench, kernel, config, halves, "forward", "full", limit_s, twin=False, sms=sms)
     if again.accepted:
         return replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))
     return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
 
 def _long_too(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float
+    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float,
+    sms: int,
 ) -> Verdict:
     """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said.
 
@@ -136,7 +155,7 @@ def _long_too(
         if not seed.accepted:
             said.setdefault(SEED_SLOW if seed.word is Word.TIMEOUT else NOT_RIGHT, []).append(case.shape)
             continue
-        again = seed if own else ran(bench, kernel, config, (case,), "forward", "full", limit_s)
+        again = seed if own else ran(bench, kernel, config, (case,), "forward", "full", limit_s, sms=sms)
         if again.word is Word.TIMEOUT:
             said.setdefault(TOO_SLOW, []).append(case.shape)
             continue

@@ -21,9 +21,9 @@ def case():
     return expectation(softmax, softmax, [x], shape="400x30"), x, written
 
 
-def verdict(case, output, idle=(0, 3)):
+def verdict(case, output, covers=1.0):
     expected, x, _ = case
-    return judge_sampled(expected, [output], idle, [x], [x.clone()], ())
+    return judge_sampled(expected, [output], covers, [x], [x.clone()], ())
 
 
 def test_what_was_not_run_is_not_judged(case):
@@ -42,6 +42,6 @@ def test_a_wrong_form_is_wrong(case):
     assert verdict(case, case[2].half()).word is Word.WRONG and verdict(case, case[2][:5]).word is Word.WRONG
 
 
-@pytest.mark.parametrize("idle, word", [((1, 8), Word.ACCEPT), ((4, 8), Word.WRONG), ((8, 8), Word.WRONG)])
-def test_a_grid_that_mostly_writes_nothing(case, idle, word):
-    assert verdict(case, case[2], idle).word is word
+@pytest.mark.parametrize("covers, word", [(0.8, Word.ACCEPT), (0.5, Word.WRONG), (0.0, Word.WRONG)])
+def test_a_grid_that_mostly_writes_nothing(case, covers, word):
+    assert verdict(case, case[2], covers).word is word

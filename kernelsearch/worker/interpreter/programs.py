@@ -153,16 +153,3 @@ def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:
         np.random.default_rng(seed).shuffle(programs)
         programs = [tuple(int(i) for i in p) for p in programs]
     return programs
-
-
-SAMPLED_PROGRAMS = 6
-
-
-def some_programs(grid: Program, seed: int) -> list[Program]:
-    """The first, the last and a few programs between, drawn by the seed; all of a small grid."""
-    count = grid[0] * grid[1] * grid[2]
-    if count <= SAMPLED_PROGRAMS:
-        return ordered(grid, "forward")
-    drawn = np.random.default_rng(seed).integers(1, count - 1, SAMPLED_PROGRAMS - 2)
-    places = [0, *sorted({int(i) for i in drawn}), count - 1]
-    return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]

@@ -36,7 +36,7 @@ class AccessLog:
     """The last program that stored to, and the last that updated, each element of a launch's buffers.
 
     fresh and inputs are addresses of storages: those that `torch.empty` or SCRATCH gave, which hold poison where nothing
-    was written, and those of the task's inputs that are not to be changed.
+    was written, and those of the task's inputs that are not to be changed. blank are the programs that loaded poison.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class AccessLog:
         self.kept = [start in inputs for start, *_ in found]
         self.suspect = ""
         self.writing: set[int] = set()
+        self.blank: set[int] = set()
         self.names = [name for *_, name in found]
         self.starts = np.array([start for start, *_ in found], dtype=np.uint64)
         self.widths = [width for _, _, width, _ in found]
@@ -62,7 +63,7 @@ class AccessLog:
     def load(self, handle: Any, mask: np.ndarray) -> None:
         me = self._program()
         for buffer, index, lanes in self._touched(handle, mask):
-            if self.poison[buffer] is not None and not self.suspect:
+            if self.poison[buffer] is not None and me not in self.blank:
                 self._note_unwritten(handle, lanes, buffer, index)
             for seen, how in ((self.stored[buffer], "stored"), (self.updated[buffer], "updated")):
                 if seen is not None and not self.ordered:
@@ -101,6 +102,19 @@ class AccessLog:
                 self._refuse((others >= 0) & (others != me), others, buffer, index, "stored by", "updated atomically")
             self._array(self.updated, buffer)[index] = me
         self.ordered = True
+
+    def withdraw(self, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """Puts poison where the `blank` programs, which loaded what nothing had written, stored; False where it cannot."""
+        for name, stored, poison, width in zip(self.names, self.stored, self.poison, self.widths, strict=True):
+            if stored is None or not (theirs := np.isin(stored, list(self.blank))).any():
+                continue
+            if poison is None:
+                return False
+            whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
+            bits = np.array(poison, dtype=f"u{width}").view(f"i{width}").item()
+            flat = torch.empty(0, dtype=whole).set_(tensors[name].untyped_storage(), 0, (stored.size,), (1,))
+            flat[torch.from_numpy(theirs)] = bits
+        return True
 
     @property
     def uses_atomics(self) -> bool:
@@ -153,6 +167,8 @@ class AccessLog:
         present = interpreter._interpreter.load(handle.data, lanes, blank, bits)[lanes]
         untouched = np.flatnonzero(present == np.array(self.poison[buffer], dtype=bits))
         if untouched.size:
+            self.blank.add(self.program)
+        if untouched.size and not self.suspect:
             where = self._element(buffer, int(index[untouched[0]]))
             self.suspect = f"program {_grid(self.program)} loads {where}, which nothing has written"
 

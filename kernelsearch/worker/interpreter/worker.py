@@ -22,12 +22,6 @@ SHIFTS = {"shuffled": 16}
 
 LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
-FEW_SMS = 2
-"""`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
-
-A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none.
-"""
-
 
 def preload() -> None:
     """Imports what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
@@ -59,21 +53,23 @@ def _interpret(job: Interpret) -> tuple[Ran, ...]:
     runs = []
     sampled = job.sampled or (0,) * len(job.shapes)
     for shape, inputs, twin, seed in zip(job.shapes, job.inputs, job.twins, sampled, strict=True):
-        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin, seed))
+        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin, seed, job.num_sms))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
 
 
 def _run_case(
-    task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int
+    task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int,
+    num_sms: int,
 ) -> Ran:
     """One launcher call; with sampled only a few programs, and no outputs where those would need the others.
 
     What looks suspect is said of whole runs only: programs that did not run have written nothing.
     """
-    from kernelsearch.worker.interpreter.programs import ordered, run_programs, some_programs, watched
+    from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
     from kernelsearch.worker.interpreter.races import AccessLog
+    from kernelsearch.worker.interpreter.sampling import Sample
     from kernelsearch.worker.launcher import tensors
     from kernelsearch.worker.launcher.twin import TwinMode, twin_constant
 
@@ -83,34 +79,46 @@ def _run_case(
         v.untyped_storage().data_ptr() for n, v in zip(names, values, strict=True)
         if hasattr(v, "untyped_storage") and n not in task.mutates
     )
-    logs: list[tuple[AccessLog, int]] = []
+    logs: list[AccessLog] = []
+    sample = Sample(sampled) if sampled else None
 
     def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int]) -> None:
         constexprs = {n: _live(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
-        log = AccessLog({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, frozenset(made), kept)
-        programs = some_programs(step.grid, sampled) if sampled else ordered(step.grid, order)
-        logs.append((log, len(programs)))
-        with watched(buffers, log):
-            run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
+        buffered = {n: a for n, a in args.items() if hasattr(a, "untyped_storage")}
+        log = AccessLog(buffered, frozenset(made), kept)
+        logs.append(log)
+        if sample is None:
+            programs = ordered(step.grid, order)
+        else:
+            sample.begin()
+            programs = sample.programs(step.grid, any(isinstance(a, Scratch) for a in step.args.values()))
+
+        def run(programs: list[Any]) -> None:
+            with watched(buffers, log):
+                run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
+
+        run(programs)
         log.suspect = log.suspect or buffers.suspect
+        if sample is not None:
+            sample.end(log, step.grid, programs, buffered, run)
 
     with TwinMode() if twin else nullcontext():
         outputs, verdict = _launch(
-            task, candidate, shape, values, execute, "twin" if twin else "plain", SHIFTS.get(order, 0)
+            task, candidate, shape, values, execute, "twin" if twin else "plain", SHIFTS.get(order, 0), num_sms
         )
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
-    suspect = next((log.suspect for log, _ in logs if log.suspect), "")
+    suspect = next((log.suspect for log in logs if log.suspect), "")
     after = tuple(tensors.packed(v) for v in values)
-    if not sampled:
+    if sample is None:
         return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect)
-    if len(logs) != 1 or logs[0][0].uses_atomics:
+    if not sample.judged:
         return Ran()
-    log, count = logs[0]
-    return Ran(tuple(tensors.packed(o) for o in outputs), after, idle=(count - len(log.writing), count))
+    covers = min((sample.cover(o.untyped_storage().data_ptr()) for o in outputs), default=1.0)
+    return Ran(tuple(tensors.packed(o) for o in outputs), after, covers=covers)
 
 
 def _profile(job: Profile) -> Profiled:
@@ -146,7 +154,7 @@ def _profile(job: Profile) -> Profiled:
 
 def _launch(
     task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], variant: str,
-    shift: int = 0,
+    shift: int = 0, num_sms: int = 0,
 ) -> tuple[list[torch.Tensor], Verdict | None]:
     """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
     from triton.runtime.errors import InterpreterError
@@ -159,8 +167,7 @@ def _launch(
 
     def on_launch(launch: Any) -> None:
         fact = trace.launch_fact(launch, c.config)
-        sms = c.target.num_sms if variant == "counted" else FEW_SMS
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, num_sms or c.target.num_sms)
         launch.run_pre_hooks(c.config)
         _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled, shift)
 
@@ -195,9 +202,10 @@ def _run_plan(
     from kernelsearch.worker.launcher import tensors
 
     scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
-    made = filled | {t.untyped_storage().data_ptr() for t in scratch.values()}
+    made = filled | {t.untyped_storage().data_ptr() for n, t in scratch.items() if not plan.scratch[n].zero}
     for name, value in plan.init.items():
         passed[name].fill_(value)
+        made.discard(passed[name].untyped_storage().data_ptr())
     functions = _functions(kernel, variant)
     for step in plan.steps:
         args: dict[str, Any] = {}

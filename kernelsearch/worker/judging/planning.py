@@ -72,7 +72,7 @@ def with_long_shapes(task: Task) -> Task:
     are otherwise the smallest test shape; `far:0`, ... have one size as large as can be judged and are otherwise a test
     shape without ones; in `equal:0`, ... sizes that are equal in a timed shape are equal; `typed:0`, ... are the first test
     shape with a timed shape's dtypes and whatever else is no integer; `joint:0:0`, `joint:0:1`, ... are a
-    timed shape itself and with its largest size halved again and again: the first that can be judged is. A function of
+    timed shape itself and with a large size halved again and again: the first that can be judged is. A function of
     the task alone, so that judge and interpreter agree.
     """
     if not task.test_shapes:
@@ -123,13 +123,18 @@ def _far(task: Task) -> list[Mapping[str, Any]]:
 
 
 def _joint(task: Task) -> list[list[Mapping[str, Any]]]:
-    """Each timed shape that has two new sizes at once, followed by ever smaller ones that have too."""
+    """Each timed shape that has two new sizes at once, followed by ever smaller ones that have too.
+
+    The largest size is halved that stays new; where none does, the largest of all.
+    """
     found: list[list[Mapping[str, Any]]] = []
     for _, params in task.shapes:
         shape, made = dict(params), []
         while sum(v > _tested(task, n) for n, v in _integers(shape).items()) > 1:
             made.append(dict(shape))
-            shape[max(_integers(shape), key=lambda n: shape[n])] //= 2
+            sizes = _integers(shape)
+            stays = [n for n, v in sizes.items() if v // 2 > _tested(task, n)]
+            shape[max(stays or sizes, key=lambda n: shape[n])] //= 2
         found += [made] if made else []
     return found
 
@@ -179,7 +184,8 @@ def _integers(params: Mapping[str, Any]) -> dict[str, int]:
 def long_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]) -> list[Case]:
     """A case for each made shape that the interpreter can afford; launched gives the seed's launches at a shape.
 
-    Where the seed has many programs, a few are sampled; only a size for which that is so is also tried on a `far` shape.
+    Where the seed has many programs, a few are sampled. Only a size for which that is so, or which was judged beside a
+    size of one (where there is no other row to mistake), is also tried on a `far` shape.
     A mutated input does not show which of its elements nobody wrote: such a task is judged whole or not at all.
     """
     cases: list[Case] = []
@@ -207,5 +213,5 @@ def long_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]]
         whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and sum(tensors.values()) <= LONG_ELEMENTS
         if whole or (kind != "equal" and not task.mutates and sum(tensors.values()) <= 4 * FAR_ELEMENTS):
             cases.append(Case(key, "randn", seed, sampled=not whole))
-            sampled |= set() if whole else new
+            sampled |= set() if whole and min(_integers(task.params(key)).values()) > 1 else new
     return cases

@@ -31,7 +31,7 @@ def judge_runs(opened: Opened, job: JudgeRuns) -> Verdict:
         after = [tensors.unpacked(v) for v in run.inputs]
         expected, mutated = opened.expected(case, job.twin), opened.mutated(case)
         if case.sampled:
-            verdict = judge_sampled(expected, outputs, run.idle, before, after, mutated, depth=job.depth)
+            verdict = judge_sampled(expected, outputs, run.covers, before, after, mutated, depth=job.depth)
         else:
             verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
         base = replace(case, probe=None)

@@ -193,8 +193,8 @@ class Ran:
     """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it.
 
     again holds the outputs of repeated runs that were not equal to the first one's bit for bit. suspect is what an
-    interpreted kernel did that no right one needs to do, in one sentence; idle how many of its sampled programs wrote
-    nothing, as (idle, sampled).
+    interpreted kernel did that no right one needs to do, in one sentence; covers how much of the outputs the whole grid
+    would write if it did as its sampled programs do (0 to 1).
     """
 
     outputs: tuple[Array, ...] = ()
@@ -202,7 +202,7 @@ class Ran:
     verdict: Verdict | None = None
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
-    idle: tuple[int, int] = (0, 0)
+    covers: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,7 @@ class Interpret:
 
     order is forward, reversed or shuffled: the order of the programs of every launch. twins says for each case
     whether 16-bit floats are replaced by float32, sampled from which seed its programs are sampled (0: all run).
+    num_sms is what the launch spec is told (0: the target's).
     """
 
     path: str
@@ -220,6 +221,7 @@ class Interpret:
     order: str = "forward"
     twins: tuple[bool, ...] = ()
     sampled: tuple[int, ...] = ()
+    num_sms: int = 0
 
 
 @dataclass(frozen=True)
