@@ -52,15 +52,19 @@ def estimate(evaluation: Compiling, kernel: Kernel, config: Config) -> Measureme
     return None if refused is not None else estimated(bench, kernel, config, binaries, {}, shapes)
 
 
-def ordered(evaluation: Compiling, kernel: Kernel, configs: Sequence[Config], workers: int | None = None) -> list[Config]:
-    """The configs that compile, the one that is estimated as fastest first; equal estimates stay in the given order.
+def ordered(
+    evaluation: Compiling, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
+) -> list[tuple[Config, float]]:
+    """The configs that compile with their estimated microseconds (geometric mean over the timed shapes), the fastest first.
+
+    Equal estimates stay in the given order.
 
     Every config is compiled, by as many threads as there are compile workers; binaries are kept for when they run.
     """
     with ThreadPoolExecutor(workers or evaluation.bench.compilers.size) as pool:
         found = list(pool.map(lambda config: estimate(evaluation, kernel, config), configs))
     times = [(_mean_us(m), n) for n, m in enumerate(found) if m is not None]
-    return [configs[n] for _, n in sorted(times)]
+    return [(configs[n], us) for us, n in sorted(times)]
 
 
 class Pruned:

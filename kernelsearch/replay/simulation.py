@@ -64,15 +64,16 @@ def named(name: str) -> Callable[[Start], Strategy]:
 
 def simulated(
     space: Recorded, strategy: str | Callable[[Start], Strategy], trials: int, seed: int, noise: bool = False, window: int = 1,
-    first: Sequence[Config] = (),
+    first: Sequence[Config] = (), estimates: Sequence[tuple[Config, float]] = (),
 ) -> Simulated:  # fmt: skip
     """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
 
-    strategy is what `named` knows, or what makes one; first are configs that the tuner gives first.
+    strategy is what `named` knows, or what makes one; first are configs that the tuner gives first, estimates configs with
+    estimated times that its default sampler goes by.
     """
     parameters = {name: values for name, values in space.parameters.items()}
     tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])
-    tuner.first = [dict(c) for c in first]
+    tuner.first, tuner.estimates = [dict(c) for c in first], estimates
     strategy = (named(strategy) if isinstance(strategy, str) else strategy)(Start(KERNEL, parameters, {}, seed, trials))
     evaluator = Replayed(space, seed if noise else None)
     told, flight, best = _Told(space), [], []

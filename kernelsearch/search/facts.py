@@ -17,20 +17,24 @@ DRAWN = 4
 ASKED = 8
 
 
+Ordered = Callable[[Kernel, Sequence[Config]], Sequence[tuple[Config, float]]]
+
+
 @dataclass(frozen=True)
 class FirstAsks:
     """Which configs of the seed are tried first: of `drawn` random ones the `asked` that `ordered` puts in front.
 
-    ordered(kernel, configs) gives those that are worth a trial, the most promising first (`estimation.ordered`); it is
-    called while the seed itself is evaluated, when compilers have nothing else to do.
+    ordered(kernel, configs) gives those that are worth a trial with their estimated microseconds, the most promising
+    first (`estimation.ordered`); it is called while the seed itself is evaluated, when compilers have nothing else to
+    do. The tuner goes by the estimates afterwards, as far as what is measured bears them out.
     """
 
-    ordered: Callable[[Kernel, Sequence[Config]], Sequence[Config]]
+    ordered: Ordered
     drawn: int
     asked: int
 
     @classmethod
-    def of(cls, ordered: Callable[[Kernel, Sequence[Config]], Sequence[Config]], window: int) -> FirstAsks:
+    def of(cls, ordered: Ordered, window: int) -> FirstAsks:
         """As many as replays found useful (studies/strategies/findings.md); by the window, not by the machine's cores."""
         return cls(ordered, DRAWN * window, ASKED)
 

@@ -126,7 +126,7 @@ class Search:
                 break
             if number == 1 and ordering is not None:
                 yield ordering
-                self.tuners.foremost(self.seed.digest, ordering.result()[: self.settings.first.asked])
+                self.tuners.foremost(self.seed.digest, ordering.result(), self.settings.first.asked)
             candidate = yield from self._asked(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more

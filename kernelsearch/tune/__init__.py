@@ -75,9 +75,14 @@ class Tuners:
         """Up to so many different untried, possible configs of the kernel: a function of the run's seed. None is reserved."""
         return self._tuners[digest].drawn(count, random.Random(f"{self._seed}/drawn"))
 
-    def foremost(self, digest: str, configs: Sequence[Config]) -> None:
-        """Configs of the kernel that are asked for before what the default sampler would suggest, the first one first."""
-        self._tuners[digest].first = [dict(c) for c in configs]
+    def foremost(self, digest: str, estimates: Sequence[tuple[Config, float]], asked: int) -> None:
+        """Configs of the kernel with estimated times in any unit, for the default sampler to go by.
+
+        The first so many are asked for before anything that it would suggest.
+        """
+        tuner = self._tuners[digest]
+        tuner.estimates, tuner.first = tuple(estimates), [dict(c) for c, _ in estimates[:asked]]
+        tuner.forget()
 
     def take(self, digest: str, config: Config) -> Config | None:
         """The explicit config if untried and possible, else the nearest that is, now reserved; None if none is."""

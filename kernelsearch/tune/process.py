@@ -44,27 +44,31 @@ class Process:
         )
         self.parameters = found.x
 
-    def fit(self, points: np.ndarray, values: np.ndarray, flying: np.ndarray | None = None) -> None:
+    def fit(
+        self, points: np.ndarray, values: np.ndarray, flying: np.ndarray | None = None, unit: float | None = None
+    ) -> None:  # fmt: skip
         """Conditions the process on values at points, with the parameters as they are.
 
         flying are points without a value yet, believed to take what is predicted of them: that leaves every mean as it is,
-        and what is said of them is surer.
+        and what is said of them is surer. unit is the spread that the values are thought to have, None for what they have;
+        with it there may be no values.
         """
-        self.centre, self.unit, self.told = values.mean(), values.std() + 1e-12, len(values)
+        self.centre, self.told = values.mean() if len(values) else 0.0, len(values)
+        self.unit = values.std() + 1e-12 if unit is None else unit
         self.points = points if flying is None else np.concatenate([points, flying])
         self.tables = [_matern(t * math.exp(-scale))[0] for t, scale in zip(self.distances, self.parameters, strict=False)]
         covariance = self._covariance(self.points, self.points)
         covariance.flat[:: len(self.points) + 1] += math.exp(self.parameters[-2]) + JITTER
-        self.factor, failed = dpotrf(covariance, lower=1)
+        self.factor, failed = dpotrf(covariance, lower=1) if len(self.points) else (covariance, 0)
         if failed:
             raise np.linalg.LinAlgError("the covariance is not positive definite")
         own = self.factor[: self.told, : self.told]  # the factor of the first points alone
-        self.weights = dpotrs(own, (values - self.centre) / self.unit, lower=1)[0]
+        self.weights = dpotrs(own, (values - self.centre) / self.unit, lower=1)[0] if self.told else np.zeros(0)
 
     def predict(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the value at each point, without noise."""
         across = self._covariance(self.points, points)
-        known = dtrtrs(self.factor, across, lower=1)[0]
+        known = dtrtrs(self.factor, across, lower=1)[0] if len(self.points) else across
         prior = math.exp(self.parameters[-3]) * (1.0 + math.exp(self.parameters[-1]))
         variance = np.maximum(prior - np.einsum("ij,ij->j", known, known), 1e-10)
         return self.weights @ across[: self.told] * self.unit + self.centre, np.sqrt(variance) * self.unit

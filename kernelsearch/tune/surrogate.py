@@ -6,6 +6,10 @@ neighbours of the best. A failed config counts as the slowest one told, so that 
 without making the landscape steeper. Configs in flight are believed to take what is predicted of them ("kriging
 believer", Ginsbourger et al., 2010). Suggestions are a function of what was begun and ended, not of earlier
 suggestions: parameters are learnt on the first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
+
+Where estimates are known (`informed.py`), the process is one of what they leave unexplained, and there is something to
+go by from the first config on. From `design` ended configs on every second suggestion does without them: estimates
+tell the good from the bad, and less which of the good ones is best.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from threadpoolctl import ThreadpoolController
 
 from kernelsearch.space import Space
 from kernelsearch.tune.axes import Axes
+from kernelsearch.tune.informed import Estimates
 from kernelsearch.tune.process import Process
 from kernelsearch.types import Config, Value
 
@@ -57,9 +62,14 @@ def _libraries() -> ThreadpoolController:
 
 
 class Surrogate:
-    """Suggests configs of one space. listed are all configs that are possible, where that is known."""
+    """Suggests configs of one space. listed are all configs that are possible, where that is known; estimates are
+    configs with times in any unit that somebody estimated.
+    """
 
-    def __init__(self, space: Space, listed: Sequence[Config] | None = None, settings: Settings = Settings()) -> None:  # noqa: B008
+    def __init__(
+        self, space: Space, listed: Sequence[Config] | None = None, settings: Settings = Settings(),  # noqa: B008
+        estimates: Sequence[tuple[Config, float]] = (),
+    ) -> None:  # fmt: skip
         self.axes, self.settings = Axes(space), settings
         self._process = Process([axis.distances for axis in self.axes.axes])
         self._all = self._whole(space, listed)
@@ -69,6 +79,14 @@ class Surrogate:
         self._ended: list[int] = []
         self._scores: dict[int, float | None] = {}
         self._learnt = 0
+        self._estimates, self._rest = self._informed(estimates), Process(self._process.distances)
+        self._rest_learnt = 0
+
+    def _informed(self, estimates: Sequence[tuple[Config, float]]) -> Estimates | None:
+        known = {p: us for config, us in estimates if (p := self.axes.point(config)) is not None}
+        if len(known) < self.settings.design:
+            return None
+        return Estimates(self._process.distances, np.array(list(known)), list(known.values()))
 
     def begin(self, config: Config) -> None:
         """A config was asked for; one from outside the space is left out."""
@@ -86,7 +104,11 @@ class Surrogate:
 
     @property
     def ready(self) -> bool:
-        """Whether enough is known for the process to be asked."""
+        """Whether enough is known for a process to be asked."""
+        return self._estimates is not None and bool(self._begun) or self._measured
+
+    @property
+    def _measured(self) -> bool:
         times = sum(s is not None for s in self._scores.values()) if len(self._ended) < 64 else 2
         return len(self._ended) >= self.settings.design and times >= 2
 
@@ -98,7 +120,7 @@ class Surrogate:
         candidates = self._candidates(draw)
         if not len(candidates):
             return None
-        mean, deviation = self._predicted(candidates)
+        mean, deviation = self._predicted(candidates, self._by_estimates)
         improvement = log_expected_improvement(mean, deviation, self._best())
         return self._first(candidates[np.argsort(-improvement, kind="stable")], free)
 
@@ -107,7 +129,7 @@ class Surrogate:
         configs = [c for c in around if free(c) and self.axes.point(c) is not None]
         if not configs:
             return None
-        mean, _ = self._predicted(np.array([self.axes.point(c) for c in configs]))
+        mean, _ = self._predicted(np.array([self.axes.point(c) for c in configs]), self._by_estimates)
         return dict(configs[int(np.argmin(mean))])
 
     # ------------------------------------------------------------ candidates
@@ -155,26 +177,59 @@ class Surrogate:
 
     # ------------------------------------------------------------ the process
 
-    def _predicted(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def _by_estimates(self) -> bool:
+        """Whether this suggestion goes by the estimates."""
+        return self._estimates is not None and (not self._measured or len(self._begun) % 2 == 0)
+
+    def _predicted(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
         with _libraries().limit(limits=1, user_api="blas"):
-            return self._asked(candidates)
+            return self._corrected(candidates) if by_estimates else self._asked(candidates)
 
     def _asked(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self._learn()
         places = self._kept(self._ended)
-        points, values = np.array([self._begun[i] for i in places]), self._values(places)
-        flying = [p for i, p in enumerate(self._begun) if i not in self._scores][-self.settings.kept_last :]
-        self._process.fit(points, values, np.array(flying) if flying else None)
+        self._process.fit(self._points(places), self._values(places), self._flying())
         return self._process.predict(candidates)
 
-    def _learn(self) -> None:
-        """Learns the parameters on the first configs that ended, as many as the schedule says."""
+    def _corrected(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is estimated, as far as it is to be trusted, and what a process makes of the rest."""
+        places = self._kept(self._ended) if any(s is not None for s in self._scores.values()) else []
+        points, values = self._points(places), self._values(places)
+        estimated = self._estimates.at(points)[0] if places else np.zeros(0)
+        trust, apart = self._estimates.trust(estimated, values)
+        if count := self._due():
+            if count != self._rest_learnt:
+                first = self._kept(self._ended[:count])
+                known, told = self._estimates.at(self._points(first))[0], self._values(first)
+                self._rest.learn(self._points(first), told - self._estimates.trust(known, told)[0] * known)
+                self._rest_learnt = count
+            apart = None
+        self._rest.fit(points, values - trust * estimated, self._flying(), apart)
+        (rest, deviation), (mean, unsure) = self._rest.predict(candidates), self._estimates.at(candidates)
+        return trust * mean + rest, np.hypot(deviation, trust * unsure)
+
+    def _points(self, places: Sequence[int]) -> np.ndarray:
+        return np.array([self._begun[i] for i in places], dtype=int).reshape(len(places), len(self.axes.shape))
+
+    def _flying(self) -> np.ndarray | None:
+        flying = [i for i in range(len(self._begun)) if i not in self._scores][-self.settings.kept_last :]
+        return self._points(flying) if flying else None
+
+    def _due(self) -> int:
+        """On how many configs parameters are learnt now, as the schedule says; 0 while it is too early."""
+        if not self._measured:
+            return 0
         count = due = self.settings.design
         while due <= len(self._ended):
             count, due = due, max(due + 2, int(due * self.settings.growth))
+        return count
+
+    def _learn(self) -> None:
+        count = self._due()
         if count != self._learnt:
             places = self._kept(self._ended[:count])
-            self._process.learn(np.array([self._begun[i] for i in places]), self._values(places))
+            self._process.learn(self._points(places), self._values(places))
             self._learnt = count
 
     def _kept(self, ended: list[int]) -> list[int]:
@@ -191,7 +246,11 @@ class Surrogate:
         return np.log(np.array([worst if s is None else s for s in scores]))
 
     def _best(self) -> float:
-        return math.log(min(s for s in self._scores.values() if s is not None))
+        """The logarithm of the least time; of the least that is expected of what is in flight before there is one."""
+        times = [s for s in self._scores.values() if s is not None]
+        if times:
+            return math.log(min(times))
+        return float(self._predicted(self._points(range(len(self._begun))), True)[0].min())
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:

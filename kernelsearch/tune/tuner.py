@@ -35,7 +35,8 @@ DRAWS = 64
 class Tuner:
     """Chooses configs of one space. start is where it begins, {} for nowhere in particular; inherited: it is the best
     config of another kernel, near which the default sampler looks while it knows little. first are configs that it and
-    `neighbour` give before any of their own.
+    `neighbour` give before any of their own; estimates are configs with estimated times, which the default sampler
+    goes by as far as what is told bears them out.
 
     asked and told are by `config_key`, in the order of asking and telling. listed are all possible configs, where they are known one by one; else possible says of any config of the space
     whether it is one.
@@ -47,6 +48,7 @@ class Tuner:
     listed: Sequence[Config] | None = None
     inherited: bool = False
     first: Sequence[dict[str, Value]] = ()
+    estimates: Sequence[tuple[Config, float]] = ()
     asked: dict[str, None] = field(default_factory=dict)
     told: dict[str, float | None] = field(default_factory=dict)
     best: tuple[float, dict[str, Value]] | None = None
@@ -175,7 +177,7 @@ class Tuner:
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 
-            self._surrogate = self._informed(Surrogate(self.space, self.listed))
+            self._surrogate = self._informed(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
 
     def _study(self, sampler: str) -> Study:

@@ -1,7 +1,7 @@
-"""What first asks ordered by the static model save: `python studies/strategies/first_asks.py --window 16 0:0 64:8`.
+"""What estimates of the static model save: `python studies/strategies/first_asks.py --window 16 0:0 64:8 64:8:order`.
 
 An arm is DRAWN:ASKED. So many random configs of a recorded space are estimated, the best of them are asked for first,
-then the default sampler goes on. Estimates are those of `studies/static_model/left_out.json.xz` (`table.py CACHE --estimates`):
+then the default sampler goes on, by the estimates as far as they hold; with `:order` it forgets them. Estimates are those of `studies/static_model/left_out.json.xz` (`table.py CACHE --estimates`):
 from binaries alone, with constants fitted to kernels of other families. 0:0 is the sampler alone. Only evaluations are
 counted; an arm also costs DRAWN compiles, which a search does while the seed is evaluated.
 """
@@ -32,12 +32,12 @@ def estimates():
     }
 
 
-def foremost(space, known, drawn, asked, seed):
-    """The configs to ask first: of `drawn` random ones the `asked` with the least estimates."""
+def estimated(space, known, drawn, seed):
+    """Of `drawn` random configs those that compile with their estimates, the least first."""
     configs = [row.config for row in space.rows]
     some = random.Random(f"{seed}/drawn").sample(configs, min(drawn, len(configs)))
-    compiled = [c for c in some if config_key(c) in known]
-    return sorted(compiled, key=lambda c: known[config_key(c)])[:asked]
+    compiled = [(c, known[config_key(c)]) for c in some if config_key(c) in known]
+    return sorted(compiled, key=lambda one: one[1])
 
 
 @click.command()
@@ -50,9 +50,10 @@ def main(arms, seeds, first, window):
     known, paths = estimates(), sorted(SPACES.glob("*.json.xz"))
 
     def run(arm, name, space, most, seed):
-        drawn, asked = map(int, arm.split(":"))
-        asks = foremost(space, known[name], drawn, asked, seed)
-        return simulation.simulated(space, DEFAULT, most, seed, window=window, first=asks)
+        drawn, asked, *order = arm.split(":")
+        told = estimated(space, known[name], int(drawn), seed)
+        first = [config for config, _ in told[: int(asked)]]
+        return simulation.simulated(space, DEFAULT, most, seed, window=window, first=first, estimates=() if order else told)
 
     printed("drawn:asked", arms, paths, range(first, first + seeds), run)
 

@@ -87,9 +87,10 @@ def candidates(seed, trials, shapes, apart):
     strategy = strategies.make("evolve", start_for(task, seed, trials))
     settings = Settings(RunFacts("evolve", "simulated", seed, 8, trials), workers=1)
     with Store.in_memory() as store:
-        found = Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run()
+        search = Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings)
+        trials = tuple(search.run().trials)
     rows = []
-    for trial in found.trials:
+    for trial in trials:
         if trial.accepted:
             rng = random.Random(f"{seed}/{trial.kernel}/{config_key(trial.config)}")
             own = [rng.gauss(0.0, apart) if trial.number else 0.0 for _ in range(shapes)]

@@ -56,7 +56,8 @@ def searched(proposer, store, trials, resume=None, budget=BUDGET):
         if trial.number + 1 == trials < budget:
             raise KeyboardInterrupt
 
-    return search.run(on_trial), done
+    result = search.run(on_trial)
+    return replace(result, trials=tuple(result.trials)), done  # the store may be closed when they are looked at
 
 
 def story(result):

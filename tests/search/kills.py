@@ -45,7 +45,7 @@ def search_in(path: str, trials: int = TRIALS, seconds: float = 0.004) -> tuple[
         proposer = simulated.SimulatedProposer(LAND)
         search = Search(task, strategy, proposer, evaluator, store, settings, runs[0] if runs else None)
         print("running", flush=True)
-        return search.run().trials
+        return tuple(search.run().trials)
 
 
 def kill_and_resume(path: str, kills: int, seed: int = 0, trials: int = TRIALS) -> Report:

@@ -23,7 +23,7 @@ class Ordering:
     def __call__(self, kernel, configs):
         self.asked.append(list(configs))
         good = [c for c in configs if c["BLOCK"] != 2048]
-        return sorted(good, key=lambda c: LAND.ratio(frozenset(), c))
+        return sorted(((c, 50.0 * LAND.ratio(frozenset(), c)) for c in good), key=lambda one: one[1])
 
 
 def search(store, name, first, trials=40, window=4, workers=None, resume=None):
@@ -44,9 +44,8 @@ def test_the_first_asks_are_the_foremost_of_those_that_were_drawn():
     (drawn,) = ordering.asked
     keys = [config_key(c) for c in drawn]
     assert len(set(keys)) == 20 and config_key(simulated.CONFIG) not in keys
-    assert [dict(t.config) for t in result.trials[1:7]] == [dict(c) for c in ordering(None, drawn)[:6]]
+    assert [dict(t.config) for t in result.trials[1:7]] == [dict(c) for c, _ in ordering(None, drawn)[:6]]
     assert all(t.config["BLOCK"] != 2048 for t in result.trials[1:7])
-    assert config_key(result.trials[7].config) != config_key(ordering(None, drawn)[6])
 
 
 def test_a_better_start_needs_fewer_trials():
@@ -76,7 +75,7 @@ def test_the_order_is_worked_out_while_the_seed_is_evaluated():
 
     def ordering(kernel, configs):
         begun.set()
-        return configs
+        return [(c, 1.0 + n) for n, c in enumerate(configs)]
 
     asked = search(Store.in_memory(), "bayes", FirstAsks(ordering, 8, 4), 6)
     asked.evaluator = Waiting()

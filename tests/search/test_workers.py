@@ -31,7 +31,7 @@ class Reusable:
 
 
 def ordered(kernel, configs):
-    return sorted(configs, key=lambda c: LAND.ratio(frozenset(), c))
+    return sorted(((c, LAND.ratio(frozenset(), c)) for c in configs), key=lambda one: one[1])
 
 
 def trials(name, evaluator, workers, count=60):
@@ -41,7 +41,7 @@ def trials(name, evaluator, workers, count=60):
     terms = Terms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
     with Store.in_memory() as store:
         known = Reusing(Reusable(evaluator), terms, store)
-        found = Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials
+        found = tuple(Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials)
     return [
         (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.score, t.edit, t.outcome.measured_by)
         for t in found

@@ -70,7 +70,7 @@ def test_without_a_measured_seed_nothing_is_left_out(told):
 def test_the_order_of_first_asks_is_that_of_the_estimates(told):
     evaluation = SimpleNamespace(bench=SimpleNamespace(compilers=SimpleNamespace(size=2)))
     configs = [{"says": 3, "n": 0}, {"n": 1}, {"says": 1, "n": 2}, {"says": 3, "n": 3}]
-    assert [c["n"] for c in ordered(evaluation, SEED, configs)] == [2, 0, 3]
+    assert [(c["n"], us) for c, us in ordered(evaluation, SEED, configs)] == [(2, pytest.approx(1.0)), (0, pytest.approx(3.0)), (3, pytest.approx(3.0))]
 
 
 def test_a_real_kernel_is_estimated_without_a_gpu_and_without_the_interpreter(tmp_path):
