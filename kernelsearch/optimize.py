@@ -218,10 +218,13 @@ def _search(
     search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
     proposers.bind(proposer, store, search.run_row, resumed, before)
     if options.quiet:
-        return search.run(ending=True)
-    with progress.ProgressLine() as shown:
-        proposers.speak(proposer, shown.note)
-        return search.run(shown, ending=True)
+        result = search.run(ending=True)
+    else:
+        with progress.ProgressLine() as shown:
+            proposers.speak(proposer, shown.note)
+            result = search.run(shown, ending=True)
+    proposers.ended(proposer)
+    return result
 
 
 def _confirmation(bench: Bench, stack: ExitStack, plan: Plan, say: Callable[[str], None]) -> Confirmation | None:

@@ -134,6 +134,12 @@ def waits(proposer: Proposer) -> bool:
     return isinstance(proposer, Mix) and any(ahead.ahead(m.engine) for m in proposer.models)
 
 
+def ended(proposer: Proposer) -> None:
+    """After the last trial of a run, while its record is open."""
+    if isinstance(proposer, Mix):
+        proposer.ended()
+
+
 def close(proposer: Proposer) -> None:
     if isinstance(proposer, Mix):
         proposer.close()

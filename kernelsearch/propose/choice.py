@@ -101,6 +101,11 @@ class Mix:
     def spending(self) -> str:
         return self.shared.ledger.words()
 
+    def ended(self) -> None:
+        """The search is over; said of models and stored before anybody sums up what they cost."""
+        for model in self.models:
+            model.ended(self._trials)
+
     def close(self) -> None:
         for model in self.models:
             ahead.closed(model.engine, model.underway)

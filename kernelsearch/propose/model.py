@@ -146,6 +146,23 @@ class ModelProposer:
         if not self.kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
+    def ended(self, told: int) -> None:
+        """The search is over after `told` trials: answers that came too late for it are paid for all the same, and stored.
+
+        A resumed run takes them in first. A call without an answer is lost, and said.
+        """
+        underway = self.underway
+        if underway is None or underway.reply is None:
+            return
+        if not underway.reply.done():
+            trouble = getattr(self.engine, "trouble", "")
+            self.health.tell(f"{self.engine.label} was still being asked when the search ended{trouble and f': {trouble}'}")
+            return
+        self.underway = None
+        call = self._call(underway, max(told, underway.asked.number + (underway.after or 0)), ())
+        self._note(call)
+        self.models.ledger.add(call)
+
     # ------------------------------------------------------------ proposing
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:

@@ -54,7 +54,7 @@ def as_text(report: Report) -> str:
     """The table, the commonest reasons, and the best proposal."""
     n = len(report.proposals)
     kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
-    lines = [f"{report.task} {report.kernel[:8]}: {n} answers of {report.proposer}, {kernels} different kernels"]
+    lines = [f"{report.task} {report.kernel[:8]}: {_some(n, 'answer')} of {report.proposer}, {_some(kernels, 'different kernel')}"]
     if n:
         lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in rates(report)]
     reasons = Counter((p.refused, _short(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
@@ -94,3 +94,7 @@ def as_dict(report: Report) -> dict[str, Any]:
 def _short(reason: str, most: int = 90) -> str:
     text = " ".join(reason.split())
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _some(n: int, thing: str) -> str:
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"

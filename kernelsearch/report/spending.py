@@ -37,7 +37,7 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
     lines = []
     for arm in arms:
         tokens = arm["tokens_in"] + arm["tokens_out"]
-        parts = [f"{arm['calls']} calls" + (f" ({arm['failures']} failed)" if arm["failures"] else "")]
+        parts = [f"{arm['calls']} call{'s' if arm['calls'] != 1 else ''}" + (f" ({arm['failures']} failed)" if arm["failures"] else "")]
         parts.append(f"{tokens:,} tokens" + (f", ${arm['usd']:.4f}" if arm["usd"] else ""))
         parts.append(f"{words.duration(arm['seconds'])} of thinking, {words.duration(arm['waited'])} of waiting for it")
         parts.append(f"{arm['kernels']} kernels tried, {arm['improvements']} faster than their parents")

@@ -172,6 +172,7 @@ class Running:
         active.opened.users -= 1
         if active.asking:
             active.asking.shutdown(wait=False)
+        proposers.ended(active.proposer)
         proposers.close(active.proposer)
         self.say(self._said(active))
         return False

@@ -212,6 +212,34 @@ def test_a_thread_that_computes_here_is_told_to_stop_and_does_not_outlive_its_en
     assert engine.stopped is engine.asks[0] and engine.open_calls is True
 
 
+def test_answers_that_come_after_the_last_trial_are_paid_for_and_stored_and_silence_is_said():
+    said, kept = [], []
+    engine = Threaded()
+    engine.trouble = "nothing answers at http://h"
+    proposer, _ = mix(engine, said.append)
+    proposer.shared.ledger.keep = kept.append
+    number, _ = begun(proposer)
+    proposer.ended()
+    assert kept == [] and said == ["model: scripted was still being asked when the search ended: nothing answers at http://h"]
+    engine.go.set()
+    proposer.models[0].underway.reply.result(60)
+    proposer.ended()
+    (call,) = kept
+    assert call.number == number and call.answers and proposer.shared.ledger.calls == [call]
+    proposer.ended()
+    assert len(kept) == 1
+
+
+def test_a_failure_after_the_last_trial_is_said():
+    said, engine = [], Threaded(lambda ask: engines.Failure("nothing answers at http://h", "busy"))
+    proposer, _ = mix(engine, said.append)
+    begun(proposer)
+    engine.go.set()
+    proposer.models[0].underway.reply.result(60)
+    proposer.ended()
+    assert said == ["model: nothing answers at http://h"]
+
+
 def test_an_engine_is_closed_after_its_last_answer():
     engine = Threaded()
     proposer, _ = mix(engine)

@@ -88,12 +88,12 @@ class Failure:
 class Engine(Protocol):
     """A model, wherever it runs.
 
-    Some members are optional. ahead: it takes nothing from what is measured on, so that it may be asked on a thread, one
-    ask at a time, while the search goes on; after: its answers are then taken in so many asks of the search later, not
-    sooner and not later, for an engine whose answers are a function of the ask; stop(ask): ends the answers to this ask
-    soon, if it is under way; instant: it answers at once all the same, and its replies say their lag and for how many
-    seconds the search stood still (`replay:`); landed(ask, lag, waited): told when the answers of an ask were taken in,
-    lag asks of the search after it.
+    Some members are optional. ahead: it takes nothing from what is measured on, so that it may be asked on a thread,
+    one ask at a time, while the search goes on; after: its answers are then taken in so many asks of the search later,
+    not sooner and not later, for an engine whose answers are a function of the ask; stop(ask): ends the answers to
+    this ask soon, if it is under way; instant: it answers at once all the same, and its replies say their lag and for
+    how many seconds the search stood still (`replay:`); trouble: why the ask under way is being tried again;
+    landed(ask, lag, waited): told when the answers of an ask were taken in, lag asks of the search after it.
     """
 
     name: str

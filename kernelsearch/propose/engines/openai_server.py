@@ -59,9 +59,10 @@ class OpenAIServer:
         self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=timeout, max_retries=0)
         self._timeout = timeout
         self._chars_per_token = CHARS_PER_TOKEN
+        self.trouble = ""
 
     def complete(self, ask: Ask) -> Reply | Failure:
-        started, notes, tries = time.monotonic(), [], 0
+        started, notes, tries, self.trouble = time.monotonic(), [], 0, ""
         self._refusals: list[str] = []
         while True:
             try:
@@ -85,6 +86,7 @@ class OpenAIServer:
             if not again or tries >= self._retries:
                 spent = time.monotonic() - started
                 return Failure(f"{self.label}: {failure.reason}", failure.kind, failure.limit, spent)
+            self.trouble = failure.reason
             self._sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**tries if pause is None else pause))
             tries += 1
 

@@ -99,6 +99,10 @@ class Recording:
         self._write(row)
         return reply
 
+    @property
+    def trouble(self) -> str:
+        return getattr(self.inner, "trouble", "")
+
     def landed(self, ask: Ask, lag: int, waited: float) -> None:
         self._write({"prompt": prompt_digest(ask), "lag": lag, "waited": waited, "ahead": self.ahead})
 
