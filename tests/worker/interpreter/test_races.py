@@ -172,3 +172,27 @@ def test_a_store_to_an_input_is_noted_though_it_changes_nothing(memory, act):
     assert not log.suspect
     act(log, memory)
     assert log.suspect == "program (2, 0, 0) writes to element 2 of 'x', which is an input" and log.writing == {2}
+
+
+def test_what_was_written_after_reading_the_unwritten_is_withdrawn(memory):
+    scratch, out = torch.full((4,), torch.nan), torch.full((4,), torch.nan)
+    fresh = frozenset(t.untyped_storage().data_ptr() for t in (scratch, out))
+    log = AccessLog({"s": scratch, "y": out}, fresh)
+    program(0)
+    store(log, scratch, [0], [5.0])
+    load(log, scratch, 0)
+    store(log, out, [0], [1.0])
+    program(1)
+    load(log, scratch, 1)
+    store(log, out, [1], [2.0])
+    assert log.blank == {1} and log.withdraw({"s": scratch, "y": out})
+    assert out[0] == 1.0 and scratch[0] == 5.0 and torch.isnan(out[1:]).all()
+
+
+def test_what_is_not_poisoned_cannot_be_withdrawn(memory):
+    scratch = torch.full((4,), torch.nan)
+    log = AccessLog({"s": scratch, "y": memory}, frozenset({scratch.untyped_storage().data_ptr()}))
+    program(2)
+    load(log, scratch, 3)
+    store(log, memory, [1], [2.0])
+    assert not log.withdraw({"s": scratch, "y": memory}) and memory[1] == 2.0

@@ -1,0 +1,114 @@
+"""Programs that stand for a large grid: the same places of every launch, and nothing believed that was not read right."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from kernelsearch.source import Kernel
+from kernelsearch.worker.interpreted import asks_for_sms
+from kernelsearch.worker.interpreter.sampling import Sample, _line
+
+
+def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
+    """What a launch left: who stored to each element of its one buffer, which begins at 100."""
+    writing = set() if stored is None else {int(s) for s in stored if s >= 0}
+    return SimpleNamespace(
+        starts=np.array([100], dtype=np.uint64), stored=[None if stored is None else np.array(stored)], poison=[poison],
+        blank=set(blank), writing=writing, uses_atomics=atomics, withdraw=lambda tensors: withdrawn,
+    )  # fmt: skip
+
+
+def ran(sample, grid, made, run=lambda programs: None, joined=False):
+    sample.begin()
+    programs = sample.programs(grid, joined)
+    sample.end(made, grid, programs, {}, run)
+    return programs
+
+
+def test_programs_of_two_launches_lie_at_the_same_places():
+    sample = Sample(5)
+    rows = {x for x, _, _ in sample.programs((5000, 1, 1), False)}
+    assert rows == {x for x, _, _ in sample.programs((5000, 4, 1), True)} and {0, 4999} <= rows and len(rows) == 6
+    assert len(sample.programs((5000, 4, 1), True)) == 24  # all parts of each row
+    assert len(sample.programs((4, 4, 1), False)) == 16  # a small grid is whole
+
+
+def test_who_read_the_unwritten_is_not_believed():
+    sample = Sample(5)
+    ran(sample, (16, 1, 1), log(np.arange(16), blank=range(16)))
+    assert not sample.judged
+    sample = Sample(5)
+    ran(sample, (16, 1, 1), log(np.arange(16), blank=(3,)))
+    assert sample.judged
+    sample = Sample(5)
+    ran(sample, (16, 1, 1), log(np.arange(16), blank=(3,), withdrawn=False))
+    assert not sample.judged
+
+
+@pytest.mark.parametrize("first, judged", [
+    (dict(), True), (dict(poison=None), False), (dict(atomics=True), False),
+])  # fmt: skip
+def test_what_an_earlier_launch_left_out_must_be_seen_to_be_missing(first, judged):
+    sample = Sample(5)
+    ran(sample, (1000, 1, 1), log(np.arange(1000), **first))
+    ran(sample, (16, 1, 1), log(np.arange(16)))
+    assert sample.judged is judged
+
+
+def test_a_whole_launch_with_atomics_is_judged_and_a_part_of_one_is_not():
+    whole, part = Sample(5), Sample(5)
+    ran(whole, (16, 1, 1), log(np.arange(16), atomics=True))
+    ran(part, (1000, 1, 1), log(np.arange(1000), atomics=True))
+    assert whole.judged and not part.judged
+
+
+def test_programs_that_write_all_of_their_share_cover_the_buffer():
+    sample = Sample(5)
+    ran(sample, (1000, 1, 1), log(np.repeat(np.arange(1000), 8)))
+    assert sample.cover(100) == 1.0
+
+
+def test_one_element_of_eight_is_an_eighth_also_at_more_places():
+    asked = []
+    stored = np.where(np.arange(8000) % 8 == 0, np.arange(8000) // 8, -1)
+    sample = Sample(5)
+    ran(sample, (1000, 1, 1), log(stored), run=asked.extend)
+    assert sample.cover(100) == pytest.approx(1 / 8) and len(asked) >= 20
+
+
+def test_idle_parts_along_a_short_axis_are_no_idleness():
+    asked = []
+    stored = np.arange(1000) * 8  # of eight programs a row the first writes its one element
+    sample = Sample(5)
+    ran(sample, (1000, 8, 1), log(stored), run=asked.extend)
+    assert sample.cover(100) == pytest.approx(1.0) and len(asked) <= 48
+
+
+def test_a_buffer_that_no_launch_writes_is_not_covered():
+    sample = Sample(5)
+    ran(sample, (1000, 1, 1), log(None))
+    assert sample.cover(100) == 0.0 and sample.cover(999) == 1.0  # one that no kernel was passed is the launcher's own
+
+
+def test_a_line_goes_along_short_axes_only():
+    assert _line((70, 1, 0), (5000, 4, 1)) == [(70, y, 0) for y in range(4)]
+    assert len(_line((3, 2, 1), (8, 8, 8))) == 64
+
+
+KERNEL = """import triton
+import triton.language as tl
+{spec}
+
+@triton.jit
+def f(x_ptr, n, FAST: tl.constexpr):
+    tl.store(x_ptr, n)
+"""
+
+
+@pytest.mark.parametrize("spec, config, asks", [
+    ("", {}, False), ('GRID = "(min(grid(0), num_sms),)"', {}, True), ('ARGS = {"n": "num_sms"}', {}, True),
+    ('SCRATCH = {"x_ptr": ("float32", "(num_sms,)")}', {}, True), ("", {"FAST": "num_sms > 64"}, True),
+])  # fmt: skip
+def test_whoever_reads_the_number_of_multiprocessors_is_asked_twice(spec, config, asks):
+    assert asks_for_sms(Kernel.parse(KERNEL.format(spec=spec)), config) is asks
