@@ -231,14 +231,22 @@ def _seed(store: Store, task: str) -> dict[str, Any] | None:
 
 
 def _tried(store: Store, digest: str, database: str, device: str | None) -> Iterable[Found]:
-    """The best trials of each device and evidence, one per kernel and config."""
+    """The best trials of each device and evidence, over all shapes and at each, and the seed's."""
     rows = store.query(
-        """SELECT * FROM (
+        """WITH able AS (
                SELECT t.*, c.config, run.versions AS versions, row_number() OVER (
-                   PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place
+                   PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place, row_number() OVER (
+                   PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run, t.number) AS of_kind
                FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
-               WHERE run.task = ?1 AND t.score IS NOT NULL AND NOT t.abandoned AND (?2 IS NULL OR t.device = ?2))
-           WHERE place <= ?3 OR kind = 'seed' ORDER BY device, evidence, place""",
+               WHERE run.task = ?1 AND t.score IS NOT NULL AND NOT t.abandoned AND (?2 IS NULL OR t.device = ?2)),
+           timed AS (
+               SELECT run, number, row_number() OVER (
+                   PARTITION BY device, evidence, json_extract(one.value, '$.shape')
+                   ORDER BY json_extract(one.value, '$.time_us'), run, number) AS place
+               FROM able, json_each(able.times) AS one)
+           SELECT * FROM able
+           WHERE place <= ?3 OR (kind = 'seed' AND of_kind = 1) OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
+           ORDER BY device, evidence, place""",
         [digest, device, LOOKED_AT],
     )
     seeds: dict[tuple[int, str], dict[str, float]] = {}
@@ -294,17 +302,24 @@ def _tree(store: Store, run: int) -> dict[str, lineage.Step]:
 
 def _others(store: Store, kernel: str, task: str, device: str, shape: str) -> tuple[Config, ...]:
     """The configs of this kernel that were fastest at a shape on a device, best first."""
+    timed = _timed(store, kernel, task, device).get(shape, {})
+    return tuple(json.loads(c) for c in sorted(timed, key=lambda c: (timed[c], c))[:TUNED])
+
+
+@lru_cache(maxsize=64)
+def _timed(store: Store, kernel: str, task: str, device: str) -> dict[str, dict[str, float]]:
+    """The least time of each config of a kernel in microseconds, by shape and config."""
     rows = store.query(
         """SELECT c.config, t.times FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
            WHERE t.kernel = ? AND run.task = ? AND t.device = ? AND t.score IS NOT NULL AND NOT t.abandoned""",
         [kernel, task, device],
     )
-    timed: dict[str, float] = {}
+    found: dict[str, dict[str, float]] = {}
     for row in rows:
         for time in json.loads(row["times"]):
-            if time["shape"] == shape:
-                timed[row["config"]] = min(timed.get(row["config"], math.inf), time["time_us"])
-    return tuple(json.loads(c) for c in sorted(timed, key=lambda c: (timed[c], c))[:TUNED])
+            by_config = found.setdefault(time["shape"], {})
+            by_config[row["config"]] = min(by_config.get(row["config"], math.inf), time["time_us"])
+    return found
 
 
 # ---------------------------------------------------------------- the best, by device and shape

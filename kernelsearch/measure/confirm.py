@@ -132,8 +132,8 @@ def _affected(reading: Reading, usual_mhz: float) -> list[str]:
 
 
 def narrow(blocks: Sequence[Block], pairs: Sequence[tuple[str, str]], level: float, limit: float = HALF_WIDTH) -> bool:
-    """Whether the interval of every one of these pairs is narrow enough."""
-    found = [paired.interval([logs(blocks, one, other)], level) for one, other in pairs]
+    """Whether the interval of every one of these pairs is narrow enough, by a few draws: the GPU waits meanwhile."""
+    found = [paired.interval([logs(blocks, one, other)], level, draws=paired.RESAMPLES) for one, other in pairs]
     return all(f is not None and f.half_width <= limit for f in found)
 
 

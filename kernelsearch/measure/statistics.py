@@ -52,11 +52,13 @@ def group_length(blocks: int) -> int:
     return max(1, min(round(blocks ** (1 / 3)), blocks // LEAST_GROUPS))
 
 
-def interval(series: Sequence[Sequence[float]], level: float = LEVEL, seed: int = 0) -> Interval | None:
+def interval(
+    series: Sequence[Sequence[float]], level: float = LEVEL, seed: int = 0, draws: int | None = None
+) -> Interval | None:  # fmt: skip
     """The geometric mean over shapes of the median ratio, with its interval.
 
-    series has one sequence of log-ratios per shape, which are resampled independently of each other. None when
-    a shape has fewer than four blocks: nothing can be said then.
+    series has one sequence of log-ratios per shape, which are resampled independently of each other; draws is how
+    often, else as often as the level needs. None when a shape has fewer than four blocks: nothing can be said then.
     """
     from scipy import stats
 
@@ -73,7 +75,7 @@ def interval(series: Sequence[Sequence[float]], level: float = LEVEL, seed: int 
         low = high = centre
     else:
         found = stats.bootstrap(
-            tuple(np.arange(len(g)) for g in grouped), statistic, n_resamples=resamples(level), vectorized=True, batch=BATCH,
+            tuple(np.arange(len(g)) for g in grouped), statistic, n_resamples=draws or resamples(level), vectorized=True, batch=BATCH,
             confidence_level=level, method="percentile", rng=np.random.default_rng(seed),
         ).confidence_interval  # fmt: skip
         low, high = float(found.low), float(found.high)
