@@ -12,6 +12,7 @@ from kernelsearch.propose import ahead, engines, prompt
 from kernelsearch.propose.choice import Limits, Mix
 from kernelsearch.propose.engines.recorded_answers import Recording
 from kernelsearch.propose.grammar import NoGrammar
+from kernelsearch.propose.launched import launched
 from kernelsearch.propose.model import ModelProposer, Models, Settings
 from kernelsearch.propose.operators import TypedEdits
 from kernelsearch.propose.spending import Budget, Ledger, Price, counted
@@ -162,7 +163,8 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     if isinstance(grammar, NoGrammar):
         return ""
     page = prompt.Page(task, proposer.shared.device, grammar.lines, None,
-                       edits=prompt.offered(grammar), fresh=prompt.fresh(grammar))  # fmt: skip
+                       edits=prompt.offered(grammar), fresh=prompt.fresh(grammar),
+                       launch=launched(grammar.parent, task))  # fmt: skip
     try:
         text = prompt.written(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:

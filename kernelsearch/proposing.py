@@ -20,6 +20,7 @@ from kernelsearch.propose.engines import Ask, Failure, Sample
 from kernelsearch.propose.grammar import STAGES as LOCAL
 from kernelsearch.propose.grammar import Grammar, NoGrammar
 from kernelsearch.propose.history import History
+from kernelsearch.propose.launched import launched
 from kernelsearch.propose.model import ModelProposer, Settings
 from kernelsearch.propose.spending import Price
 from kernelsearch.protocols import Proposer, Request
@@ -166,7 +167,8 @@ def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFa
     hints = parent.outcome.hints
     idea = ideas.choose(ideas.ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
     page = prompt.Page(facts, model.models.device, grammar.lines, idea, prompt.configured(parent.config), parent.trial,
-                       None, hints, edits=prompt.offered(grammar), fresh=prompt.fresh(grammar))  # fmt: skip
+                       None, hints, edits=prompt.offered(grammar), fresh=prompt.fresh(grammar),
+                       launch=launched(grammar.parent, facts))  # fmt: skip
     try:
         return prompt.written(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:

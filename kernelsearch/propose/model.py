@@ -25,6 +25,7 @@ from kernelsearch.propose.grammar import Grammar, NoGrammar, build
 from kernelsearch.propose.health import Health
 from kernelsearch.propose.history import History
 from kernelsearch.propose.ideas import Idea
+from kernelsearch.propose.launched import launched
 from kernelsearch.propose.repair import Failed, Repairs, clean, report
 from kernelsearch.propose.spending import Ledger
 from kernelsearch.protocols import Request, Rewrite
@@ -291,6 +292,7 @@ class ModelProposer:
             elsewhere=() if failed else prompt.elsewhere(history, digest),
             rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
             fresh=prompt.fresh(grammar),
+            launch=launched(grammar.parent, request.task),
         )  # fmt: skip
 
     # ------------------------------------------------------------ state out of calls and trials

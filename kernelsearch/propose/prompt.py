@@ -2,7 +2,7 @@
 
 Parts are shown in a fixed order, what changes least first, so that engines with a prefix cache read only the end anew.
 Where they do not fit, they are cut by worth: the kernel, the thing to do and the format always stay; then come times,
-hints, what was tried from here, rules from failures, what was tried elsewhere, and the ready-made edits.
+how it is launched, hints, what was tried from here, rules from failures, what was tried elsewhere, the ready-made edits.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Page:
     failed: Failed | None = None
     edits: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
+    launch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,18 +145,18 @@ def _parts(page: Page) -> list[_Part]:
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
     numbered = tuple(f"{n:>3} {line}".rstrip() for n, line in enumerate(page.lines, 1))
-    parts = [_Part("TASK", (clean(head),)), _Part("KERNEL", numbered)]
+    parts = [_Part("TASK", (clean(head),)), _Part("KERNEL", numbered), _Part("HOW IT IS LAUNCHED", page.launch, 2)]
     if page.fresh:
         parts.append(_Part("NEW NAMES", page.fresh))
     if page.config:
         parts.append(_Part("ITS BEST CONFIG", (page.config,)))
     parts += [
-        _Part("READY-MADE EDITS", page.edits, 6),
+        _Part("READY-MADE EDITS", page.edits, 7),
         _Part("ITS TIMES", tuple(_times(page)), 1),
-        _Part("WHERE ITS TIME GOES", tuple(_hint(h) for h in page.hints), 2),
-        _Part("WHAT WAS TRIED FROM HERE", page.children, 3),
-        _Part("RULES FROM EARLIER FAILURES", page.rules, 4),
-        _Part("THE BEST KERNELS ELSEWHERE", page.elsewhere, 5),
+        _Part("WHERE ITS TIME GOES", tuple(_hint(h) for h in page.hints), 3),
+        _Part("WHAT WAS TRIED FROM HERE", page.children, 4),
+        _Part("RULES FROM EARLIER FAILURES", page.rules, 5),
+        _Part("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
     ]
     if page.failed is not None:
         parts.append(_Part("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
