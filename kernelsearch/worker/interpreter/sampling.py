@@ -22,6 +22,11 @@ WHOLE_PROGRAMS = 16
 """A grid with so many programs runs whole."""
 ACROSS = 4
 """How many programs of the other axes run at each place of the first: the parts of a row that a later launch joins."""
+AFFORDED_S = 8.0
+"""CPU seconds that the whole grid may seem to take where a few programs cannot be judged alone.
+
+A kernel could see to it that they cannot, with an atomic operation or a load that it has no need of.
+"""
 DOUBT = 0.5
 MORE_PLACES = 26
 LINE = 64
@@ -41,6 +46,7 @@ class Sample:
         self.covers: dict[int, float] = {}
         self._stored: dict[int, bool] = {}
         self.alone = True
+        self.whole_s = 0.0
         self._whole = True
 
     def programs(self, grid: Program, joined: bool) -> list[Program]:
@@ -60,12 +66,13 @@ class Sample:
 
     def end(
         self, log: AccessLog, grid: Program, ran: list[Program], tensors: Mapping[str, torch.Tensor],
-        run: Callable[[list[Program]], None],
+        run: Callable[[list[Program]], None], seconds: float = 0.0,
     ) -> None:
         """After a launch: what its programs cover; takes back what those wrote that loaded what nothing has written.
 
-        run runs more of its programs.
+        run runs more of its programs; seconds is what those took that ran.
         """
+        self.whole_s += seconds * grid[0] * grid[1] * grid[2] / len(ran)
         self.last, self._whole = log, len(ran) == grid[0] * grid[1] * grid[2]
         self.covers = {} if self._whole or log.uses_atomics else self._covered(log, grid, ran, run)
         for start, stored, poison in zip(log.starts.tolist(), log.stored, log.poison, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
@@ -63,13 +64,13 @@ def _run_case(
     task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int,
     num_sms: int,
 ) -> Ran:
-    """One launcher call; with sampled only a few programs, and no outputs where those would need the others.
+    """One launcher call; with sampled only a few programs, all where those would need the others, or no outputs.
 
     What looks suspect is said of whole runs only: programs that did not run have written nothing.
     """
     from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
     from kernelsearch.worker.interpreter.races import AccessLog
-    from kernelsearch.worker.interpreter.sampling import Sample
+    from kernelsearch.worker.interpreter import sampling
     from kernelsearch.worker.launcher import tensors
     from kernelsearch.worker.launcher.twin import TwinMode, twin_constant
 
@@ -80,7 +81,7 @@ def _run_case(
         if hasattr(v, "untyped_storage") and n not in task.mutates
     )
     logs: list[AccessLog] = []
-    sample = Sample(sampled) if sampled else None
+    sample = sampling.Sample(sampled) if sampled else None
 
     def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int]) -> None:
         constexprs = {n: _live(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
@@ -97,10 +98,12 @@ def _run_case(
             with watched(buffers, log):
                 run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
 
+        start = time.process_time()
         run(programs)
+        seconds = time.process_time() - start
         log.suspect = log.suspect or buffers.suspect
         if sample is not None:
-            sample.end(log, step.grid, programs, buffered, run)
+            sample.end(log, step.grid, programs, buffered, run, seconds)
 
     with TwinMode() if twin else nullcontext():
         outputs, verdict = _launch(
@@ -115,6 +118,8 @@ def _run_case(
     after = tuple(tensors.packed(v) for v in values)
     if sample is None:
         return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect)
+    if not sample.judged and sample.whole_s <= sampling.AFFORDED_S:
+        return _run_case(task, candidate, shape, inputs, order, twin, 0, num_sms)
     if not sample.judged:
         return Ran()
     covers = min((sample.cover(o.untyped_storage().data_ptr()) for o in outputs), default=1.0)
