@@ -231,11 +231,13 @@ class Expressions:
             return [*ids, ("tl.cdiv(", inner, ", ", self.sizes(), ")")]
         mask = self.value(Kind(BOOL, kind.shape), level)
         inner = self.value(kind, level)
-        return [
+        drafts: list[Draft] = [
             ("tl.where(", mask, ", ", inner, ", ", self.rules.add([(inner,), (self.atom(Kind(INT)),)]), ")"),
             (self.rules.one_of(("tl.minimum(", "tl.maximum(")), inner, ", ", self.atom(Kind(INT)), ")"),
-            (self.rules.one_of(("tl.multiple_of(", "tl.max_contiguous(")), inner, ", ", self.sizes(), ")"),
         ]
+        if len(kind.shape) == 1:  # they want one number for each dimension
+            drafts.append((self.rules.one_of(("tl.multiple_of(", "tl.max_contiguous(")), inner, ", ", self.sizes(), ")"))
+        return drafts
 
     # ------------------------------------------------------------ chains of operators
 

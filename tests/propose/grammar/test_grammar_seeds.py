@@ -200,3 +200,14 @@ def test_a_statement_goes_only_when_its_name_has_another_value():
         ast.unparse(p.node).split(" ")[0] for p in grammar.page.places if grammar.accepts(f"DELETE {p.line}\nEND")
     }  # fmt: skip
     assert may == {"x"}
+
+
+def test_alignment_hints_stand_on_blocks_of_one_dimension_only():
+    """They want one number for each dimension: `rows_2d` of a kernel of rows makes integers of two."""
+    task, made = traced.task("softmax"), next(e for e in EDITS if e.name == "rows_2d")
+    kernel = made.apply(seeds.seed("softmax"), task)[0].kernel
+    grammar = build(kernel, task)
+    number, line = next((n, t) for n, t in enumerate(grammar.lines, 1) if t.strip().startswith("row = "))
+    indent = line[: len(line) - len(line.lstrip())]
+    assert grammar.accepts(f"LINE {number}\n{indent}row = tl.where(row_mask, rows, 1)\nEND")
+    assert not grammar.accepts(f"LINE {number}\n{indent}row = tl.max_contiguous(rows, 16)\nEND")
