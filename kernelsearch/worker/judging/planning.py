@@ -25,6 +25,8 @@ FAR_ELEMENTS = 2**21
 JOINT_ELEMENTS = 2**22
 """How many elements the launches of a `joint` shape may touch; those of all together twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
+TYPED_DRAWS = 6
+"""How many draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
 EQUAL = 80
 """What equal sizes are in an `equal` shape: more than one tile of 64, and not a multiple."""
 
@@ -174,6 +176,7 @@ def typed_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]
         except TaskError:
             continue
         cases += [Case(key, regime, seed) for regime in TYPED_REGIMES]
+        cases += [Case(key, "randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS)]
     return cases
 
 

@@ -52,7 +52,7 @@ def test_a_shape_that_the_launcher_does_not_take_is_left_out():
     with_more = planning.with_long_shapes(toy)
     assert [c.shape for c in planning.long_cases(with_more, 3, launched, {})] == ["long:1"]
     assert planning.typed_cases(with_more, 3, launched) == []
-    assert [c.shape for c in planning.typed_cases(with_more, 3, lambda key: [])] == ["typed:0"] * 3
+    assert [c.shape for c in planning.typed_cases(with_more, 3, lambda key: [])] == ["typed:0"] * 8
 
 
 def test_sizes_that_are_equal_when_timed_are_equal_when_judged():
