@@ -241,7 +241,7 @@ WITHOUT_GPU = (
     Fault(spin_wait, Word.TIMEOUT, RUN_LIMIT_S),
     Fault(wild_write, Word.MEMORY),
     Fault(wild_read, Word.MEMORY),
-    Fault(eats_memory, Word.CRASH),
+    Fault(eats_memory, Word.COMPILE),  # the interpreter runs out of memory; the compiler, asked then, says what is wrong
     Fault(hoards_memory, Word.CRASH),
     Fault(scratch_beyond_memory, Word.CRASH),
     Fault(killed_at_work, Word.ACCEPT),
