@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2] / "kernelsearch" / "worker"
 LAYERS = (
-    "messages isolation",
+    "messages isolation patience",
     "launcher",
     "judging",
     "interpreter gpu compiler",
