@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kernelsearch.errors import ExpressionError
+from kernelsearch.parsing import parsed
 from kernelsearch.types import ArgFact, TensorFact
 
 MAX_LENGTH = 400
@@ -113,7 +114,7 @@ def _parsed(text: str) -> ast.expr:
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression is a string of at most {MAX_LENGTH} characters")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = parsed(text.strip(), "eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"not an expression: {text!r}") from None
     _validated(tree, text, 0)

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from kernelsearch.errors import KernelSyntaxError
+from kernelsearch.parsing import parsed
 from kernelsearch.types import Config, Value, content_digest
 
 SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONFIG")
@@ -149,7 +150,7 @@ class Kernel:
 
     def with_function(self, name: str, text: str) -> Kernel:
         """The same kernel with one function's text replaced (its name may stay or change)."""
-        new = _function_of(ast.parse(text).body[-1], text)
+        new = _function_of(parsed(text).body[-1], text)
         return replace(self, functions=tuple(new if f.name == name else f for f in self.functions))
 
     def changed(self, **fields: Any) -> Kernel:
@@ -159,13 +160,13 @@ class Kernel:
 
 def parse_function(text: str) -> Function:
     """Reads the text of one decorated function."""
-    return _function_of(ast.parse(text).body[-1], text)
+    return _function_of(parsed(text).body[-1], text)
 
 
 @lru_cache(maxsize=1024)
 def canonical_source(text: str) -> str:
     """The source without comments, docstrings and layout; equal texts mean equal trees."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -235,7 +236,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         try:
-            self.tree = ast.parse(text)
+            self.tree = parsed(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None)
             where = f" (line {line})" if line else ""

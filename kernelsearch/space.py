@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from kernelsearch.errors import SpaceError
+from kernelsearch.parsing import parsed
 from kernelsearch.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
 
 MAX_ELEMENTS_PER_THREAD = 128
@@ -188,7 +189,7 @@ def largest_block(text: str, values: Config) -> int:
 
 @lru_cache(maxsize=512)
 def _static_shapes(text: str) -> tuple[ast.expr, ...]:
-    tree = ast.parse(text)
+    tree = parsed(text)
     shapes = _crossed(tree)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):

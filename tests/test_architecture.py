@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = (
-    "types errors interrupts extras files",
+    "types errors interrupts extras files parsing",
     "source expressions language targets mix",
     "protocols space launch calls",
     "tasks propose verify compile measure record tune",

@@ -16,6 +16,7 @@ from kernelsearch.export.choose import Found
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.launches import INDENT, Site, _expression, _filled, how_launched, launch_name
 from kernelsearch.export.part import Part
+from kernelsearch.parsing import parsed
 from kernelsearch.source import Function, Kernel
 from kernelsearch.space import config_of
 from kernelsearch.types import LAUNCH_OPTIONS, Config, config_key
@@ -137,14 +138,14 @@ class _Tuned:
         if text is None:
             return self._own_grid()
         code = self._code(text, in_grid=True)
-        return code if isinstance(ast.parse(text.strip(), mode="eval").body, ast.Tuple) else f"({code},)"
+        return code if isinstance(parsed(text.strip(), "eval").body, ast.Tuple) else f"({code},)"
 
     def _own_grid(self) -> str:
         names = [f"{n}={self._value(n, True)}" for n in self.site.params if n in self.site.passed or n in self.tuned]
         return f"own_grid(grid, {', '.join(names)})"
 
     def _code(self, text: str, in_grid: bool = False) -> str:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = parsed(text.strip(), "eval").body
         return _expression(tree, lambda n: self._value(n, in_grid), lambda n: n, self._own_grid)
 
     def _value(self, name: str, in_grid: bool) -> str:

@@ -20,6 +20,7 @@ from kernelsearch.errors import TaskError
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.launches import Site
 from kernelsearch.export.layouts import layout
+from kernelsearch.parsing import parsed
 from kernelsearch.source import Kernel
 from kernelsearch.targets import named
 from kernelsearch.tasks import facts, forms
@@ -69,7 +70,7 @@ class Examined:
     @property
     def said(self) -> str:
         """The first paragraph of the task file's docstring, empty without one."""
-        text = ast.get_docstring(ast.parse(text_of(self.task.path))) or ""
+        text = ast.get_docstring(parsed(text_of(self.task.path))) or ""
         return " ".join(text.split("\n\n")[0].split())
 
     @property

@@ -16,6 +16,7 @@ from kernelsearch.errors import ExpressionError
 from kernelsearch.export.errors import ExportError
 from kernelsearch.expressions import validate
 from kernelsearch.launch import TRITON_DTYPES
+from kernelsearch.parsing import parsed
 from kernelsearch.source import Function, Kernel, setting_names
 from kernelsearch.types import LAUNCH_OPTIONS, Config
 
@@ -154,7 +155,7 @@ class _Writer:
         text = self.kernel.grid.get(function.name)
         if text is None:
             return self._own_grid()
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = parsed(text.strip(), "eval").body
         code = self._code(text)
         return code if isinstance(tree, ast.Tuple) else f"({code},)"
 
@@ -188,7 +189,7 @@ class _Writer:
                     raise ExportError(f"SCRATCH dtype {spec[0]!r} is unknown")
                 shape = self._code(spec[1])
                 make = "zeros" if len(spec) == 3 else "empty"
-                whole = shape if isinstance(ast.parse(spec[1].strip(), mode="eval").body, ast.Tuple) else f"({shape},)"
+                whole = shape if isinstance(parsed(spec[1].strip(), "eval").body, ast.Tuple) else f"({shape},)"
                 self.lines.append(f"{name} = torch.{make}({whole}, dtype=torch.{dtype}, device={device})")
         for name, value in self.kernel.init.items():
             if name in params:
@@ -217,7 +218,7 @@ class _Writer:
 
     def _code(self, text: str) -> str:
         validate(text)
-        return _expression(ast.parse(text.strip(), mode="eval").body, self._name, self._tensor, self._own_grid)
+        return _expression(parsed(text.strip(), "eval").body, self._name, self._tensor, self._own_grid)
 
     def _name(self, name: str) -> str:
         if name == "num_sms":
@@ -277,7 +278,7 @@ def _expression(node: ast.expr, name: Callable[[str], str], tensor: Callable[[st
 
 
 def _parsed(code: str) -> ast.expr:
-    return ast.parse(code, mode="eval").body
+    return parsed(code, "eval").body
 
 
 def _filled(parts: Sequence[str], width: int = 104) -> list[str]:

@@ -12,6 +12,7 @@ from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import text_of
 from kernelsearch.export.launches import launch_function, launch_name
 from kernelsearch.export.part import Part
+from kernelsearch.parsing import parsed
 
 HELPERS = (
     "aligned", "cdiv", "grid_axis", "launch_options", "launched", "launched_with_workspace", "next_power_of_2", "num_sms",
@@ -47,7 +48,7 @@ def _task_modules(part: Part, sites: Sequence[str]) -> dict[str, str]:
         roots += ["get_init_inputs"] if e.is_module and hasattr(e.task.module, "get_init_inputs") else []
         return {"task.py": ship.shipped(text_of(e.task.path), file, roots, sites, head).text}
     companion, main = text_of(e.companion), text_of(e.task.path)
-    in_main = "get_inputs" in {n for s in ship.ast.parse(main).body for n in ship.bound_names(s)}
+    in_main = "get_inputs" in {n for s in parsed(main).body for n in ship.bound_names(s)}
     other = ["reference"] if in_main else ["reference", "get_inputs"]
     own = [e.launcher, "get_inputs"] if in_main else [e.launcher]
     said = f"The reference of {e.companion.name} (task {part.chosen.digest}), as it was judged against."
@@ -71,7 +72,7 @@ def place_of(part: Part, name: str) -> str:
     if part.examined.companion is None:
         return "task"
     in_main = "get_inputs" in {
-        n for s in ship.ast.parse(text_of(part.examined.task.path)).body for n in ship.bound_names(s)
+        n for s in parsed(text_of(part.examined.task.path)).body for n in ship.bound_names(s)
     }
     return "task" if name == "get_inputs" and in_main else "reference"
 

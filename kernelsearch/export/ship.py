@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.export.errors import ExportError
+from kernelsearch.parsing import parsed
 
 LIBRARIES = frozenset({"torch", "triton", "__future__"})
 """What may be imported besides the standard library: a package needs nothing else."""
@@ -56,7 +57,7 @@ def shipped(
 class _File:
     def __init__(self, text: str, file: str, sites: frozenset[str], lenient: bool = False) -> None:
         self.file, self.sites, self.lenient = file, sites, lenient
-        self.tree = ast.parse(text)
+        self.tree = parsed(text)
         self.lines = text.splitlines()
         self.statements = [n for n in self.tree.body if not _is_main(n) and not _is_docstring(n)]
         for site in sorted(sites):
@@ -159,7 +160,7 @@ class _File:
 
 def reads(text: str, roots: Sequence[str]) -> set[str]:
     """Names of the file's top level that these and what they use read."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     binding: dict[str, list[ast.stmt]] = {}
     for node in tree.body:
         for name in bound_names(node):

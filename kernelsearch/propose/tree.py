@@ -14,6 +14,8 @@ from functools import lru_cache
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+from kernelsearch.parsing import parsed
+
 MODULES = frozenset({"tl", "triton", "libdevice"})
 """Names of the kernel file's imports: read everywhere, never a value."""
 
@@ -25,17 +27,17 @@ Span = tuple[int, int, int, int]
 
 def function_of(text: str) -> ast.FunctionDef:
     """The one function in a function's text."""
-    node = ast.parse(text).body[-1]
+    node = parsed(text).body[-1]
     assert isinstance(node, ast.FunctionDef)
     return node
 
 
 def expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return parsed(text, "eval").body
 
 
 def statements(text: str) -> list[ast.stmt]:
-    return ast.parse(text).body
+    return parsed(text).body
 
 
 def text_of(node: ast.AST) -> str:
@@ -274,7 +276,7 @@ def _with_positions(source: str) -> MetadataWrapper:
 
 def normal(text: str) -> str:
     """The text as it is, or written anew where a line holds several statements."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     starts = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.stmt)]
     return text if len(starts) == len(set(starts)) and text.isascii() else ast.unparse(tree) + "\n"
 

@@ -23,6 +23,7 @@ from triton.runtime.jit import KernelInterface
 
 from kernelsearch.errors import TaskError
 from kernelsearch.language import JIT_FLAGS
+from kernelsearch.parsing import parsed
 from kernelsearch.source import Kernel
 from kernelsearch.tasks.reach import innermost
 
@@ -101,7 +102,7 @@ class _Source:
             text = textwrap.dedent(inspect.getsource(function))
         except (OSError, TypeError):
             raise TaskError(f"the source of kernel {function.__name__} cannot be read: define it in a file") from None
-        node = ast.parse(text).body[0]
+        node = parsed(text).body[0]
         if not isinstance(node, ast.FunctionDef):
             raise TaskError(f"kernel {function.__name__} must be a plain function")
         return cls(function, text, node)

@@ -11,6 +11,7 @@ from typing import Any
 from kernelsearch.compile.build import Binary
 from kernelsearch.measure import racing
 from kernelsearch.measure.protocol import PROTOCOL, spread_us
+from kernelsearch.parsing import parsed
 from kernelsearch.source import Kernel
 from kernelsearch.trial.building import Builder
 from kernelsearch.trial.rejected import Rejected
@@ -171,4 +172,4 @@ def has_atomics(kernel: Kernel) -> bool:
     code = kernel.code
     if "atomic_" not in code:
         return False
-    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(ast.parse(code)))
+    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(parsed(code)))

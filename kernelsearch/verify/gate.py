@@ -15,6 +15,7 @@ import warnings
 
 from kernelsearch.errors import KernelSyntaxError
 from kernelsearch.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
+from kernelsearch.parsing import parsed
 from kernelsearch.source import SPEC_NAMES, Kernel, constant_source
 from kernelsearch.types import Verdict, Word
 from kernelsearch.verify.body import MAX_INTEGER, Names, Refused, check_body, local_names, short
@@ -95,7 +96,7 @@ def _parsed(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return ast.parse(text)
+            return parsed(text)
         except SyntaxError as error:
             raise Refused(error.lineno or 0, f"not Python: {error.msg}") from None
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
@@ -301,14 +302,14 @@ def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.Fun
     """The source parts that `Kernel` cuts out by line numbers must be the trees that were checked above."""
     try:
         kernel = Kernel.parse(text)
-        compiled = ast.parse(kernel.code)
+        compiled = parsed(kernel.code)
     except KernelSyntaxError as error:
         raise Refused(0, str(error)) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Refused(0, "the file's parts do not stand on their own") from None
     assigned = (n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)))
     kept = [n for n in assigned if _target(n) not in SPEC_NAMES]
-    read = [ast.parse(text).body[0] if (text := constant_source(n)) else n for n in kept]
+    read = [parsed(text).body[0] if (text := constant_source(n)) else n for n in kept]
     cut = [n for n in compiled.body if short(n) not in _IMPORTS]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*read, *functions)]:
         raise Refused(0, "the file's parts do not stand on their own")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Protocol
 
+from kernelsearch.parsing import parsed
 from kernelsearch.propose import tree
 from kernelsearch.propose.carried import indexed, settled
 from kernelsearch.propose.flow import Flow
@@ -70,7 +71,7 @@ class View:
         """Every name of the kernel file."""
         names: set[str] = {"tl", "triton", "libdevice", "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch}
         for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
-            for n in ast.walk(ast.parse(text)):
+            for n in ast.walk(parsed(text)):
                 if isinstance(n, ast.Name):
                     names.add(n.id)
                 elif isinstance(n, ast.arg):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.errors import KernelSyntaxError
+from kernelsearch.parsing import parsed
 from kernelsearch.propose.grammar.answer import Answer, Malformed, Parsed, Rejection, applied, parse
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.names import unresolved
@@ -129,6 +130,6 @@ def _configured(kernel: Kernel, config: Mapping[str, Value]) -> Kernel:
 
 def _value(text: str) -> Value:
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(parsed(text.lstrip(" \t"), "eval"))
     except (ValueError, SyntaxError):
         return text

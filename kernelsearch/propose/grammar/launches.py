@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.launch import TRITON_DTYPES
+from kernelsearch.parsing import parsed
 from kernelsearch.propose import tree
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind, world_dtype
 from kernelsearch.source import Function, Kernel, setting_names
@@ -63,7 +64,7 @@ def _constexpr(name: str, function: Function, kernel: Kernel, worlds: list[dict[
 def _computed(name: str, function: Function, kernel: Kernel) -> str:
     """What the launch spec computes for a parameter: a truth value (`n_cols >= BLOCK`) or an integer."""
     text = kernel.args.get(function.name, {}).get(name)
-    return BOOL if isinstance(text, str) and _truth(ast.parse(text, mode="eval").body) else INT
+    return BOOL if isinstance(text, str) and _truth(parsed(text, "eval").body) else INT
 
 
 def _truth(node: ast.expr) -> bool:
@@ -104,7 +105,7 @@ def _worlds(kernel: Kernel, name: str, task: TaskFacts) -> list[dict[str, ArgFac
 def _constants(kernel: Kernel) -> dict[str, Kind]:
     kinds = {}
     for text in kernel.constants:
-        pair = tree.assignment(ast.parse(text).body[0])
+        pair = tree.assignment(parsed(text).body[0])
         numbers = [n.value for n in ast.walk(pair[1]) if isinstance(n, ast.Constant)] if pair else []
         if pair and len(numbers) == 1 and isinstance(numbers[0], (bool, int, float)):
             dtype = {bool: BOOL, int: INT, float: FLOAT}[type(numbers[0])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.language import BUILTINS
+from kernelsearch.parsing import parsed
 from kernelsearch.propose import tree
 from kernelsearch.source import Kernel
 
@@ -13,7 +14,7 @@ def unresolved(kernel: Kernel) -> list[str]:
     """Names, in order, that are read where no way to that place has bound them; none for a sound kernel."""
     known = {*tree.MODULES, *BUILTINS, *(f.name for f in kernel.functions)}
     for text in kernel.constants:
-        known |= tree.writes(ast.parse(text))
+        known |= tree.writes(parsed(text))
     found: list[str] = []
     for function in kernel.functions:
         _Walk(found).block(tree.docless(tree.function_of(function.text).body), known | set(function.params))

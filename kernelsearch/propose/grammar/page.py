@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kernelsearch.errors import KernelSyntaxError
+from kernelsearch.parsing import parsed
 from kernelsearch.propose import tree
 from kernelsearch.propose.grammar.infer import Place, places
 from kernelsearch.propose.grammar.names import unresolved
@@ -32,7 +33,7 @@ class Page:
         functions = tuple(replace(f, calls=f.calls & local) for f in functions)
         normal = kernel.changed(functions=functions)
         text = normal.code
-        nodes = {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
+        nodes = {n.name: n for n in parsed(text).body if isinstance(n, ast.FunctionDef)}
         both = {f.name: (f, nodes[f.name]) for f in functions}
         found = [place for function, node in both.values() for place in places(normal, function, node, task)]
         return cls(kernel, tuple(text.splitlines()), tuple(found), frozenset(unresolved(kernel)), both)
@@ -53,7 +54,7 @@ class Page:
 def _without_needless_passes(source: str) -> str:
     """DELETE leaves `pass` where a statement was; it is needed only where a block would be empty."""
     try:
-        node = ast.parse(source)
+        node = parsed(source)
     except (SyntaxError, ValueError) as error:
         raise KernelSyntaxError(f"not Python: {getattr(error, 'msg', None) or error}") from None
     needless = set()
