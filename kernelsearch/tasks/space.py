@@ -2,7 +2,7 @@
 
 Inference changes only what cannot make a kernel wrong on purpose: `num_warps`, `num_stages`, and
 powers of two around constexprs named like a tile, where the launcher gives the same value at every
-shape and its grid is a function that follows the value.
+shape, and its grid is a function that follows the value or cannot depend on it (`steps`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kernelsearch.errors import KernelSyntaxError, SpaceError
 from kernelsearch.source import Kernel, flat_config, flat_space
 from kernelsearch.space import MAX_WARPS
 from kernelsearch.tasks.reach import layers
+from kernelsearch.tasks.steps import is_step
 from kernelsearch.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
 
 TILE = re.compile(r"BLOCK|TILE|GROUP|SPLIT|ROWS", re.IGNORECASE)
@@ -103,12 +104,12 @@ def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact
         ruled = {n for w in layers(kernel) if isinstance(w, Heuristics) for n in w.values}
         function = seed.function(site)
         dotted = "tl.dot" in seed.code
-        if all(f.grid is None for f in facts):
-            for name in function.constexprs:
-                values = {f.args.get(name) for f in facts}
-                value = next(iter(values)) if len(values) == 1 else None
-                if name not in ruled and tunable(name, value):
-                    space[_named(site, name, kernels)] = around(value, 16 if dotted and _is_block(name) else 1)
+        follows = all(f.grid is None for f in facts)
+        for name in function.constexprs:
+            values = {f.args.get(name) for f in facts}
+            value = next(iter(values)) if len(values) == 1 else None
+            if name not in ruled and tunable(name, value) and (follows or is_step(function, name)):
+                space[_named(site, name, kernels)] = around(value, 16 if dotted and _is_block(name) else 1)
         space[_named(site, "num_warps", kernels)] = WARPS
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
             space[_named(site, "num_stages", kernels)] = STAGES
