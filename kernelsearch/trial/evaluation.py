@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernelsearch.measure import racing
 from kernelsearch.measure.hints import hints
 from kernelsearch.source import Kernel
 from kernelsearch.trial import gpu, interpreter
 from kernelsearch.trial.building import Builder
 from kernelsearch.trial.gpu import Gpu
 from kernelsearch.trial.interpreter import Interpreter
+from kernelsearch.trial.lead import Lead
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejected import Rejected
 from kernelsearch.types import Config, Hint, Measurement, Outcome, Referee, Verdict, Word
@@ -33,7 +33,7 @@ class Evaluation:
     def __init__(self, bench: Bench, shapes: tuple[str, ...] | None = None, limit_s: float | None = None) -> None:
         self.bench, self.facts = bench, bench.facts
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
-        self.once = Once()
+        self.once, self.lead = Once(), Lead()
         self.builder = Builder(bench, self.once)
         if bench.device is None:
             self.stages = Interpreter(bench, self.builder, self.once, self.timed, limit_s or interpreter.LIMIT_S)
@@ -52,7 +52,7 @@ class Evaluation:
             verdict, measurement = self.stages.screened(kernel, config, self._cases("screen"), incumbent)
             if incumbent is None:
                 verdict = self.stages.full(kernel, config, self._cases("full"))
-            elif racing.faster(measurement.by_shape, incumbent.by_shape):
+            elif self.lead.taken(measurement, incumbent):
                 self.stages.foresee(kernel, config)
             outcome = Outcome(self._signed(verdict), *self._looked_at(kernel, config, measurement))
         except Rejected as rejected:
