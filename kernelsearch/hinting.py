@@ -14,6 +14,7 @@ from kernelsearch import referee
 from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.launch import LaunchError
+from kernelsearch.measure import nvml
 from kernelsearch.measure.counts import Counts
 from kernelsearch.measure.hints import Call
 from kernelsearch.measure.known_error import KNOWN_ERROR
@@ -60,6 +61,9 @@ def main(path: str, options: Options) -> int:
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict, options)
+    busy = nvml.Monitor.open(nvml.bus_id()).busy_percent()  # before anything of ours runs on it
+    if note := nvml.busy_note(busy, nvml.ALONE):
+        _said(f"note: {note}")
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, say=_said))
         pool = counting_pool(bench)

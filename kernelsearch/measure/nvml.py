@@ -44,12 +44,16 @@ class Reading:
 BUSY_PERCENT = 10
 
 
-def busy_note(percent: int | None) -> str:
+IN_TURNS = ("contestants are timed in turns, so that ratios hold, and blocks at other clocks are dropped, but times may be too long")
+ALONE = "a kernel is timed alone, so that hints may blame it for what the other does"
+"""What follows for a command."""
+
+
+def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
     """What to say before anything of ours runs, when the GPU is in use all the same; empty when it is not."""
     if percent is None or percent <= BUSY_PERCENT:
         return ""
-    return (f"something else uses this GPU ({percent} % of the time): contestants are timed in turns, so that ratios hold, "
-            "and blocks at other clocks are dropped, but times may be too long; stop it, or choose another GPU with "
+    return (f"something else uses this GPU ({percent} % of the time): {follows}; stop it, or choose another GPU with "
             "CUDA_VISIBLE_DEVICES")  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelsearch.measure import nvml
 from kernelsearch.measure.device import live_device
 
 HERE = Path(__file__).resolve().parents[1] / "hints"
@@ -37,3 +38,11 @@ def test_a_kernel_file_is_diagnosed_in_the_tasks_place(run, tmp_path):
 def test_no_such_file_and_no_such_shape(run):
     assert run("hints", "none.py").code == 2
     assert "no shape is meant" in run("hints", HERE / "spills.py", "--shape", "7").err
+
+
+@pytest.mark.parametrize(("percent", "said"), [(97, True), (0, False), (None, False)])
+def test_a_gpu_that_others_use_is_said_before_anything_is_blamed(run, tmp_path, monkeypatch, percent, said):
+    monkeypatch.setattr(nvml.Monitor, "busy_percent", lambda monitor: percent)
+    done = run("hints", tmp_path / "none.py")
+    assert done.code == 2
+    assert ("something else uses this GPU (97 % of the time)" in done.err) == said
