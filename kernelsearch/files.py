@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kernelsearch.errors import KernelsearchError
+
 YOUNG_S = 60.0
 """A folder as new as this may be another process's, which has not locked it yet."""
 
@@ -44,6 +46,14 @@ def write_text(path: str | Path, text: str) -> None:
         os.replace(made, place)
     finally:
         made.unlink(missing_ok=True)
+
+
+def written(path: str | Path, text: str) -> None:
+    """`write_text` of a file that the user named. Raises KernelsearchError, one sentence."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def write_folder(place: Path, files: Mapping[str, bytes]) -> None:

@@ -61,8 +61,7 @@ def main(path: str, options: Options) -> int:
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict, options)
-    busy = nvml.Monitor.open(nvml.bus_id()).busy_percent()  # before anything of ours runs on it
-    if note := nvml.busy_note(busy, nvml.ALONE):
+    if note := nvml.busy_now(nvml.ALONE):  # before anything of ours runs on it
         _said(f"note: {note}")
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, say=_said))

@@ -53,7 +53,7 @@ def main(path: str, options: Options) -> int:
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict, options)
-    note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
+    note = nvml.busy_now()  # before anything of ours runs on it
     if note:
         say(f"note: {note}")
     with Bench.open(path, options.target, say=say) as bench:

@@ -93,7 +93,7 @@ def main(path: str, options: Options) -> int:
     if options.out and not Path(options.out).absolute().parent.is_dir():  # says now what would fail after the search
         raise KernelsearchError(f"{options.out} cannot be written: its folder does not exist")
     benches.choose_target(options.target)
-    note = nvml.busy_note(nvml.Monitor.open(nvml.bus_id()).busy_percent())  # before anything of ours runs on it
+    note = nvml.busy_now()  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db))
         engines = Opened()
@@ -112,7 +112,7 @@ def main(path: str, options: Options) -> int:
         if options.out and result.best is not None:
             whole = [f["kernel"] for f in found if not confirmed.is_champion(f)]
             best = whole[0] if whole else result.best.kernel
-            _write(options.out, show.kernel_file(store, best, run=result.run.id))
+            files.written(options.out, show.kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
         say(_next(options))
     return 0
@@ -310,11 +310,3 @@ def _same(options: Options) -> str:
     parts += ["--price {:g} {:g}".format(*options.price)] if options.price else []
     parts += [f"--shape {shlex.quote(s)}" for s in options.shapes]
     return "".join(f"{p} " for p in parts)
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        files.write_text(path, text)
-    except OSError as error:
-        raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
-

@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1] / "kernelsearch"
 LAYERS = (
-    "types errors interrupts extras files parsing",
-    "source expressions language targets mix",
+    "types errors interrupts extras parsing",
+    "source expressions language targets mix files",
     "protocols space launch calls",
     "tasks propose verify compile measure record tune",
     "worker",

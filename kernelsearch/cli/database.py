@@ -7,7 +7,7 @@ import json
 import click
 
 from kernelsearch.cli import complete
-from kernelsearch.cli.options import db_option, json_option, written
+from kernelsearch.cli.options import db_option, json_option
 
 
 @click.command()
@@ -30,6 +30,7 @@ def leaderboard(
 
     with Store.open(db, write=False) as store:
         if html:
+            from kernelsearch.files import written
             from kernelsearch.report.html import page
 
             written(html, page(store, task, device, limit or None))

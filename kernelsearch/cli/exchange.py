@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kernelsearch.cli import complete
-from kernelsearch.cli.options import db_option, target_option, written
+from kernelsearch.cli.options import db_option, target_option
 
 
 @click.command("import")
@@ -61,6 +61,8 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
             must_know(store, task, device)
     text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
     if out:
+        from kernelsearch.files import written
+
         written(out, text)
         click.echo(f"wrote {out}: {len(rows)} trials", err=True)
     else:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from kernelsearch.cli import complete
-from kernelsearch.errors import KernelsearchError
 
 DEFAULT_DB = complete.DEFAULT_DB
 
@@ -24,16 +23,6 @@ task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar=
 def kernel_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel file of a command that takes the task's own kernel without one."""
     return click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")(command)
-
-
-def written(path: str, text: str) -> None:
-    """Writes a file that the user named, wholly or not at all. Raises KernelsearchError."""
-    from kernelsearch.files import write_text
-
-    try:
-        write_text(path, text)
-    except OSError as error:
-        raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
 
 
 _MODEL_OPTIONS = (

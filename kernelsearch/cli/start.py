@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kernelsearch.cli import complete
-from kernelsearch.cli.options import json_option, written
+from kernelsearch.cli.options import json_option
 
 
 @click.command()
@@ -17,13 +17,14 @@ from kernelsearch.cli.options import json_option, written
 def new(name: str, force: bool) -> None:
     """Copies a shipped task into this folder."""
     from kernelsearch.errors import TaskError
+    from kernelsearch.files import written
     from kernelsearch.tasks import shipped
 
     text = shipped.text(name)
     path = Path(f"{name}.py")
     if path.exists() and not force:
         raise TaskError(f"{path} exists already; give --force to overwrite it")
-    written(str(path), text)
+    written(path, text)
     click.echo(f"wrote {path}; next: kernelsearch optimize {path} --trials 200")
 
 

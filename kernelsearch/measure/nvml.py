@@ -57,6 +57,11 @@ def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
             "CUDA_VISIBLE_DEVICES")  # fmt: skip
 
 
+def busy_now(follows: str = IN_TURNS) -> str:
+    """`busy_note` of the GPU that CUDA would use, before anything of ours runs on it; empty without one."""
+    return busy_note(Monitor.open(bus_id()).busy_percent(), follows)
+
+
 class Monitor:
     """Readings of one GPU. Make it with `open`; `reason` says why readings are None, empty when they are not."""
 

@@ -78,7 +78,18 @@ def _must_be_possible(space: Mapping[str, tuple[Value, ...]]) -> None:
 def _is_warps(value: Value) -> bool:
     if isinstance(value, str):
         return True  # an expression, which only a launch can evaluate
-    return type(value) is int and 0 < value <= MAX_WARPS and value & (value - 1) == 0
+    return _is_power(value) and value <= MAX_WARPS
+
+
+def _is_power(value: Any) -> bool:
+    """Whether this is a power of two: 1, 2, 4, ..."""
+    return type(value) is int and value > 0 and value & (value - 1) == 0
+
+
+def _passed(name: str, facts: list[LaunchFact]) -> Any:
+    """What all launches pass as a constexpr, None where they differ."""
+    values = {f.args.get(name) for f in facts}
+    return next(iter(values)) if len(values) == 1 else None
 
 
 def autotuned(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
@@ -106,8 +117,7 @@ def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact
         dotted = "tl.dot" in seed.code
         follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
-            values = {f.args.get(name) for f in facts}
-            value = next(iter(values)) if len(values) == 1 else None
+            value = _passed(name, facts)
             if name not in ruled and tunable(name, value) and (follows or is_step(function, name)):
                 space[_named(site, name, kernels)] = around(value, 16 if dotted and _is_block(name) else 1)
         space[_named(site, "num_warps", kernels)] = WARPS
@@ -124,10 +134,8 @@ def left_alone(
     for site in kernels:
         facts = [launch for launch in launches if launch.site == site]
         for name in seed.function(site).constexprs:
-            values = {f.args.get(name) for f in facts}
-            value = next(iter(values)) if len(values) == 1 else None
-            power = type(value) is int and value > 1 and value & (value - 1) == 0
-            if not power or _named(site, name, kernels) in space or NOT_TILE.search(name):
+            value = _passed(name, facts)
+            if value == 1 or not _is_power(value) or _named(site, name, kernels) in space or NOT_TILE.search(name):
                 continue
             (fixed if tunable(name, value) else names).append(f"{_named(site, name, kernels)}={value}")
     notes = []
@@ -141,8 +149,7 @@ def left_alone(
 
 def tunable(name: str, value: Any) -> bool:
     """Whether a constexpr of this name and value is a size that the search may choose: no flag, no dimension."""
-    power = type(value) is int and value > 0 and value & (value - 1) == 0
-    return power and bool(TILE.search(name)) and not NOT_TILE.search(name)
+    return _is_power(value) and bool(TILE.search(name)) and not NOT_TILE.search(name)
 
 
 def around(value: int, least: int) -> tuple[int, ...]:

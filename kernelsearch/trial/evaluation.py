@@ -84,7 +84,7 @@ class Evaluation:
             return ""
         try:
             self.builder.gated(kernel)
-            shapes = self.stages.screen_shapes()
+            shapes = self.stages.shapes("screen")
             return work_of(self.bench, kernel, config, shapes, self.stages.binaries(kernel, config))
         except Rejected:
             return ""

@@ -51,7 +51,7 @@ class Gpu:
         return self.run_cases(kernel, config, binaries, cases, "screen"), binaries
 
     def full(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
-        binaries = self.builder.compiled(kernel, config, self._full_shapes())
+        binaries = self.builder.compiled(kernel, config, self.shapes("full"))
         verdict = self.run_cases(kernel, config, binaries, cases, "full")
         worst = verdict.error_ratio or 0.0
         for shape in self.timed:
@@ -68,22 +68,20 @@ class Gpu:
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
-        self.builder.begin(kernel, config, self._full_shapes())
-
-    def _full_shapes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases("full")))))
+        self.builder.begin(kernel, config, self.shapes("full"))
 
     def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
         seed, config = self.bench.seed, self.bench.facts.config
         binaries = self.builder.compiled(seed, config, tuple(c.shape for c in padded))
         return self.run_cases(seed, config, binaries, padded, "full").accepted
 
-    def screen_shapes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases("screen")))))
+    def shapes(self, depth: str) -> tuple[str, ...]:
+        """The keys of what is run at this depth: every timed shape, and those that are judged."""
+        return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases(depth)))))
 
     def binaries(self, kernel: Kernel, config: Config) -> dict[str, Binary]:
         """The binaries that `screen` runs."""
-        return self.builder.compiled(kernel, config, self.screen_shapes())
+        return self.builder.compiled(kernel, config, self.shapes("screen"))
 
     def run_cases(
         self, kernel: Kernel, config: Config, binaries: dict[str, Binary], cases: tuple[jobs.Case, ...], depth: str
