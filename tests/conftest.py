@@ -32,13 +32,14 @@ class Done:
 class Borrowed:
     """A run's workplace whose workers are forked from somebody else's nurseries."""
 
-    def __init__(self, sources, readable=()):
+    def __init__(self, nurseries, readable=()):
         from kernelsearch.worker.processes.pool import Pool
 
-        self.make, self.sources, self.pools = Pool, sources, []
+        self.make, self.nurseries, self.readable, self.pools = Pool, nurseries, readable, []
+        self.cache = nurseries.place.cache
 
     def pool(self, role, size, *, fork=True):
-        self.pools.append(self.make(self.sources(role, fork), size))
+        self.pools.append(self.make(self.nurseries.source(role, fork), size))
         return self.pools[-1]
 
     def close(self):
@@ -47,21 +48,26 @@ class Borrowed:
             pool.close()
 
 
+class Nurseries:
+    """The sources of workers by role, kept for as long as their workplace."""
+
+    def __init__(self, place):
+        self.place, self.kept = place, {}
+
+    def source(self, role, fork):
+        if role not in self.kept:
+            self.kept[role] = self.place.pool(role, 0, fork=fork).source
+        return self.kept[role]
+
+
 @pytest.fixture(scope="session")
 def nurseries(tmp_path_factory):
-    """The sources of workers by role; their workers may read the session's temporary files and the checkout."""
+    """Sources of workers; the workers may read the session's temporary files and the checkout."""
     from kernelsearch.worker.processes.pool import Workplace
 
     readable = (str(tmp_path_factory.getbasetemp().resolve()), str(Path(__file__).resolve().parents[1]))
     with Workplace(readable) as place:
-        kept = {}
-
-        def source(role, fork):
-            if role not in kept:
-                kept[role] = place.pool(role, 0, fork=fork).source
-            return kept[role]
-
-        yield source
+        yield Nurseries(place)
 
 
 @pytest.fixture

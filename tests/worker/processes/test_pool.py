@@ -249,3 +249,11 @@ def test_closing_leaves_nothing(tmp_path):
         pids = [pid_of(pool), pool.source.nursery.pid]
         assert Path(place.cache).is_dir()
     assert all(gone(pid) for pid in pids) and not Path(place.cache).exists()
+
+
+def test_a_borrowed_workplace_has_all_that_a_workplace_has(borrowing, nurseries):
+    from kernelsearch.worker import bench
+
+    real, borrowed = nurseries.place, bench.Workplace(("/readable",))
+    public = {name for name in (*vars(real), *dir(type(real))) if not name.startswith("_")}
+    assert public - {"close"} and {name for name in public if not hasattr(borrowed, name)} == set()
