@@ -26,9 +26,9 @@ def rows(store: Store, task: str | None = None, device: str | None = None) -> li
            FROM trial AS t JOIN run ON run.id = t.run JOIN task ON task.digest = run.task
            JOIN candidate AS c ON c.digest = t.candidate
            LEFT JOIN structure AS s ON s.run = t.run AND s.kernel = t.kernel
-           WHERE (?1 IS NULL OR ?1 IN (task.name, task.digest)) AND (?2 IS NULL OR ?2 IN (t.device, run.target))
+           WHERE (:task IS NULL OR :task IN (task.name, task.digest)) AND (:device IS NULL OR :device IN (t.device, run.target))
            ORDER BY t.run, t.number""",
-        [task, device],
+        {"task": task, "device": device},
     )
 
 

@@ -151,7 +151,7 @@ def _task_row(store: Store, task: str) -> dict[str, Any] | None:
                               "or bring the old one back")  # fmt: skip
         return found[0] if found else None
     found = store.query(
-        """SELECT task.* FROM task LEFT JOIN run ON run.task = task.digest WHERE ?1 IN (task.name, task.digest)
+        """SELECT task.* FROM task LEFT JOIN run ON run.task = task.digest WHERE ? IN (task.name, task.digest)
            GROUP BY task.digest ORDER BY max(run.id) DESC""",
         [task],
     )
@@ -238,16 +238,16 @@ def _tried(store: Store, digest: str, database: str, device: str | None) -> Iter
                    PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place, row_number() OVER (
                    PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run, t.number) AS of_kind
                FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
-               WHERE run.task = ?1 AND t.score IS NOT NULL AND NOT t.abandoned AND (?2 IS NULL OR t.device = ?2)),
+               WHERE run.task = :task AND t.score IS NOT NULL AND NOT t.abandoned AND (:device IS NULL OR t.device = :device)),
            timed AS (
                SELECT run, number, row_number() OVER (
                    PARTITION BY device, evidence, json_extract(one.value, '$.shape')
                    ORDER BY json_extract(one.value, '$.time_us'), run, number) AS place
                FROM able, json_each(able.times) AS one)
            SELECT * FROM able
-           WHERE place <= ?3 OR (kind = 'seed' AND of_kind = 1) OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
+           WHERE place <= :most OR (kind = 'seed' AND of_kind = 1) OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
            ORDER BY device, evidence, place""",
-        [digest, device, LOOKED_AT],
+        {"task": digest, "device": device, "most": LOOKED_AT},
     )
     seeds: dict[tuple[int, str], dict[str, float]] = {}
     for row in rows:

@@ -35,9 +35,9 @@ class Step:
 def run_of(store: Store, digest: str, run: int | None = None) -> int:
     """The run to tell a kernel's story from: the given one, else the one where it did best, newest first."""
     found = store.query(
-        """SELECT run FROM lineage WHERE kernel = ?1 AND (?2 IS NULL OR run = ?2)
+        """SELECT run FROM lineage WHERE kernel = :kernel AND (:run IS NULL OR run = :run)
            ORDER BY score IS NULL, score, run DESC""",
-        [digest, run],
+        {"kernel": digest, "run": run},
     )
     if not found:
         raise StoreError(f"kernel {digest} belongs to no run" if run is None else f"run {run} has no kernel {digest}")
@@ -97,22 +97,23 @@ def best(store: Store, task: str | None = None, device: str | None = None, run: 
     if task is None and run is None:
         newest = store.runs()
         task = newest[0].task if newest else None
+    asked = {"task": task, "device": device, "run": run}
     found = store.query(
         """SELECT candidate.kernel FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
            JOIN task ON task.digest = candidate.task
-           WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0 AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
-             AND (?2 IS NULL OR c.device = ?2) AND EXISTS (
+           WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0 AND (:task IS NULL OR :task IN (task.name, task.digest))
+             AND (:device IS NULL OR c.device = :device) AND EXISTS (
                  SELECT 1 FROM trial WHERE trial.kernel = candidate.kernel AND trial.score IS NOT NULL
-                     AND (?3 IS NULL OR trial.run = ?3))
+                     AND (:run IS NULL OR trial.run = :run))
            ORDER BY c.vs_seed DESC LIMIT 1""",
-        [task, device, run],
+        asked,
     )
     found = found or store.query(
         """SELECT trial.kernel FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
-           WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND (?1 IS NULL OR ?1 IN (task.name, task.digest))
-             AND (?2 IS NULL OR trial.device = ?2) AND (?3 IS NULL OR trial.run = ?3)
+           WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND (:task IS NULL OR :task IN (task.name, task.digest))
+             AND (:device IS NULL OR trial.device = :device) AND (:run IS NULL OR trial.run = :run)
            ORDER BY trial.evidence = 'estimated', trial.score, trial.run, trial.number LIMIT 1""",
-        [task, device, run],
+        asked,
     )
     if not found:
         raise StoreError(f"{store.path} has no accepted kernel yet")

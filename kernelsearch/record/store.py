@@ -171,7 +171,7 @@ class Store:
         """A resumed run may be given another budget; it is then unfinished again."""
         with self._transaction():
             self._execute(
-                "UPDATE run SET trials = ?1, finished = NULL, extended = (SELECT count(*) FROM trial WHERE run = ?2) WHERE id = ?2",
+                "UPDATE run SET trials = ?, finished = NULL, extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?",
                 [trials, run.id],
             )
         return self.run(run.id)
@@ -190,8 +190,8 @@ class Store:
 
     def runs(self, task: str | None = None) -> list[Run]:
         """All runs, newest first; task is a digest."""
-        sql = "SELECT * FROM run WHERE ?1 IS NULL OR task = ?1 ORDER BY id DESC"
-        return [rows.run_of(r) for r in self.query(sql, [task])]
+        sql = "SELECT * FROM run WHERE :task IS NULL OR task = :task ORDER BY id DESC"
+        return [rows.run_of(r) for r in self.query(sql, {"task": task})]
 
     def trials(self, run: int, first: int = 0, count: int = -1) -> list[Trial]:
         """A run's trials in order, from number `first` on: so many numbers, all of them by default."""
@@ -254,16 +254,16 @@ class Store:
         found = self.query(
             """SELECT c.*, max(c.measured) FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
                JOIN task ON task.digest = candidate.task
-               WHERE (?1 IS NULL OR ?1 IN (task.name, task.digest)) AND (?2 IS NULL OR c.device = ?2)
+               WHERE (:task IS NULL OR :task IN (task.name, task.digest)) AND (:device IS NULL OR c.device = :device)
                GROUP BY c.candidate, c.device ORDER BY c.status <> 'confirmed', task.name, c.device, c.vs_fastest DESC""",
-            [task, device],
+            {"task": task, "device": device},
         )
         return [confirmed.finding_of(r) for r in found]
 
     def digest(self, prefix: str) -> str:
         """The whole digest of the one kernel that it begins. Raises StoreError when none or several do."""
         found = self.query(
-            "SELECT digest FROM kernel WHERE substr(digest, 1, length(?1)) = ?1 LIMIT 3", [prefix.lower()]
+            "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3", [len(prefix), prefix.lower()]
         )
         if not prefix or not found:
             raise StoreError(f"{self.path} has no kernel {prefix!r}: `kernelsearch leaderboard` lists them")
@@ -271,10 +271,10 @@ class Store:
             raise StoreError(f"{prefix!r} begins several digests, {found[0]['digest']} among them: give more of it")
         return found[0]["digest"]
 
-    def query(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Rows of a SELECT as dicts."""
+    def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+        """Rows of a SELECT as dicts; values in the order of its `?`, or by the names of its `:name`."""
         with self._turn, opening.said_clearly(self.path):
-            cursor = self.database.conn.execute(sql, list(values))
+            cursor = self.database.conn.execute(sql, values)
             names = [d[0] for d in cursor.description]
             return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
 

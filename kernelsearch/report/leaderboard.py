@@ -53,11 +53,11 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
     """
     found = store.query(
         """SELECT leaderboard.*, run.proposer FROM leaderboard JOIN run ON run.id = leaderboard.run
-           WHERE (?1 IS NULL OR ?1 IN (leaderboard.task, task_digest)) AND (?2 IS NULL OR device = ?2)
-             AND (?3 IS NULL OR rank <= ?3)
+           WHERE (:task IS NULL OR :task IN (leaderboard.task, task_digest)) AND (:device IS NULL OR device = :device)
+             AND (:limit IS NULL OR rank <= :limit)
            ORDER BY leaderboard.task, task_digest, device, CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
                     rank, leaderboard.run, number""",
-        [task, device, limit],
+        {"task": task, "device": device, "limit": limit},
     )
     for row in found:
         row["config"] = json.loads(row["config"])

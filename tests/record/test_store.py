@@ -1,10 +1,13 @@
 """What goes into the store comes out equal, wholly or not at all."""
 
 import math
+import re
 import sqlite3
+from pathlib import Path
 
 import pytest
 
+import kernelsearch
 from kernelsearch.errors import StoreError
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure, geometric_mean
@@ -163,3 +166,10 @@ def test_words_fit_the_check_between_verdict_and_times(store, task, facts, seed,
     with pytest.raises(sqlite3.IntegrityError):
         store.database.conn.execute("UPDATE trial SET verdict = 'accept' WHERE number = 1")
     assert config_key({"b": 1, "a": 2}) == '{"a":2,"b":1}'
+
+
+def test_no_sql_has_numbered_placeholders():
+    """`?1` with a sequence is an error from Python 3.14 on."""
+    package = Path(kernelsearch.__file__).parent
+    numbered = [p for p in package.rglob("*.py") if re.search(r"(WHERE|AND|OR|LIMIT|=|<=|IN|VALUES) *\(?\?[0-9]", p.read_text())]
+    assert numbered == []

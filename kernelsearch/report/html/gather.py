@@ -32,9 +32,9 @@ def _places(store: Store, task: str | None, device: str | None) -> list[Facts]:
                   count(DISTINCT run.id) AS runs, count(*) AS trials, count(DISTINCT t.kernel) AS kernels,
                   sum(t.verdict = 'accept') AS accepted, sum(t.seconds) AS seconds
            FROM trial AS t JOIN run ON run.id = t.run JOIN task ON task.digest = run.task
-           WHERE (?1 IS NULL OR ?1 IN (task.name, task.digest)) AND (?2 IS NULL OR run.target = ?2)
+           WHERE (:task IS NULL OR :task IN (task.name, task.digest)) AND (:device IS NULL OR run.target = :device)
            GROUP BY task.digest, run.target ORDER BY task.name, run.target""",
-        [task, device],
+        {"task": task, "device": device},
     )
 
 
