@@ -116,19 +116,20 @@ def thin(launch: Launched) -> bool:
 
 
 def second_read(launch: Launched) -> Finding | None:
-    """The same addresses are loaded at several places of one program."""
+    """The same addresses are loaded at several places of one program, or after it stored them (in place is no fault)."""
     loads = [a for a in launch.main if a.kind == "load"]
     places = Counter((a.base, a.address) for a in loads)
     again = {key: n for key, n in places.items() if n > 1}
-    stored = {(a.base, a.address): launch.moved(a) for a in launch.main if a.kind == "store"}
-    reloaded = [a for a in loads if (a.base, a.address) in stored]
+    first = {(a.base, a.address): n for n, a in reversed([*enumerate(launch.main)]) if a.kind == "store"}
+    # Accesses are in the order of the source: an update in place loads first, and is no fault.
+    reloaded = [a for n, a in enumerate(launch.main) if a.kind == "load" and n > first.get((a.base, a.address), n)]
     extra = sum(launch.moved(a) for a in loads if (a.base, a.address) in again)
     extra -= sum(launch.moved(next(a for a in loads if (a.base, a.address) == key)) for key in again)
     extra += sum(map(launch.moved, reloaded))
     total = sum(map(launch.moved, launch.main))
     if not extra or not total:
         return None
-    times = max([*again.values(), *(1 + (a.base, a.address) in stored for a in reloaded)])
+    times = max([2, *again.values()])
     # What all resident programs read for the first time and is still in L2 costs less than a trip to memory.
     live = (total - extra) / launch.programs * launch.resident * launch.target.num_sms
     share = extra / total * (1.0 if live > 0.6 * launch.target.l2_bytes else 0.45)

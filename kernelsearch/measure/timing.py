@@ -1,8 +1,9 @@
 """The search protocol: event times of one launcher call, L2 flushed, host time hidden, bad candidates abandoned.
 
 Each sample queues a short wait, a flush of the L2 cache (written, then read), the start event, the call
-and the end event, so that the device never waits for the host inside the timed span. This ranks
-candidates during a search; it is not the confirmed protocol.
+and the end event, so that the device does not wait for the host inside the timed span. Where it did all the same (the
+compilers took the processor from the host), the start event has passed before the end is queued: such a sample is late,
+and another one is taken. This ranks candidates during a search; it is not the confirmed protocol.
 """
 
 from __future__ import annotations
@@ -18,18 +19,40 @@ import torch
 WARM_UP_CALLS = 2
 MIN_SAMPLES = 5
 MAX_SAMPLES = 30
+MAX_LATE = 15
 BUDGET_US = 6_000.0
 ABANDON_AFTER = 3
 CYCLES_PER_US = 2_000
+LONGEST_WAIT_US = 2_000.0
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Event times in microseconds, the host's time per call, and whether sampling stopped early on a bad candidate."""
+    """Event times in microseconds, the host's time per call, and whether sampling stopped early on a bad candidate.
+
+    late counts the samples that were left out because the device waited for the host; when nearly all were late (a
+    launcher that synchronises, or a processor that others keep) they are kept: `host_bound`.
+    """
 
     times_us: tuple[float, ...]
     host_us: float
-    abandoned: bool
+    abandoned: bool = False
+    late: int = 0
+    host_bound: bool = False
+
+    @property
+    def detail(self) -> dict[str, float | int | bool]:
+        """What is kept beside the times: the host's time, and what was unusual."""
+        unusual = {"late": self.late} if self.late else {"host_bound": True} if self.host_bound else {}
+        return {"host_us": round(self.host_us, 1), **unusual}
+
+
+@dataclass(frozen=True)
+class Span:
+    """One timed call: the event time in microseconds, and whether the device had to wait for the host."""
+
+    time_us: float
+    late: bool
 
 
 class Flush:
@@ -62,24 +85,47 @@ def sample(
     host_us = (time.perf_counter() - started) * 1e6
     after()
     torch.cuda.synchronize()
-    times: list[float] = []
-    while len(times) < MAX_SAMPLES and (len(times) < MIN_SAMPLES or sum(times) < BUDGET_US):
-        batch = [_queued(call, inputs[(len(times) + i) % len(inputs)], flush, host_us, after) for i in range(ABANDON_AFTER)]
+
+    def take(first: int, wait_us: float) -> list[Span]:
+        queued = [_queued(call, inputs[(first + i) % len(inputs)], flush, wait_us, after) for i in range(ABANDON_AFTER)]
         torch.cuda.synchronize()
-        times.extend(start.elapsed_time(end) * 1000.0 for start, end in batch)
-        if limit_us is not None and statistics.median(times) > limit_us:
-            return Samples(tuple(times), host_us, abandoned=True)
-    return Samples(tuple(times), host_us, abandoned=False)
+        return [Span(start.elapsed_time(end) * 1000.0, late) for start, end, late in queued]
+
+    return collected(take, host_us, limit_us)
+
+
+def collected(take: Callable[[int, float], list[Span]], host_us: float, limit_us: float | None = None) -> Samples:
+    """Samples from batches until there are enough; take(taken so far, wait in microseconds) gives the next batch.
+
+    After a late sample the wait that hides the host is doubled.
+    """
+    times: list[float] = []
+    late: list[float] = []
+    wait_us = min(LONGEST_WAIT_US, 1.5 * host_us + 30.0)
+    while len(times) < MAX_SAMPLES and (len(times) < MIN_SAMPLES or sum(times) < BUDGET_US):
+        batch = take(len(times) + len(late), wait_us)
+        times += [span.time_us for span in batch if not span.late]
+        late += [span.time_us for span in batch if span.late]
+        if any(span.late for span in batch):
+            wait_us = min(LONGEST_WAIT_US, 2 * wait_us)
+        if len(late) >= MAX_LATE:
+            break
+        if limit_us is not None and len(times) >= ABANDON_AFTER and statistics.median(times) > limit_us:
+            return Samples(tuple(times), host_us, True, len(late))
+    if len(times) < ABANDON_AFTER:
+        return Samples((*times, *late), host_us, host_bound=True)
+    return Samples(tuple(times), host_us, late=len(late))
 
 
 def _queued(
-    call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, host_us: float, after: Callable[[], None]
-) -> tuple[Any, Any]:
+    call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, wait_us: float, after: Callable[[], None]
+) -> tuple[Any, Any, bool]:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(int(min(2_000.0, 1.5 * host_us + 30.0) * CYCLES_PER_US))
+    torch.cuda._sleep(int(wait_us * CYCLES_PER_US))
     flush()
     start.record()
     call(*inputs)
     end.record()
+    late = start.query()
     after()
-    return start, end
+    return start, end, late

@@ -158,7 +158,7 @@ class Gpu:
             ShapeTime(
                 shape, statistics.median(samples), spread_us(samples), len(samples),
                 content_digest(*identities(self.bench, kernel, config, shape, binaries)),
-                {"host_us": round(timed.host_us[shape], 1)},
+                timed.detail[shape],
             )
             for shape, samples in timed.samples_us.items()
         )  # fmt: skip

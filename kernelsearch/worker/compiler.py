@@ -6,7 +6,7 @@ from kernelsearch.types import Verdict, Word
 from kernelsearch.worker.isolation.sandbox import Limits
 from kernelsearch.worker.messages.jobs import Compile, Compiled
 
-LIMITS = Limits(cpu_s=120)
+LIMITS = Limits(cpu_s=120, nice=10)
 
 
 def preload() -> None:

@@ -90,7 +90,7 @@ def _time(job: Time) -> Timed:
 
     task = task_of(job.path)
     times: dict[str, tuple[float, ...]] = {}
-    host: dict[str, float] = {}
+    detail: dict[str, dict[str, Any]] = {}
     medians: dict[str, float] = {}
     abandoned = False
     launcher = Launcher(job.candidate, job.binaries, launched)
@@ -99,13 +99,13 @@ def _time(job: Time) -> Timed:
         with intercept.intercepted(launcher):
             limit_us = job.limits_us.get(shape)
             samples = timing.sample(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
-        times[shape], host[shape] = samples.times_us, samples.host_us
+        times[shape], detail[shape] = samples.times_us, samples.detail
         medians[shape] = statistics.median(samples.times_us)
         abandoned = samples.abandoned or (shape != job.shapes[-1] and racing.loses(medians, job.rival_us))
         if abandoned:
             break
     torch.cuda.synchronize()
-    return Timed(times, host, abandoned)
+    return Timed(times, detail, abandoned)
 
 
 def _time_baseline(job: TimeBaseline) -> Timed:
@@ -121,7 +121,7 @@ def _time_baseline(job: TimeBaseline) -> Timed:
         call = torch.compile(call, mode=mode, fullgraph=False, dynamic=False)
     with torch.no_grad():
         samples = timing.sample(call, _rotating_inputs(task.path, job.shape), _flush())
-    return Timed({job.shape: samples.times_us}, {job.shape: samples.host_us})
+    return Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
 
 
 @lru_cache(maxsize=1)

@@ -38,12 +38,14 @@ class Limits:
     cpu_s: CPU seconds of one job, beyond any wall clock that the driver sets. file_bytes: of any one file.
     descriptors: open at once. memory_bytes: address space beyond what it has at the start; for roles that run
     candidate code this machine's whole memory when None, since a task's inputs may be mapped and never touched.
+    nice: how far it steps back for other processes, as `nice` counts; who waits for a GPU must not wait for a processor.
     """
 
     cpu_s: int | None = None
     file_bytes: int | None = 1 << 30
     descriptors: int | None = 256
     memory_bytes: int | None = None
+    nice: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ def _limited(limits: Limits, memory: int | None, folder: str) -> str:
     ]
     if memory is not None:
         _first_to_go()
+    os.nice(limits.nice)
     if refused:
         return f"refused: {', '.join(refused)}"
     return probes.limits(folder, limits.file_bytes, limits.descriptors, memory)

@@ -304,10 +304,14 @@ class TimeBaseline:
 
 @dataclass(frozen=True)
 class Timed:
-    """Event times in microseconds per shape, the host's time beside them, and whether sampling was cut short."""
+    """Event times in microseconds per shape, what is said of them, and whether sampling was cut short.
+
+    detail, by shape: host_us, the host's time of one call; late, the samples left out because the device waited for the
+    host; host_bound where nearly all were late and were kept.
+    """
 
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    host_us: Mapping[str, float] = field(default_factory=dict)
+    detail: Mapping[str, Mapping[str, float | int | bool]] = field(default_factory=dict)
     abandoned: bool = False
     verdict: Verdict | None = None
 

@@ -257,3 +257,15 @@ def test_a_borrowed_workplace_has_all_that_a_workplace_has(borrowing, nurseries)
     real, borrowed = nurseries.place, bench.Workplace(("/readable",))
     public = {name for name in (*vars(real), *dir(type(real))) if not name.startswith("_")}
     assert public - {"close"} and {name for name in public if not hasattr(borrowed, name)} == set()
+
+
+def test_compilers_step_back_for_what_waits_for_the_gpu(nurseries):
+    from kernelsearch.worker import compiler
+
+    place = nurseries.place
+    nice = {}
+    for role in ("compile", "judge"):
+        with place.pool(role, 1).lease() as worker:
+            nice[role] = os.getpriority(os.PRIO_PROCESS, worker.pid)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert nice == {"compile": min(19, own + compiler.LIMITS.nice), "judge": own}
