@@ -15,7 +15,7 @@ import binary_alone  # noqa: E402
 
 from kernelsearch.measure import hints as hinting  # noqa: E402
 from kernelsearch.measure.changes import CHANGES, NOT_EDITS, suggested_edits, suggestion, word_of  # noqa: E402
-from kernelsearch.measure.diagnosis import BOTTLENECKS, DETECTORS, finding, tidy  # noqa: E402
+from kernelsearch.measure.diagnosis import BOTTLENECKS, DETECTORS, finding, second_read, tidy  # noqa: E402
 from kernelsearch.measure.occupancy import Machine  # noqa: E402
 from kernelsearch.measure.launched import Launched  # noqa: E402
 from kernelsearch.mix import Access, Code, Loop, Mix, Work  # noqa: E402
@@ -149,3 +149,12 @@ def test_a_call_of_two_launches_weighs_them():
     big, small = row_sum(tile=4096), row_sum(programs=64, tile=4096, stack_bytes=400)
     assert hinting.diagnose(hinting.Call("s", (big, small)))[0].lost == 0
     assert hinting.diagnose(hinting.Call("s", (replace(big, machine=small.machine), small)))[0].hint.bottleneck == "spills"
+
+
+@pytest.mark.parametrize(("order", "loaded_twice"), [(("load", "store"), False), (("store", "load"), True)])
+def test_an_update_in_place_is_no_second_read(order, loaded_twice):
+    launch = row_sum()
+    accesses = tuple(Access(kind, "x", 4, (128,), (1,), (LOOP,), 1) for kind in order)
+    found = second_read(replace(launch, code=replace(launch.code, accesses=accesses)))
+    assert (found is not None) == loaded_twice
+    assert not loaded_twice or found.hint.evidence["times_read"] == 2
