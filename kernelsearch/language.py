@@ -1,13 +1,15 @@
 """The part of Triton's language that a kernel may use, as plain data: no import of triton.
 
-Every name here exists in Triton 3.6, 3.7 and 3.8 with these parameters (a test holds the list against
-the installed version). What is missing is missing on purpose: inline assembly, prints and clocks reach
-the host or the time; `slice`, `to_tensor` and the types' constructors are the compiler's own.
+Every name here exists in Triton 3.6 to 3.9 with these parameters, but for block pointers, which 3.9 no longer has
+(a test holds the list against the installed version). What is missing is missing on purpose: inline assembly,
+prints and clocks reach the host or the time; `slice`, `to_tensor` and the types' constructors are the compiler's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
 
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     # where a program is, and what it touches
@@ -132,6 +134,15 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """`tl.NAME(...)`: each function with its parameters in order, without the compiler's own (`_semantic`)."""
 
+BLOCK_POINTERS: Mapping[str, tuple[str, ...]] = {
+    "make_block_ptr": (), "advance": (), "load": ("boundary_check", "padding_option"), "store": ("boundary_check",),
+}
+"""What block pointers need: functions (no parameters named) and parameters of others."""
+
+LAST_BLOCK_POINTERS = (3, 8)
+"""The last Triton that has them: 3.9 has neither `tl.advance` nor those parameters, and its `tl.make_block_ptr` only
+raises NotImplementedError (triton/language/core.py of 3.9.0)."""
+
 VARIADIC = frozenset({"broadcast_to", "reshape", "view", "trans", "permute", "map_elementwise"})
 """Functions whose last listed parameters take any number of values."""
 
@@ -241,8 +252,27 @@ LIBDEVICE: frozenset[str] = frozenset(
 """`libdevice.NAME(...)`: arithmetic only."""
 
 
+@cache
+def installed() -> tuple[int, int]:
+    """Major and minor version of this environment's Triton, from its metadata."""
+    major, minor = metadata.version("triton").split(".")[:2]
+    return int(major), int(minor)
+
+
+@cache
+def functions(version: tuple[int, int]) -> Mapping[str, tuple[str, ...]]:
+    """`FUNCTIONS` as far as that version of Triton has them."""
+    if version <= LAST_BLOCK_POINTERS:
+        return FUNCTIONS
+    kept = {n: p for n, p in FUNCTIONS.items() if BLOCK_POINTERS.get(n) != ()}
+    return {n: tuple(p for p in params if p not in BLOCK_POINTERS.get(n, ())) for n, params in kept.items()}
+
+
 def refusal(name: str) -> str:
     """Why `tl.name` is refused, with what is allowed instead."""
+    if name in BLOCK_POINTERS:
+        version = ".".join(map(str, installed()))
+        return f"Triton {version} has no block pointers; use tl.make_tensor_descriptor, or pointers with masks"
     close = sorted(n for n in (*FUNCTIONS, *DTYPES) if n.startswith(name[:3]))[:4]
     return REFUSED.get(name) or ("allowed names like it: " + ", ".join(f"tl.{n}" for n in close) if close
                                  else "it is not in kernelsearch's list of tl functions")

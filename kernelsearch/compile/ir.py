@@ -15,7 +15,7 @@ from kernelsearch.mix import Loop, Scalar, folded
 _LINE = re.compile(r'^\s*(?:(%[\w$.-]+)(?::\d+)?\s*=\s*)?"?([a-z_]+\.[\w.]+)"?(.*)$')
 _NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _ARGUMENT = re.compile(r"(%[\w$.-]+): (!tt\.ptr<(\w+)|[\w!.<>]+)")
-_TENSOR = re.compile(r"tensor<((?:\d+x)*)(!tt\.ptr<)?(\w+)")
+_TENSOR = re.compile(r"tensor(?:desc<(?:tensor<)?|<)((?:\d+x)*)(!tt\.ptr<)?(\w+)")  # 3.9: `tensordesc<64x64xbf16>`
 _FOR = re.compile(r"(%[\w$.-]+) = (\S+) to (\S+) step (\S+?)(?: iter_args\((.*?)\))?(?: ->|\s*:|\s*\{)")
 _PAIR = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
 _NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelsearch.language import (
-    ATTRIBUTES, BUILTINS, DTYPES, FUNCTIONS, HOST_FUNCTIONS, KEYWORDS_OF_METHODS, LIBDEVICE, MATH_FUNCTIONS, METHODS,
-    VARIADIC, WORDS, refusal,
+    ATTRIBUTES, BUILTINS, DTYPES, HOST_FUNCTIONS, KEYWORDS_OF_METHODS, LIBDEVICE, MATH_FUNCTIONS, METHODS, VARIADIC,
+    WORDS, functions, installed, refusal,
 )
 
 MAX_INTEGER = 2**64
@@ -270,10 +270,10 @@ class _Body:
                 raise Refused(node.lineno, f"{name} takes no keywords here")
         elif base == "tl.math" and member in MATH_FUNCTIONS:
             self.arguments(node, name, MATH_FUNCTIONS[member])
-        elif base == "tl" and member in FUNCTIONS:
+        elif base == "tl" and member in functions(installed()):
             if name in _LOOPS and not loop:
                 raise Refused(node.lineno, f"{name} is only used in `for ... in {name}(...)`")
-            self.arguments(node, name, FUNCTIONS[member], variadic=member in VARIADIC)
+            self.arguments(node, name, functions(installed())[member], variadic=member in VARIADIC)
         else:
             raise Refused(node.lineno, _refused_member(base, member, "as a call"))
 
@@ -310,7 +310,7 @@ def _namespace(node: ast.expr) -> str | None:
 
 def _refused_member(base: str, member: str, how: str) -> str:
     if base in ("tl", "triton.language"):
-        if member in FUNCTIONS or member in DTYPES:
+        if member in functions(installed()) or member in DTYPES:
             return f"tl.{member} is refused {how}"
         return f"tl.{member[:40]} is refused: {refusal(member)}"
     if base == "triton":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelsearch import language
 from kernelsearch.types import Word
 
 HERE = Path(__file__).resolve().parent
@@ -17,6 +18,7 @@ class Entry:
     """One file: `# task:`, `# trick:`, `# verdict:`, and `# interpreter: WORD (why)` where that mode differs.
 
     A verdict may be `WORD or WORD`: a race on a GPU shows as a wrong answer or as unequal runs, whichever comes first.
+    A file with `# needs: block pointers` gets its verdict up to Triton 3.8; without them the gate refuses it.
     """
 
     path: Path
@@ -26,6 +28,12 @@ class Entry:
     interpreter: Word
     blind: str = ""
     also: Word | None = None
+    block_pointers: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether this environment's Triton has what the file is written in."""
+        return not self.block_pointers or language.installed() <= language.LAST_BLOCK_POINTERS
 
     @property
     def honest(self) -> bool:
@@ -54,7 +62,10 @@ def read(path: Path) -> Entry:
     verdict, _, also = said["verdict"].partition(" or ")
     word, _, why = said.get("interpreter", verdict).partition(" ")
     other = Word(also) if also else None
-    return Entry(path, said["task"], said["trick"], Word(verdict), Word(word), why.strip("()"), other)
+    needs = said.get("needs", "")
+    if needs not in ("", "block pointers"):
+        raise ValueError(f"{path.name} needs {needs}, which is not `block pointers`")
+    return Entry(path, said["task"], said["trick"], Word(verdict), Word(word), why.strip("()"), other, bool(needs))
 
 
 def entries() -> tuple[Entry, ...]:

@@ -1,6 +1,7 @@
 # task: matmul
 # trick: none: advancing block pointers
 # verdict: accept
+# needs: block pointers
 import triton
 import triton.language as tl
 

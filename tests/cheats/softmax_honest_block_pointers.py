@@ -1,6 +1,7 @@
 # task: softmax
 # trick: none: block pointers with boundary checks
 # verdict: accept
+# needs: block pointers
 import triton
 import triton.language as tl
 

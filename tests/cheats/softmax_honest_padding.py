@@ -1,6 +1,7 @@
 # task: softmax
 # trick: none: block pointers pad with zeros, tl.where puts the infinities
 # verdict: accept
+# needs: block pointers
 import triton
 import triton.language as tl
 

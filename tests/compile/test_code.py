@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.compile import sass, ttgir, ttir
 from kernelsearch.compile.build import code_of
+from kernelsearch.compile.ir import element_of, shape_of
 from kernelsearch.mix import Code, Loop
 
 TTIR = """#loc1 = loc("x_ptr")
@@ -118,3 +119,10 @@ def test_a_disassembly_is_counted():
         /*0050*/                   NOP ;
     """)
     assert found == {"instructions": 5, "global_loads": 1, "local_loads": 1, "local_stores": 1, "wgmma": 1, "widest_load_bytes": 16}
+
+
+@pytest.mark.parametrize("kind", ("!tt.tensordesc<tensor<64x32xbf16, #shared>>", "!tt.tensordesc<64x32xbf16, #shared>"))
+def test_a_descriptor_has_the_shape_and_type_of_its_tile(kind):
+    """As Triton wrote its type up to 3.8, and as 3.9 does."""
+    rest = f" %d[%i, %j] %x, %b, %p : {kind}, !ttg.memdesc<1xi64, #s, #smem, mutable> -> !ttg.memdesc<64x32xbf16, #shared>"
+    assert shape_of(rest) == (64, 32) and element_of(rest) == "bf16"

@@ -9,12 +9,44 @@ from kernelsearch import language
 tl = pytest.importorskip("triton.language")
 
 
-@pytest.mark.parametrize("name", language.FUNCTIONS)
-def test_function_has_these_parameters(name):
+LISTED = language.functions(language.installed())
+
+
+def parameters(name):
     function = getattr(tl, name)
     signature = inspect.signature(getattr(function, "fn", function))
-    known = tuple(p for p in signature.parameters if not p.startswith("_"))
-    assert known[: len(language.FUNCTIONS[name])] == language.FUNCTIONS[name]
+    return tuple(p for p in signature.parameters if not p.startswith("_"))
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_function_has_these_parameters(name):
+    assert parameters(name)[: len(LISTED[name])] == LISTED[name]
+
+
+def test_the_version_is_that_of_the_module():
+    import triton
+
+    assert ".".join(triton.__version__.split(".")[:2]) == ".".join(map(str, language.installed()))
+
+
+def test_what_is_not_listed_for_this_version_is_gone():
+    """What block pointers need is here whole or not at all, and nothing else depends on the version."""
+    assert language.functions((3, 6)) == language.functions((3, 8)) == language.FUNCTIONS
+    missing = language.FUNCTIONS.keys() - LISTED.keys()
+    assert missing == (set() if language.installed() <= language.LAST_BLOCK_POINTERS else {"make_block_ptr", "advance"})
+    for name in missing & set(dir(tl)):
+        with pytest.raises(NotImplementedError, match="removed"):
+            getattr(tl, name)(*[None] * len(language.FUNCTIONS[name]), _semantic=object())
+    for name in LISTED:
+        assert not set(language.FUNCTIONS[name]) - set(LISTED[name]) & set(parameters(name)), name
+
+
+def test_without_block_pointers_all_else_stays():
+    old, new = (language.functions(version) for version in ((3, 8), (3, 9)))
+    assert {n: p for n, p in old.items() if n not in language.BLOCK_POINTERS}.items() <= new.items()
+    assert new["load"] == ("pointer", "mask", "other", "cache_modifier", "eviction_policy", "volatile")
+    assert new["store"] == ("pointer", "value", "mask", "cache_modifier", "eviction_policy")
+    assert old.keys() - new.keys() == {"make_block_ptr", "advance"}
 
 
 def test_every_listed_name_exists():

@@ -50,6 +50,11 @@ def described(x_ptr, y_ptr, i_ptr, n, BLOCK: tl.constexpr):
     source = tl.make_tensor_descriptor(x_ptr, (n // 8, 8), (8, 1), (4, 8))
     target = tl.make_tensor_descriptor(y_ptr, (n // 8, 8), (8, 1), (4, 8))
     target.store([4, 0], tl.exp(source.load([8, 0])) / 3)
+
+
+@triton.jit
+def blocked(x_ptr, y_ptr, i_ptr, n, BLOCK: tl.constexpr):
+    tl.store(y_ptr + tl.arange(0, 4), 1.0)
     block = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
     tl.store(i_ptr + tl.arange(0, 4), tl.sum(tl.load(block, boundary_check=(0,), padding_option="zero")).to(tl.int32))
 
@@ -87,7 +92,7 @@ def outcome(kernel) -> str:
     return hashlib.sha256(y.numpy().tobytes() + i.numpy().tobytes()).hexdigest()
 
 
-KERNELS = (mixed, wraps, described, shapes_differ, not_a_power, float_pointer, unsigned_and_negative)
+KERNELS = (mixed, wraps, described, blocked, shapes_differ, not_a_power, float_pointer, unsigned_and_negative)
 short = {k.__name__: [outcome(k), outcome(k)] for k in KERNELS}
 lean.uninstall()
 long = {k.__name__: [outcome(k), outcome(k)] for k in KERNELS}

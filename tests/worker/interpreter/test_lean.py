@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kernelsearch import language
+
 
 @pytest.fixture(scope="module")
 def found():
@@ -25,6 +27,15 @@ def test_values_are_those_of_the_long_way(found, name):
     assert all(len(digest) == 64 for digest in found["short"][name])
 
 
+def test_block_pointers_where_triton_has_them(found):
+    assert found["short"]["blocked"] == found["long"]["blocked"] == found["after"]["blocked"]
+    for outcome in found["short"]["blocked"]:
+        if language.installed() <= language.LAST_BLOCK_POINTERS:
+            assert len(outcome) == 64
+        else:
+            assert outcome.startswith("NotImplementedError: Block pointers have been removed")
+
+
 @pytest.mark.parametrize("name", ("shapes_differ", "not_a_power", "float_pointer", "unsigned_and_negative"))
 def test_what_was_an_error_is_the_same_error(found, name):
     assert found["short"][name] == found["long"][name] == found["after"][name]
@@ -32,4 +43,4 @@ def test_what_was_an_error_is_the_same_error(found, name):
 
 
 def test_every_kernel_was_looked_at(found):
-    assert len(found["short"]) == 7
+    assert len(found["short"]) == 8
