@@ -206,16 +206,16 @@ def _search(
             **({"prune": options.prune} if options.prune else {}), **(first.as_facts() if first else {}),
         },
     )  # fmt: skip
-    strategy = strategies.make(options.strategy, start_for(facts, options.seed, options.trials))
+    made = partial(strategies.make, options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
-    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts), first)
+    settings = Settings(told, threads, options.budget_seconds, known_constraints(facts), first, made)
     known = terms(evaluation, facts, told.target, told.versions)
     evaluator = Reusing(evaluation, known, None if options.fresh else store)
     if options.prune and bench.device is not None:
         evaluator = Pruned(evaluator, evaluation, options.prune)
         if resumed and (trials := store.trials(resumed.id, 0, 1)) and trials[0].accepted:
             evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
-    search = Search(facts, strategy, proposer, evaluator, store, settings, resumed)
+    search = Search(facts, made(), proposer, evaluator, store, settings, resumed)
     proposers.bind(proposer, store, search.run_row, resumed, before)
     if options.quiet:
         result = search.run(ending=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelsearch import space as spaces
+from kernelsearch.protocols import Strategy
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.source import Kernel
 from kernelsearch.types import Config, Trial
@@ -57,6 +58,7 @@ class Settings:
     budget_seconds: float | None = None
     possible: spaces.Predicate | None = None
     first: FirstAsks | None = None
+    anew: Callable[[], Strategy] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 
 from kernelsearch import space as spaces
 from kernelsearch.errors import TaskError
@@ -23,12 +24,15 @@ from kernelsearch.record.store import Store
 from kernelsearch.search.begun import begun
 from kernelsearch.search.candidates import Candidate, Candidates
 from kernelsearch.search.facts import Progress, Result, Settings
+from kernelsearch.search.held import Held, HeldTrial, Mistaken
 from kernelsearch.search.told import Told, seed_is_wrong
 from kernelsearch.source import Kernel
 from kernelsearch.tune import seed_tuners
 from kernelsearch.types import Outcome, TaskFacts, Trial
 
 OnTrial = Callable[[Trial, Progress], None]
+PROVERS = 8
+"""Threads that wait for `full` verdicts, so that those who evaluate do not."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class _Flying:
     number: int
     candidate: Candidate
     evaluated: Future | Trial
+
+    def drop(self) -> None:
+        """Nobody asks for it any more; an evaluation that runs goes on to its end."""
+        if isinstance(self.evaluated, Future):
+            self.evaluated.cancel()
 
 
 def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
@@ -64,20 +73,29 @@ class Search:
         settings: Settings,
         resume: Run | None = None,
     ) -> None:
-        self.task, self.strategy, self.proposer, self.evaluator = task, strategy, proposer, evaluator
+        self.task, self.proposer, self.evaluator = task, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
         self.seed = Kernel.parse(task.seed)
-        possible = settings.possible or spaces.known_constraints(task)
-        self.tuners = seed_tuners(task, self.seed, self.facts.seed, possible)
-        spaces.checked(self.tuners.space(self.seed.digest), self.seed, possible)
-        self._begun = begun(store, task, self.facts, resume)
-        self.run_row = self._begun.run
-        self._told = Told(task)
-        self._candidates = Candidates(
-            task, self.facts, self.seed, strategy, proposer, self.tuners, self._told, self._begun
-        )  # fmt: skip
+        self._possible = settings.possible or spaces.known_constraints(task)
+        self._anew = None if hasattr(proposer, "tell") else settings.anew  # what a model was told cannot be taken back
+        self._known = Told(task)  # the trials that are stored
+        self._ordering: Future | None = None
+        self._begin(strategy, resume)
+        spaces.checked(self.tuners.space(self.seed.digest), self.seed, self._possible)
+        self._resumed = len(self._begun)
         self._started = time.monotonic()
         self._used_up = self._ended = False
+
+    def _begin(self, strategy: Strategy, resume: Run | None) -> None:
+        """A run that was told nothing; what is stored of it will be told again."""
+        self.strategy = strategy
+        self.tuners = seed_tuners(self.task, self.seed, self.facts.seed, self._possible)
+        self._begun = begun(self.store, self.task, self.facts, resume)
+        self.run_row = self._begun.run
+        self._told = Told(self.task)
+        self._candidates = Candidates(
+            self.task, self.facts, self.seed, strategy, self.proposer, self.tuners, self._told, self._begun
+        )  # fmt: skip
 
     def run(self, on_trial: OnTrial = lambda trial, progress: None, ending: bool = False) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
@@ -88,60 +106,79 @@ class Search:
         with its rows.
         """
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
+        proving = ThreadPoolExecutor(PROVERS, thread_name_prefix="prove")
         with Interrupts(ending) as interrupts:
             try:
-                for awaited in self.steps(pool, lambda: interrupts.count > 0, on_trial):
+                for awaited in self.steps(pool, lambda: interrupts.count > 0, on_trial, proving=proving):
                     wait([awaited])
             except KeyboardInterrupt:
                 self._ended = False
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+                for executor in (pool, proving):
+                    executor.shutdown(wait=False, cancel_futures=True)
                 if self._ended:
                     interrupts.forget()
         return self.result(interrupts.count > 0)
 
     def result(self, interrupted: bool = False) -> Result:
         """What has come of the run so far."""
-        told, seconds = self._told, time.monotonic() - self._started
-        trials = StoredTrials(self.store, self.run_row.id, told.count)
+        known, seconds = self._known, time.monotonic() - self._started
+        trials = StoredTrials(self.store, self.run_row.id, known.count)
         return Result(
-            self.run_row, trials, told.best, told.per_shape, seconds, interrupted, self._used_up
+            self.run_row, trials, known.best, known.per_shape, seconds, interrupted, self._used_up
         )  # fmt: skip
 
     def steps(
         self, pool: Executor, stopping: Callable[[], bool] = lambda: False,
-        on_trial: OnTrial = lambda trial, progress: None, asking: Executor | None = None,
+        on_trial: OnTrial = lambda trial, progress: None, asking: Executor | None = None, proving: Executor | None = None,
     ) -> Iterator[Future]:  # fmt: skip
         """The run as a generator that yields each future that it has to wait for: several runs can share one thread.
 
         Ends early, with what is in flight, when stopping() says so. Raises what `run` raises. asking: where the run asks for
-        its candidates, if a model's answer may be waited for there; None: here.
+        its candidates, if a model's answer may be waited for there; None: here. proving: where new bests are judged at full
+        depth; None: in the pool.
         """
-        flight: deque[_Flying] = deque()
-        ordering: Future | None = None
+        while True:
+            flight: deque[_Flying] = deque()
+            held = Held(partial(self._settled, on_trial), proving or pool)
+            try:
+                yield from self._pass(flight, held, pool, stopping, asking)
+                break
+            except Mistaken:
+                for flying in flight:
+                    flying.drop()
+                self._begin(self._anew(), self.run_row)
+        self._ended = self._used_up or self._known.count >= self.facts.trials
+        if self._ended:
+            self.store.finish_run(self.run_row)
+
+    def _pass(
+        self, flight: deque[_Flying], held: Held, pool: Executor, stopping: Callable[[], bool], asking: Executor | None
+    ) -> Iterator[Future]:
+        """The run from its first trial on, those that are stored told again. Raises Mistaken."""
+        self._used_up = False
         for number in range(self.facts.trials):
             while flight and (number == 1 or len(flight) >= self.facts.window):
-                yield from self._land(flight.popleft(), pool, on_trial)
+                yield from self._land(flight.popleft(), held)
             if stopping() or self._out_of_time():
                 break
-            if number == 1 and ordering is not None:
-                yield ordering
-                self.tuners.foremost(self.seed.digest, ordering.result(), self.settings.first.asked)
+            if number == 1 and self._ordering is not None:
+                yield self._ordering
+                self.tuners.foremost(self.seed.digest, self._ordering.result(), self.settings.first.asked)
             candidate = yield from self._asked(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more
-                    yield from self._land(flight.popleft(), pool, on_trial)
+                    yield from self._land(flight.popleft(), held)
                 candidate = yield from self._asked(number, asking)
             if candidate is None:
                 self._used_up = True
                 break
             flight.append(_Flying(number, candidate, self._launched(pool, number, candidate)))
-            ordering = self._ordering(pool) if number == 0 else ordering
+            if number == 0:
+                self._ordering = self._ordering or self._ordered(pool)
         while flight:
-            yield from self._land(flight.popleft(), pool, on_trial)
-        self._ended = self._used_up or self._told.count >= self.facts.trials
-        if self._ended:
-            self.store.finish_run(self.run_row)
+            yield from self._land(flight.popleft(), held)
+        yield from held.settled(most=0)
 
     def _asked(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
         """The candidate of this ask; nothing else of the run goes on before it is there."""
@@ -151,7 +188,7 @@ class Search:
         yield asked
         return asked.result()
 
-    def _ordering(self, pool: Executor) -> Future | None:
+    def _ordered(self, pool: Executor) -> Future | None:
         """The seed's first configs by the static model, worked out beside the first trial."""
         first = self.settings.first
         if first is None or not getattr(self.strategy, "ordered", True):
@@ -164,24 +201,34 @@ class Search:
         incumbent = self._told.best.outcome.measurement if self._told.best else None
         return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
 
-    def _land(self, flying: _Flying, pool: Executor, on_trial: OnTrial) -> Iterator[Future]:
+    def _land(self, flying: _Flying, held: Held) -> Iterator[Future]:
         number, candidate, evaluated = flying.number, flying.candidate, flying.evaluated
-        if isinstance(evaluated, Trial):
+        proof, stored = None, isinstance(evaluated, Trial)
+        if stored:
             trial = evaluated
         else:
             yield evaluated
             outcome = evaluated.result()
             if self._needs_full(outcome):
-                completing = pool.submit(self.evaluator.complete, candidate.kernel, candidate.config, outcome)
-                yield completing
-                outcome = completing.result()
+                proof = held.pool.submit(self.evaluator.complete, candidate.kernel, candidate.config, outcome)
+                if self._anew is None:
+                    yield proof
+                    outcome, proof = proof.result(), None
             trial = self._judged(number, candidate, outcome)
-            self.store.add_trial(self.run_row, trial, candidate.structure)
         self._tell(trial)
-        on_trial(trial, self._progress())
+        if number >= self._known.count:
+            held.add(HeldTrial(trial, candidate.structure, proof, stored))
+        yield from held.settled()
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(seed_is_wrong(self.task, trial))
+
+    def _settled(self, on_trial: OnTrial, trial: Trial, held: HeldTrial) -> None:
+        """The next trial as it stays: stored and reported."""
+        if not held.stored:
+            self.store.add_trial(self.run_row, trial, held.structure)
+        self._known.tell(trial)
+        on_trial(trial, self._progress())
 
     def _tell(self, trial: Trial) -> None:
         self._told.tell(trial)
@@ -192,11 +239,11 @@ class Search:
             self.proposer.tell(trial, made.kernel, made.parent)
 
     def _progress(self) -> Progress:
-        told, done = self._told, self._told.count
+        known, done = self._known, self._known.count
         cost = getattr(self.proposer, "spending", str)()
         seconds = time.monotonic() - self._started
-        replayed = min(done, len(self._begun))
-        return Progress(done, self.facts.trials, replayed, told.best, told.counts.copy(), seconds, cost)
+        replayed = min(done, self._resumed)
+        return Progress(done, self.facts.trials, replayed, known.best, known.counts.copy(), seconds, cost)
 
     def _needs_full(self, outcome: Outcome) -> bool:
         """Whether this would be the new best and has only passed the `screen`."""
