@@ -13,6 +13,7 @@ from typing import Any
 from kernelsearch.compile import blocks, ttgir, ttir
 from kernelsearch.compile.elf import identity, resources
 from kernelsearch.compile.ptx import instruction_mix
+from kernelsearch.language import refusal
 from kernelsearch.launch import TRITON_DTYPES, Specialisation
 from kernelsearch.mix import Code, Mix
 from kernelsearch.types import DtypeFact
@@ -173,4 +174,6 @@ def _message(error: BaseException) -> str:
     cause = error.__cause__
     if cause is not None and str(cause).strip() and str(cause) not in text:
         text = f"{text}\n{cause}"
+    if "Block pointers have been removed" in text:  # triton/language/core.py of 3.9
+        return f"tl.make_block_ptr: {refusal('make_block_ptr')}"
     return text[-600:]

@@ -9,7 +9,8 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch.compile.build import BuildFailure, Built, build, live_constant
+from kernelsearch import language
+from kernelsearch.compile.build import BuildFailure, Built, _message, build, live_constant
 from kernelsearch.compile.elf import resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import Specialisation
@@ -254,3 +255,35 @@ def test_copies_of_whole_tiles_count_as_what_they_load():
         assert access.descriptor is tma and bool(built.binary.mix["tma"]) is tma
         found[tma] = (inside.counts["load_bytes"], inside.ahead, inside.counts["wgmma_macs"])
     assert found[True] == found[False] and found[True][0] == 64 * 64 * 2 // 128
+
+
+BLOCKS = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    x = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))
+    tl.store(y_ptr + tl.arange(0, BLOCK), tl.load(x, boundary_check=(0,), padding_option="zero"))
+"""
+
+
+def test_block_pointers_compile_or_are_refused_in_one_line():
+    """A file's own seed is compiled whatever the gate says, so this is what its user reads."""
+    found = build(BLOCKS, "k", copy_spec(), 90, 232_448)
+    if language.installed() <= language.LAST_BLOCK_POINTERS:
+        assert isinstance(found, Built), found
+    else:
+        assert found == BuildFailure(f"tl.make_block_ptr: {language.refusal('make_block_ptr')}")
+
+
+def test_a_removed_function_is_said_without_the_compilers_listing():
+    from triton.compiler.errors import CompilationError
+
+    cause = NotImplementedError("Block pointers have been removed in favor of the tensor descriptor API")
+    error = CompilationError("def k():\n    x = tl.make_block_ptr()\n", None, None)
+    error.__cause__ = cause
+    assert _message(error).startswith("tl.make_block_ptr: Triton ") and "\n" not in _message(error)
+    error.__cause__ = NotImplementedError("something else")
+    assert "something else" in _message(error) and "tl.make_block_ptr: " not in _message(error)
