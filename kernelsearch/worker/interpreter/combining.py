@@ -3,11 +3,15 @@
 Triton's interpreter calls the function once for each element: a Welford variance of a row of 1000 takes minutes. The
 language asks for an associative function, so that pairs may be combined in any tree: neighbours are combined all at
 once, as a GPU does it. A function that branches on its arguments' values cannot take tensors and goes the slow way.
+
+`tl.argmax` of nothing but NaN, as in a tile's rows that are never stored, is an index as it is on a GPU: from 3.8 on the
+interpreter asks numpy's `nanargmax`, which raises there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,24 @@ def install() -> None:
         slow = getattr(kind, name)
         if not hasattr(slow, "slow"):
             setattr(kind, name, _either(faster, slow))
+    if not hasattr(interpreter.ReduceOps.min_max, "plain"):
+        interpreter.ReduceOps.min_max = _indexed(interpreter.ReduceOps.min_max)
+
+
+def _indexed(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def min_max(self: Any, input: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+        if idx_reduce_op in (np.nanargmax, np.nanargmin):
+            idx_reduce_op = partial(_index, idx_reduce_op)
+        return plain(self, input, val_reduce_op, idx_reduce_op)
+
+    min_max.plain = plain  # type: ignore[attr-defined]
+    return min_max
+
+
+def _index(find: Callable[..., Any], data: np.ndarray, axis: int | None, keepdims: bool) -> Any:
+    """find's answer, and 0 for a slice that holds NaN alone."""
+    nothing = np.isnan(data).all(axis=axis, keepdims=True)
+    return find(np.where(nothing, np.zeros_like(data), data), axis=axis, keepdims=keepdims)
 
 
 def _either(faster: Callable[..., Any], slow: Callable[..., Any]) -> Callable[..., Any]:

@@ -48,6 +48,15 @@ def half_constant(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
+def indexed(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    row, col = tl.arange(0, 4)[:, None], tl.arange(0, 16)[None, :]
+    high = tl.where(row == 1, float("nan"), 0.0 - tl.abs((col - row).to(tl.float32)))
+    _, largest = tl.max(high, axis=1, return_indices=True)
+    tl.store(z_ptr + tl.arange(0, 4), (largest * 100 + tl.argmin(0.0 - high, axis=1)).to(tl.float32))
+    tl.store(z_ptr + 4, tl.argmax(tl.where(col == 7, 2.0, 1.0), axis=1).to(tl.float32).sum())
+
+
+@triton.jit
 def softmax(x_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     top = -float("inf")
@@ -64,6 +73,19 @@ def softmax(x_ptr, y_ptr, stride, n, BLOCK: tl.constexpr):
         i = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * stride + i, mask=i < n, other=0.0)
         tl.store(y_ptr + row * stride + i, tl.exp(x - top) / total, mask=i < n)
+
+
+@triton.jit
+def in_place(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+
+
+@triton.jit
+def stored_first(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+    tl.store(y_ptr + i, tl.load(y_ptr + i, mask=i < n) + 1, mask=i < n)
 
 
 @triton.jit
@@ -123,10 +145,14 @@ def main():
         "atomic_behind": watched_run(bump, offset=0),
         "again_inside": watched_run(add),
         "half_constant": watched_run(half_constant, n=64, grid=(1, 1, 1)),
+        "indexed": watched_run(indexed, n=64, grid=(1, 1, 1)),
         "orders": {w: in_order(w) for w in ("forward", "reversed", "shuffled")},
         "vector_add": counted(
             add, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304), "z_ptr": torch.zeros(98_304)},
             {"n": 98_304}, {"OFFSET": 0, "BLOCK": 1024}, (96, 1, 1)),
+        "in_place": counted(in_place, {"x_ptr": torch.zeros(98_304)}, {"n": 98_304}, {"BLOCK": 1024}, (96, 1, 1)),
+        "stored_first": counted(stored_first, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304)}, {"n": 98_304},
+                                {"BLOCK": 1024}, (96, 1, 1)),
         "softmax": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
                            {"stride": 8192, "n": 8192}, {"BLOCK": 1024}, (512, 1, 1)),
         "softmax_whole": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},

@@ -50,6 +50,12 @@ def test_a_bfloat16_constant_is_a_value(found):
     assert refused is None and output == [1.5] * 64
 
 
+def test_the_index_of_the_largest_of_nothing_but_nan_is_an_index(found):
+    """The second of four rows is NaN throughout, as a row that is not there may be; from 3.8 on numpy would raise."""
+    refused, output = found["indexed"]
+    assert refused is None and output[:5] == [0.0, 0.0, 202.0, 303.0, 7.0]
+
+
 def test_programs_run_in_the_order_that_is_asked_for(found):
     orders = found["orders"]
     assert orders["forward"] == "01234567" and orders["reversed"] == "76543210"
@@ -65,6 +71,12 @@ def test_vector_add_is_counted_exactly(found):
     n = 98_304
     exactly(found["vector_add"], programs=96, load_bytes=8 * n, store_bytes=4 * n, footprint_bytes=12 * n, elements=n,
             special=0, reductions=0, loads=2 * 96, load_elements=2 * n, iterations=0, tile=1024)  # fmt: skip
+
+
+def test_an_update_in_place_crosses_the_bus_twice_and_what_was_stored_here_once(found):
+    n = 98_304
+    exactly(found["in_place"], load_bytes=4 * n, store_bytes=4 * n, footprint_bytes=8 * n)
+    exactly(found["stored_first"], load_bytes=8 * n, store_bytes=8 * n, footprint_bytes=8 * n)
 
 
 @pytest.mark.parametrize("name, block", [("softmax", 1024), ("softmax_whole", 4096)])
