@@ -19,6 +19,6 @@ def narrowed(facts: TaskFacts, wanted: tuple[str, ...]) -> TaskFacts:
         if len(found) != 1:
             labels = "; ".join(f"{s.key.removeprefix('timed:')}: {s.label}" for s in facts.shapes)
             what = "no shape is" if not found else "several shapes are"
-            raise TaskError(f"{what} meant by --shape {name!r}; there are {labels}")
+            raise TaskError(f"{what} meant by --shape {name!r}; the shapes are {labels}")
         kept += [s for s in found if s not in kept]
     return replace(facts, shapes=tuple(kept))

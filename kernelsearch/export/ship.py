@@ -8,6 +8,7 @@ ExportError with the line and the reason.
 from __future__ import annotations
 
 import ast
+import symtable
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -159,7 +160,7 @@ class _File:
 
 
 def reads(text: str, roots: Sequence[str]) -> set[str]:
-    """Names of the file's top level that these and what they use read."""
+    """Names of the file's top level that these and what they use read; a parameter of the same name hides one."""
     tree = parsed(text)
     binding: dict[str, list[ast.stmt]] = {}
     for node in tree.body:
@@ -168,10 +169,16 @@ def reads(text: str, roots: Sequence[str]) -> set[str]:
     found, queue = set(), list(roots)
     while queue:
         for node in binding.get(queue.pop(), ()):
-            new = loaded(node) & set(binding) - found
+            new = _global_reads(symtable.symtable(ast.unparse(node), "task", "exec")) & set(binding) - found
             found |= new
             queue.extend(new)
     return found
+
+
+def _global_reads(table: symtable.SymbolTable) -> set[str]:
+    outermost = table.get_type() == "module"
+    found = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outermost or s.is_global())}
+    return found.union(*map(_global_reads, table.get_children()))
 
 
 def _is_main(node: ast.stmt) -> bool:

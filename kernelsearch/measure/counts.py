@@ -12,7 +12,7 @@ class Counts:
 
     programs is the size of the grid. load_bytes and store_bytes count every access, masked lanes left
     out; footprint_bytes counts distinct bytes per buffer, at most its size, so that what is read twice
-    counts once; lanes is the number of lanes that accesses occupy, masked ones included;
+    counts once, and what is updated in place twice (read and written); lanes is the number of lanes that accesses occupy, masked ones included;
     flops_dot counts 2·m·n·k of matrix products by operand type (`fp32`, `16`); elements counts
     element-wise results; special counts exponentials, logarithms, roots and divisions; reductions counts
     calls of a reduction; iterations is the number of loop iterations per program; tile is the largest block

@@ -128,7 +128,9 @@ def for_writing(path: Path) -> tuple[Database, Lock]:
 def for_reading(path: Path) -> Database:
     """The database, read only; it may be written by another process meanwhile. An older schema is brought up first."""
     with said_clearly(path):
-        is_file = path.is_file()
+        is_file, is_folder = path.is_file(), path.is_dir()
+    if is_folder:
+        raise StoreError(f"{path} is a folder: name a file for the database")
     if not is_file:
         raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
     with said_clearly(path):

@@ -60,6 +60,8 @@ FILES = {
     "mutates_no_input": (GOOD + 'MUTATES = ("q",)\n', r"MUTATES names 'q', which is no input; they are x"),
     "unknown_domain": (GOOD + 'DOMAIN = {"x": "small"}\n', r"a domain is one of positive.*not 'small'"),
     "domain_of_no_input": (GOOD + 'DOMAIN = {"q": "positive"}\n', r"DOMAIN names 'q', which is no input"),
+    "fails_when_judged": (GOOD.replace("return x * 2\n", "assert x.max() < 8, 'too large'; return x * 2\n"),
+                          r"the reference fails at rows=3 cols=50 with inputs of regime '\w+': AssertionError: too large \(line \d+\)"),
     "trivial_answer": (GOOD.replace("return x * 2\n", "return x * 0\n"), r"cannot be judged: zeros"),
 }  # fmt: skip
 
@@ -100,7 +102,7 @@ def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (["good.py", "--strategy", "./mine.py"], "no strategy file ./mine.py"),
     (["good.py", "--target", "h1000"], "unknown target 'h1000'.*h100"),
     (["good.py", "--proposer", "poet"], "unknown proposer 'poet'.*edits"),
-    (["good.py", "--shape", "rows=9999"], "no shape is meant by --shape 'rows=9999'.*0: rows=8"),
+    (["good.py", "--shape", "rows=9999"], "no shape is meant by --shape 'rows=9999'; the shapes are 0: rows=8"),
     (["good.py", "--trials", "0"], "trials.*0 is not in the range x>=1"),
     (["good.py", "--trials", "-5"], "trials.*-5 is not in the range"),
     (["good.py", "--trials", "many"], "trials.*not a valid integer"),
@@ -124,7 +126,8 @@ def test_option(run, tmp_path, options, said):
 
 
 @pytest.mark.parametrize("command, said", [
-    (["leaderboard"], "no database at kernelsearch.db"), (["show", "best"], "no database"), (["lineage", "best"], "no database"),
+    (["leaderboard"], "no database at kernelsearch.db"), (["show", "best"], "no database"), (["leaderboard", "--db", "."], "is a folder: name a file"),
+    (["lineage", "best"], "no database"),
     (["new", "softmaxx"], "softmaxx.*there are attention"), (["verify", "absent.py", "k.py"], "no such file"),
     (["verify", "good.py", "absent.py"], "no such file: absent.py"), (["nothing"], "no such command"),
 ], ids=lambda c: " ".join(c) if isinstance(c, list) else "")  # fmt: skip
@@ -149,6 +152,7 @@ def rows(database):
 def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):
     before = rows(stored)
     one_line(run("show", "feedfacefeedface"), "feedfacefeedface")
+    one_line(run("show", "best", "--task", "goods"), "has no task 'goods': its tasks are good")
     one_line(run("lineage", "feedfacefeedface"), "feedfacefeedface")
     one_line(run("optimize", "good.py", "--trials", 2, "--resume", "--quiet"), "no unfinished run")
     holder = subprocess.Popen(

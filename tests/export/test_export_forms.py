@@ -11,6 +11,7 @@ from gated_record import imported, trial
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
+from kernelsearch.export.ship import reads
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
@@ -210,6 +211,13 @@ with torch.no_grad():
 """
     out = ran(code, packages["scaled"].out).splitlines()
     assert out == ["covered", "a module made with [[128, 3.0], {}] was not judged", "weights in float16 were not judged"]
+
+
+def test_a_parameter_hides_the_shape_parameter_of_its_name():
+    text = "features = 4\nbatch = 2\nscale = batch\n\nclass Model:\n    def __init__(self, features):\n        self.f = features\n"
+    assert reads(text, ("Model",)) == set()
+    assert reads(text + "        self.g = scale\n", ("Model",)) == {"scale", "batch"}
+    assert reads(text + "    width: int = features\n", ("Model",)) == {"features"}
 
 
 def test_a_module_that_reads_a_shape_parameter_is_refused(tmp_path):

@@ -36,7 +36,7 @@ class Tally:
         self.storages = np.sort(self.buffers.real)
         self.weight = 1.0
         self.total: dict[str, float] = defaultdict(float)
-        self.by_buffer: dict[int, float] = defaultdict(float)
+        self.by_buffer: dict[tuple[int, str], float] = defaultdict(float)
         self.dots: dict[str, float] = defaultdict(float)
         self.tile = 0
 
@@ -51,7 +51,9 @@ class Tally:
             self.tile = max(self.tile, handle.data.size)
         if active:
             owner = int(self.buffers.owner(handle.data.reshape(-1)[:1])[0])
-            self.by_buffer[owner] += self.weight * active * size
+            # What was stored here and is loaded again crosses once; an update in place crosses twice.
+            if kind == "store" or (owner, kind) in self.by_buffer or (owner, "store") not in self.by_buffer:
+                self.by_buffer[owner, kind] += self.weight * active * size
 
     def filled(self, ptrs: Any, mask: np.ndarray, loaded: Any) -> Any:
         """A loaded block with the values that its input would have; ptrs are true addresses."""
@@ -77,7 +79,8 @@ class Tally:
         """The totals scaled from the sampled programs to the whole grid."""
         scale = programs / max(1, sampled)
         sizes = (self.buffers.ends - self.buffers.starts).tolist()
-        footprint = sum(min(scale * n, sizes[i] if 0 <= i < len(sizes) else scale * n) for i, n in self.by_buffer.items())
+        known = range(len(sizes))
+        footprint = sum(min(scale * n, sizes[i] if i in known else scale * n) for (i, _), n in self.by_buffer.items())
         named = ("load_bytes", "store_bytes", "elements", "special", "reductions", "atomics", "loads", "load_elements")
         return Counts(
             function, programs, footprint_bytes=footprint, iterations=self.total["iterations"] / max(1, sampled),

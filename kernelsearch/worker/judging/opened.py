@@ -6,12 +6,16 @@ so that judging a candidate disturbs nobody's timing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from kernelsearch.errors import TaskError
 from kernelsearch.targets import Target
+from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.types import TaskFacts, TensorFact
 from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, expectation
@@ -79,9 +83,7 @@ class Opened:
             built = self.built(case.shape)
 
             def eager(*inputs: Any) -> Any:
-                if not (twin and case.half):
-                    return built.reference(*inputs)
-                with TwinMode():
+                with self._reference_at(case), TwinMode() if twin and case.half else nullcontext():
                     return built.reference(*inputs)
 
             found = expectation(
@@ -99,8 +101,13 @@ class Opened:
             return self._timed[case]
         held = torch.cuda.memory_allocated()
         built = self.task.build(case.shape, case.seed, self.device)
+
+        def eager(*inputs: Any) -> Any:
+            with self._reference_at(case):
+                return built.reference(*inputs)
+
         expected = expectation(
-            built.reference64, built.reference, built.inputs, shape=case.shape, regime=case.regime,
+            built.reference64, eager, built.inputs, shape=case.shape, regime=case.regime,
             precision=self.task.precision, mutates=self.mutated(case), seed=case.seed,
             tolerance=self.task.tolerance or 1.0,
         )  # fmt: skip
@@ -111,6 +118,21 @@ class Opened:
         if small and torch.cuda.mem_get_info()[0] > memory / 2:
             self._timed[case] = found
         return found
+
+    @contextmanager
+    def _reference_at(self, case: Case) -> Iterator[None]:
+        """Turns what the user's reference raises on judging inputs into a TaskError that says on which."""
+        try:
+            yield
+        except MemoryError:  # the machine's matter, and the child's to answer
+            raise
+        except USER_ERRORS as error:
+            every = (*self.facts.test_shapes, *self.facts.shapes)
+            label = next((s.label for s in every if s.key == case.shape), case.shape)
+            file = self.task.path
+            raise TaskError(
+                f"{file.name}: the reference fails at {label} with inputs of regime {case.regime!r}: {said(error, file)}"
+            ) from error
 
     def keeps_timed(self, case: Case) -> bool:
         return case in self._timed
