@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelsearch.export.domain import annotation, cases_text, default_text, verified_text
 from kernelsearch.export.examine import Input
 from kernelsearch.export.modules import place_of
@@ -41,7 +43,7 @@ def operator_module(part: Part) -> str:
         "from torch.library import triton_op, wrap_triton",
         "",
         "from .._build import NAMESPACE",
-        "from .._dispatch import Case, Task, Verified, forward_only, plain, strict",
+        "from .._dispatch import _PLAIN, Case, Task, Verified, _compiling, _modes, _transforms, forward_only, strict",
         *(["from .._launch import with_config"] if "with_config" in str(launch_rows(part)) else []),
         *imports(part),
         "",
@@ -69,7 +71,7 @@ def operator_module(part: Part) -> str:
         f"    allowed = {switch} and not strict.on",
         f"    if torch.is_grad_enabled() and {gradient if len(tensors) == 1 else f'({gradient})'}:",
         f"        return TASK.with_gradient(({inputs}), allowed)",
-        f"    if torch.compiler.is_compiling() or not plain({', '.join(tensors)}):",
+        f"    if _compiling() or _modes() or _transforms() or {_other_than_plain(tensors)}:",
         *[f"    {line}" for line in called],
         f"    return TASK.direct(({key}{',' if len(names) == 1 and key.count(',') == 0 else ''}), ({inputs}), allowed)",
         "",
@@ -77,6 +79,11 @@ def operator_module(part: Part) -> str:
         f"TASK.operator, TASK.public = _operator, {part.name}",
     ]
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+
+def _other_than_plain(names: Sequence[str]) -> str:
+    """Whether one of these is no ordinary tensor, as code; written out, because each call pays for it."""
+    return " or ".join(f"type({name}) not in _PLAIN" for name in names)
 
 
 def _free(word: str, taken: list[str]) -> str:
