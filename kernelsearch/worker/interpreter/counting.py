@@ -152,13 +152,13 @@ def tallied(tally: Tally) -> Iterator[None]:
     reduce = interpreter.ReduceOps.apply
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        on = np.asarray(mask.data, dtype=bool)  # a descriptor's mask is an array and no handle: its `data` is raw memory
         tally.access("load", ptrs, on)
         ptrs = tally.buffers.true(ptrs, on, "load")
         return tally.filled(ptrs, on, plain["create_masked_load"](ptrs, mask, *rest, **named))
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
-        on = np.asarray(mask.data)
+        on = np.asarray(mask.data, dtype=bool)
         tally.access("store", ptrs, on)
         ptrs, value = tally.buffers.true(ptrs, on, "store"), settled(tally.buffers, value)
         plain["create_masked_store"](ptrs, value, mask, *rest, **named)

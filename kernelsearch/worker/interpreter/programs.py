@@ -30,8 +30,24 @@ def _get_bf16(value: float) -> Any:
     return interpreter.TensorHandle(sixteen.rounded(np.array([float(value)])), interpreter.tl.bfloat16)
 
 
+def _keeping_truth(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`create_splat` that spreads a truth value as one.
+
+    The interpreter keeps the outcome of `row < n` under its operands' type and spreads it as an int32, so that
+    `(cols < m) & (row < n)` is no mask of truth values: numpy takes it for indices, and 3.9 refuses it.
+    """
+
+    def splat(self: Any, ret_ty: Any, arg: Any) -> Any:
+        if arg.data.dtype != np.bool_:
+            return plain(self, ret_ty, arg)
+        return interpreter.TensorHandle(np.full(ret_ty.shape, arg.data, dtype=np.bool_), interpreter.tl.int1)
+
+    return splat
+
+
 if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
+type(builder).create_splat = _keeping_truth(type(builder).create_splat)
 lean.install()
 combining.install()
 sixteen.install()
@@ -74,20 +90,21 @@ def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
     plain = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")}
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = np.asarray(mask.data)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        on = np.asarray(mask.data, dtype=bool)  # a descriptor's mask is an array and no handle: its `data` is raw memory
         ptrs = buffers.true(ptrs, on, "load")
         log.load(ptrs, on)
         return plain["create_masked_load"](ptrs, mask, *rest, **named)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = np.asarray(mask.data)
+        on = np.asarray(mask.data, dtype=bool)
         ptrs, value = buffers.true(ptrs, on, "store"), settled(buffers, value)
         log.store(ptrs, value, on)
         return plain["create_masked_store"](ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        ptr, value = buffers.true(ptr, mask.data, "atomic"), settled(buffers, value)
-        log.update(ptr, mask.data)
+        on = np.asarray(mask.data, dtype=bool)
+        ptr, value = buffers.true(ptr, on, "atomic"), settled(buffers, value)
+        log.update(ptr, on)
         return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
 
     def cas(ptr: Any, *rest: Any) -> Any:

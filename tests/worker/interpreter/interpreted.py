@@ -48,6 +48,13 @@ def half_constant(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
+def by_row(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = (i < n) & (tl.program_id(0) < tl.num_programs(0))
+    tl.store(z_ptr + i + OFFSET, tl.load(z_ptr + i + OFFSET, mask=here, other=7.0) + 2.0, mask=here)
+
+
+@triton.jit
 def indexed(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
     row, col = tl.arange(0, 4)[:, None], tl.arange(0, 16)[None, :]
     high = tl.where(row == 1, float("nan"), 0.0 - tl.abs((col - row).to(tl.float32)))
@@ -145,6 +152,8 @@ def main():
         "atomic_behind": watched_run(bump, offset=0),
         "again_inside": watched_run(add),
         "half_constant": watched_run(half_constant, n=64, grid=(1, 1, 1)),
+        "by_row_inside": watched_run(by_row),
+        "by_row_behind": watched_run(by_row, offset=1),
         "indexed": watched_run(indexed, n=64, grid=(1, 1, 1)),
         "orders": {w: in_order(w) for w in ("forward", "reversed", "shuffled")},
         "vector_add": counted(

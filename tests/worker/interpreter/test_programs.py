@@ -21,7 +21,7 @@ def found():
 
 
 def test_inside_its_buffers_nothing_is_refused(found):
-    for name in ("inside", "again_inside"):
+    for name in ("inside", "again_inside", "by_row_inside"):
         refused, output = found[name]
         assert refused is None and output == [2.0] * 100
     refused, output = found["atomic_inside"]
@@ -32,6 +32,7 @@ def test_inside_its_buffers_nothing_is_refused(found):
     ("store_behind", "store in program (1, 0, 0)", 1, 64),  # program 0 was fine and stays written
     ("store_far", "store in program (0, 0, 0)", 64, 0),
     ("store_before", "store in program (0, 0, 0)", 1, 0),
+    ("by_row_behind", "load in program (1, 0, 0)", 1, 64),  # the mask of a tile and a truth value of the whole program
     ("load_behind", "load in program (0, 0, 0)", 1, 0),
     ("load_far", "load in program (0, 0, 0)", 64, 0),
     ("load_at_null", "load in program (0, 0, 0)", 1, 0),
