@@ -155,6 +155,8 @@ def run_programs(
 
 
 def _converted(value: Any, buffers: Buffers | None) -> Any:
+    if isinstance(value, bool):  # up to 3.8 the interpreter makes 32 bits of it, and refuses them for an int1
+        return interpreter.tl.tensor(interpreter.TensorHandle(np.array([value]), interpreter.tl.int1), interpreter.tl.int1)
     converted = interpreter._implicit_cvt(value)
     if buffers is not None and isinstance(value, torch.Tensor):
         converted.handle.data = buffers.seen(value)

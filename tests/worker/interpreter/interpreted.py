@@ -55,6 +55,14 @@ def by_row(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def flagged(z_ptr, twice, BLOCK: tl.constexpr):
+    value = 1.0
+    if twice:
+        value = 2.0
+    tl.store(z_ptr + tl.arange(0, BLOCK), value + twice)
+
+
+@triton.jit
 def indexed(x_ptr, y_ptr, z_ptr, n, OFFSET: tl.constexpr, BLOCK: tl.constexpr):
     row, col = tl.arange(0, 4)[:, None], tl.arange(0, 16)[None, :]
     high = tl.where(row == 1, float("nan"), 0.0 - tl.abs((col - row).to(tl.float32)))
@@ -120,6 +128,13 @@ def watched_run(function, n=100, block=64, offset=0, grid=(2, 1, 1), where="forw
     return None, z.tolist()
 
 
+def flag(twice):
+    """What a kernel with a truth value among its run-time arguments stores."""
+    z = torch.zeros(4)
+    run_programs(flagged, dict(z_ptr=z, twice=twice, BLOCK=4), frozenset({"BLOCK"}), (1, 1, 1), [(0, 0, 0)])
+    return z.tolist()
+
+
 def in_order(where):
     """The output of a kernel that writes down which program came when."""
     z = torch.zeros(1, dtype=torch.int32)
@@ -154,6 +169,7 @@ def main():
         "half_constant": watched_run(half_constant, n=64, grid=(1, 1, 1)),
         "by_row_inside": watched_run(by_row),
         "by_row_behind": watched_run(by_row, offset=1),
+        "flagged": [flag(True), flag(False)],
         "indexed": watched_run(indexed, n=64, grid=(1, 1, 1)),
         "orders": {w: in_order(w) for w in ("forward", "reversed", "shuffled")},
         "vector_add": counted(

@@ -51,6 +51,11 @@ def test_a_bfloat16_constant_is_a_value(found):
     assert refused is None and output == [1.5] * 64
 
 
+def test_an_argument_may_be_a_truth_value(found):
+    """Triton's interpreter up to 3.8 makes 32 bits of it, and refuses them."""
+    assert found["flagged"] == [[3.0] * 4, [1.0] * 4]
+
+
 def test_the_index_of_the_largest_of_nothing_but_nan_is_an_index(found):
     """The second of four rows is NaN throughout, as a row that is not there may be; from 3.8 on numpy would raise."""
     refused, output = found["indexed"]
