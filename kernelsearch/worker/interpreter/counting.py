@@ -19,6 +19,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.measure.counts import Counts
+from kernelsearch.worker.interpreter import loops
 from kernelsearch.worker.interpreter.addresses import following, settled
 from kernelsearch.worker.interpreter.drawn import Drawn
 from kernelsearch.worker.interpreter.programs import Buffers, Program
@@ -88,10 +89,10 @@ class Tally:
             **{name: self.total[name] * scale for name in named},
         )  # fmt: skip
 
-    def range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[int]:
+    def range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
         """A range that yields a few of its indices, each with the weight of those left out."""
-        low, high = (0, _int(first)) if last is None else (_int(first), _int(last))
-        whole = range(low, high, 1 if step is None else _int(step))
+        bounds = (0, first, 1) if last is None else (first, last, 1 if step is None else step)
+        whole, kind = range(*map(loops.plain_int, bounds)), loops.variable_type(*bounds)
         n = len(whole)
         if n <= SAMPLED_ITERATIONS:
             picks = [(index, 1.0) for index in whole]
@@ -103,21 +104,23 @@ class Tally:
         try:
             for index, stands_for in picks:
                 self.weight = outer * stands_for
-                yield index
+                yield loops.variable(index, kind)
         finally:
             self.weight = outer
 
-    def unrolled(self, *bounds: Any, loop_unroll_factor: Any = None, **_: Any) -> Iterator[int]:
+    def unrolled(
+        self, first: Any, last: Any = None, step: Any = None, loop_unroll_factor: Any = None, **_: Any
+    ) -> Iterator[Any]:
         """`tl.range`: as `range`; iterations that the compiler lays side by side count as one."""
-        factor = max(1, _int(loop_unroll_factor)) if loop_unroll_factor is not None else 1
+        factor = max(1, loops.plain_int(loop_unroll_factor)) if loop_unroll_factor is not None else 1
         before = self.total["iterations"]
-        yield from self.range(*bounds)
+        yield from self.range(first, last, step)
         self.total["iterations"] = before + (self.total["iterations"] - before) / factor
 
-    def static(self, *bounds: Any, **_: Any) -> Iterator[int]:
-        """`tl.static_range`: as `range`, but there is no loop in the binary."""
+    def static(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[int]:
+        """`tl.static_range`: as `range` of constants, but there is no loop in the binary."""
         before = self.total["iterations"]
-        yield from self.range(*bounds)
+        yield from map(loops.plain_int, self.range(first, last, step))
         self.total["iterations"] = before
 
     def patch(self, namespace: dict[str, Any]) -> None:
@@ -211,10 +214,3 @@ def sampled_programs(grid: Program, drawn: Drawn | None = None) -> list[Program]
     rng = (drawn or Drawn(0)).rng
     places = [int(rng.integers(count // 2)), int(rng.integers(count // 2, count))] if count > 1 else [0]
     return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]
-
-
-def _int(value: Any) -> int:
-    handle = getattr(value, "handle", None)
-    if handle is not None:
-        return int(handle.data.reshape(-1)[0])
-    return int(getattr(value, "value", value))

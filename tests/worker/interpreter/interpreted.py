@@ -104,6 +104,31 @@ def stored_first(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def last_of(first, n, step):
+    last = first
+    for i in tl.range(first, n, step=step, num_stages=2):
+        last = i.to(tl.int64)
+    return last
+
+
+@triton.jit
+def looped(y_ptr, large, n, BLOCK: tl.constexpr):
+    """What a loop's variable is: its type, how it wraps around, and that a static one is a constant."""
+    for i in range(3, 4):
+        tl.store(y_ptr, i.to(tl.int64) * large)
+        tl.store(y_ptr + 1, i * large)
+        tl.store(y_ptr + 2, i.dtype.primitive_bitwidth)
+    for i in range(large.to(tl.int64) * 4, large.to(tl.int64) * 4 + 1):
+        tl.store(y_ptr + 3, i)
+    for i in tl.static_range(2, 8, step=3):
+        tl.store(y_ptr + 3 + i, tl.sum(tl.full([2**i], 1, tl.int32)))
+    tl.store(y_ptr + 4, last_of(0, n, 3))
+    for i in range(n):
+        if i == n - 1:
+            tl.store(y_ptr + 6, i.to(tl.float32).to(tl.int64))
+
+
+@triton.jit
 def matmul(a_ptr, b_ptr, c_ptr, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -153,6 +178,9 @@ def counted(function, tensors, scalars, constexprs, grid):
 
 
 def main():
+    kinds = torch.zeros(9, dtype=torch.int64)
+    looped_args = dict(y_ptr=kinds, large=2**30, n=8, BLOCK=4)
+    run_programs(looped, looped_args, frozenset({"BLOCK"}), (1, 1, 1), [(0, 0, 0)])
     matrix = lambda rows, cols, dtype=torch.float32: torch.zeros(rows, cols, dtype=dtype)  # noqa: E731
     found = {
         "inside": watched_run(add),
@@ -175,6 +203,8 @@ def main():
         "vector_add": counted(
             add, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304), "z_ptr": torch.zeros(98_304)},
             {"n": 98_304}, {"OFFSET": 0, "BLOCK": 1024}, (96, 1, 1)),
+        "loops": kinds.tolist(),
+        "loops_counted": counted(looped, {"y_ptr": torch.zeros(9, dtype=torch.int64)}, {"large": 2**30, "n": 8}, {"BLOCK": 4}, (1, 1, 1)),
         "in_place": counted(in_place, {"x_ptr": torch.zeros(98_304)}, {"n": 98_304}, {"BLOCK": 1024}, (96, 1, 1)),
         "stored_first": counted(stored_first, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304)}, {"n": 98_304},
                                 {"BLOCK": 1024}, (96, 1, 1)),

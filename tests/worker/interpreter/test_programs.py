@@ -79,6 +79,12 @@ def test_vector_add_is_counted_exactly(found):
             special=0, reductions=0, loads=2 * 96, load_elements=2 * n, iterations=0, tile=1024)  # fmt: skip
 
 
+def test_a_loop_variable_is_what_compiled_code_has(found):
+    """32 bits that wrap around, 64 where a bound has them, and a number in `static_range`; in helpers too."""
+    assert found["loops"] == [3 * 2**30, 3 * 2**30 - 2**32, 32, 2**32, 6, 4, 7, 0, 32]
+    assert found["loops_counted"]["iterations"] == 1 + 1 + 3 + 8 and found["loops_counted"]["programs"] == 1
+
+
 def test_an_update_in_place_crosses_the_bus_twice_and_what_was_stored_here_once(found):
     n = 98_304
     exactly(found["in_place"], load_bytes=4 * n, store_bytes=4 * n, footprint_bytes=8 * n)

@@ -1,0 +1,57 @@
+"""A loop's variable is a scalar tensor of 32 or 64 bits, as in compiled code, where the interpreter gives a Python int.
+
+`for row in tl.range(first, n_rows, step): x_ptr + row.to(tl.int64) * stride` is what long rows need; a Python int has no
+`to`, and does not wrap around as 32 bits do. `tl.static_range` keeps its ints: they are constants of the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+
+_plain_core = interpreter._patch_lang_core
+
+
+def install() -> None:
+    """Once for this process: `tl.range`. The builtin `range` is a matter of a kernel's namespace (`run_programs`)."""
+    interpreter._patch_lang_core = _patched_core
+
+
+def _patched_core(lang: Any, *scope: Any) -> None:
+    _plain_core(lang, *scope)
+    lang.range = ranged
+
+
+def ranged(first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
+    """`range` and `tl.range` of a kernel."""
+    bounds = (0, first, 1) if last is None else (first, last, 1 if step is None else step)
+    kind = variable_type(*bounds)
+    for index in range(*map(plain_int, bounds)):
+        yield variable(index, kind)
+
+
+def variable_type(*bounds: Any) -> Any:
+    """The type of the variable between these bounds: the widest of theirs."""
+    wide = any(
+        bound.dtype.primitive_bitwidth > 32 if isinstance(bound, tl.tensor) else not -(2**31) <= plain_int(bound) < 2**31
+        for bound in bounds
+    )
+    return tl.int64 if wide else tl.int32
+
+
+def variable(index: int, kind: Any) -> Any:
+    """One value of a loop's variable, as `tl.program_id` gives its own."""
+    data = np.array([index], dtype=np.int64 if kind is tl.int64 else np.int32)
+    return tl.tensor(interpreter.TensorHandle(data, kind), kind)
+
+
+def plain_int(value: Any) -> int:
+    """The number inside a scalar tensor or a constexpr."""
+    handle = getattr(value, "handle", None)
+    if handle is not None:
+        return int(handle.data.reshape(-1)[0])
+    return int(getattr(value, "value", value))
