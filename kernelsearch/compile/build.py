@@ -7,6 +7,8 @@ becomes Python objects, so the gate has passed it before.
 from __future__ import annotations
 
 import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,15 +105,49 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     )
     options = {k: v for k, v in spec.options if v is not None}
     try:
-        compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+        with stopped_early(shared_limit):
+            compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, KeyError, AttributeError, IndexError,
             NotImplementedError, RecursionError) as error:  # fmt: skip
         return BuildFailure(_message(error))
     if compiled.metadata.shared > shared_limit:
-        return BuildFailure(f"needs {compiled.metadata.shared} bytes of shared memory, the target has {shared_limit}")
+        return BuildFailure(_too_much(compiled.metadata.shared, shared_limit))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
     asm = compiled.asm
     return Built(_binary(compiled, params, arch), Texts(str(asm["ttir"]), str(asm["ttgir"]), str(asm["ptx"])))
+
+
+@contextmanager
+def stopped_early(shared_limit: int) -> Iterator[None]:
+    """Inside, a compile ends with a RuntimeError as soon as it is known that a program needs more shared memory than that.
+
+    LLVM's back end and ptxas come after: half to three quarters of the time. For one thread of a process, as a compile worker is.
+    """
+    from triton import knobs
+
+    def hook(backend: Any = None, stages: Any = None, *_: Any) -> tuple[str, str] | None:
+        if stages is None:
+            return "kernelsearch", "kernelsearch"  # Triton asks what its cache key should say of this hook
+        ptx = stages["ptx"]
+
+        def checked(source: Any, metadata: dict[str, Any]) -> Any:
+            if metadata.get("shared", 0) > shared_limit:
+                raise RuntimeError(_too_much(metadata["shared"], shared_limit))
+            return ptx(source, metadata)
+
+        stages["ptx"] = checked
+        return None
+
+    before = knobs.runtime.add_stages_inspection_hook
+    knobs.runtime.add_stages_inspection_hook = hook
+    try:
+        yield
+    finally:
+        knobs.runtime.add_stages_inspection_hook = before
+
+
+def _too_much(shared: int, limit: int) -> str:
+    return f"needs {shared} bytes of shared memory, the target has {limit}"
 
 
 def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Binary:

@@ -10,7 +10,7 @@ import triton
 from triton import knobs
 
 from kernelsearch import language
-from kernelsearch.compile.build import BuildFailure, Built, _message, build, live_constant
+from kernelsearch.compile.build import BuildFailure, Built, _message, build, live_constant, stopped_early
 from kernelsearch.compile.elf import resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.launch import Specialisation
@@ -169,6 +169,17 @@ def test_more_shared_memory_than_the_target_has_is_refused(built):
     assert isinstance(failure, BuildFailure)
     assert re.fullmatch(r"needs \d+ bytes of shared memory, the target has 232448", failure.message)
     assert isinstance(built(DOT, dot_spec(), named("l4")), (BuildFailure,)) or built(DOT, dot_spec(), named("l4")).binary.shared <= 101376
+
+
+def test_such_a_compile_ends_before_ptx_is_made():
+    stages = {"ptx": lambda source, metadata: f"ptx of {source}"}
+    with stopped_early(1000):
+        knobs.runtime.add_stages_inspection_hook(None, stages, None, None, 90)
+        assert all(isinstance(part, str) for part in knobs.runtime.add_stages_inspection_hook())
+    assert stages["ptx"]("enough", {"shared": 1000}) == "ptx of enough"
+    with pytest.raises(RuntimeError, match="needs 1001 bytes of shared memory, the target has 1000"):
+        stages["ptx"]("too much", {"shared": 1001})
+    assert knobs.runtime.add_stages_inspection_hook is None
 
 
 @pytest.mark.parametrize("old, new, said", [
