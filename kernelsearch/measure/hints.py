@@ -106,8 +106,9 @@ def binding(call: Call, launch: Launched) -> Finding:
         if not near and launch.traffic > 1.5 * launch.footprint:
             if launch.code.dots:
                 return finding(0.0, name, "grouped_order", **evidence)
-            sentence = "several rows a program, so that what all rows share is loaded once"
-            return finding(0.0, name, "rows_2d", sentence, **evidence)
+            if _shared_bytes(launch) > 0.5 * launch.footprint:
+                sentence = "several rows a program, so that what all rows share is loaded once"
+                return finding(0.0, name, "rows_2d", sentence, **evidence)
         if call.time_us and roofline < FAR * call.time_us:
             sentence = "another one, and other num_warps: nothing in the binary explains why it is so far from the roofline"
             return finding(0.0, name, "tile size", sentence, **evidence)
@@ -126,6 +127,12 @@ def binding(call: Call, launch: Launched) -> Finding:
             return finding(0.0, name, "reciprocal" if "divide" in kinds else "exp2", **evidence)
         sentence = "its arithmetic takes longer than its bytes; only less of it makes it faster"
     return finding(0.0, name, "none", sentence, **evidence)
+
+
+def _shared_bytes(launch: Launched) -> float:
+    """Bytes that programs load beyond a tensor's size, place by place: what one has loaded, others load too."""
+    loads = (a for a in launch.code.accesses if a.kind == "load")
+    return sum(max(0.0, launch.moved(a) - launch.tensor_bytes(a.base)) for a in loads)
 
 
 def _fed_by_threads(launch: Launched) -> bool:

@@ -158,3 +158,15 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
     found = second_read(replace(launch, code=replace(launch.code, accesses=accesses)))
     assert (found is not None) == loaded_twice
     assert not loaded_twice or found.hint.evidence["times_read"] == 2
+
+
+@pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
+def test_only_what_programs_share_is_said_to_be_shared(others, word):
+    """A row of weights is loaded by every program; neighbours of an element are loaded at other places of the same one."""
+    launch = row_sum(mix=Mix(loads={16: 3}))
+    first, store = launch.code.accesses
+    loads = tuple(replace(first, base=base, address=address) for base, address in others)
+    args = {**launch.args, "w": TensorFact("fp32", (4096,), (1,))}
+    launch = replace(launch, args=args, code=replace(launch.code, accesses=(first, *loads, store)))
+    (found,) = hinting.diagnose(hinting.Call("s", (launch,), 4 * launch.roofline_us))
+    assert found.hint.bottleneck == "memory bandwidth" and word_of(found.hint.suggestion) == word
