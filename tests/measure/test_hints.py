@@ -169,4 +169,4 @@ def test_only_what_programs_share_is_said_to_be_shared(others, word):
     args = {**launch.args, "w": TensorFact("fp32", (4096,), (1,))}
     launch = replace(launch, args=args, code=replace(launch.code, accesses=(first, *loads, store)))
     (found,) = hinting.diagnose(hinting.Call("s", (launch,), 4 * launch.roofline_us))
-    assert found.hint.bottleneck == "memory bandwidth" and word_of(found.hint.suggestion) == word
+    assert found.hint.bottleneck == "memory bandwidth" and word_of(found.hint) == word
