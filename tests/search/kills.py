@@ -1,7 +1,7 @@
 """Kills a real search process at random moments and resumes it, until it is done: `python tests/search/kills.py 50`.
 
 What must hold afterwards: the database is intact, no row is lost, none is there twice, and the finished
-run is the run that was never killed.
+run is the run that was never killed and that waited for every `full` verdict.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from kernelsearch import simulated, strategies
+from kernelsearch.protocols import Evaluator
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.types import Trial, config_key
+from kernelsearch.source import Kernel
+from kernelsearch.types import Config, Outcome, Trial, Verdict, Word, config_key
 
 TRIALS = 120
 LAND = simulated.Landscape(5)
+SEED = Kernel.parse(simulated.task().seed).digest
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,31 @@ class Report:
     faults: tuple[str, ...]
 
 
+class Proving:
+    """Evaluates through `inner`; a `full` verdict takes ten times as long, and rejects a third of the new bests but the seed's."""
+
+    def __init__(self, inner: Evaluator, seconds: float) -> None:
+        self.evaluate, self.seconds = inner.evaluate, seconds
+
+    def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
+        time.sleep(self.seconds)
+        wrong = random.Random(f"{kernel.digest} {config_key(config)}").random() < 1 / 3
+        if wrong and kernel.digest != SEED:
+            return Outcome(Verdict(Word.WRONG, "judge", "wrong where only full looks", "full"))
+        return replace(outcome, verdict=replace(outcome.verdict, depth="full"))
+
+
 def search_in(path: str, trials: int = TRIALS, seconds: float = 0.004) -> tuple[Trial, ...]:
-    """Begins the one run of a database, or resumes it."""
+    """Begins the one run of a database, or resumes it; with no time to take it waits for each `full` verdict."""
     task = simulated.task()
-    evaluator = simulated.Slow(simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.02), 0.2), seconds)
-    strategy = strategies.make("evolve", start_for(task, 0, trials))
+    inner = simulated.Slow(simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.02), 0.2), seconds)
+    evaluator = Proving(inner, 10 * seconds)
+    made = partial(strategies.make, "evolve", start_for(task, 0, trials))
     with Store.open(path) if path != ":memory:" else Store.in_memory() as store:
         runs = store.runs(task.digest)
-        settings = Settings(RunFacts("evolve", "simulated", 0, 4, trials))
+        settings = Settings(RunFacts("evolve", "simulated", 0, 4, trials), anew=made if seconds else None)
         proposer = simulated.SimulatedProposer(LAND)
-        search = Search(task, strategy, proposer, evaluator, store, settings, runs[0] if runs else None)
+        search = Search(task, made(), proposer, evaluator, store, settings, runs[0] if runs else None)
         print("running", flush=True)
         return tuple(search.run().trials)
 
