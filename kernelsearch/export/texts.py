@@ -146,7 +146,8 @@ def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
             values = ", ".join(map(repr, part.examined.init))
             lines.append(f"y = {label.module}.{class_name(part.name)}({values})({names})")
         else:
-            lines.append(f"y = {label.module}.{part.name}({names})")
+            result = "" if part.examined.outputs is None else "y = "
+            lines.append(f"{result}{label.module}.{part.name}({names})")
     lines += ["```", ""]
     said = {part.name: part.examined.said for part in parts if part.examined.said}
     return lines + [line for name, text in said.items() for line in (f"`{name}`: {text}", "")]

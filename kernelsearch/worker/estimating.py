@@ -14,7 +14,7 @@ from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.findings import launches_of
 from kernelsearch.worker.messages import jobs
 
-ESTIMATE_PROTOCOL = "static-model-2"
+ESTIMATE_PROTOCOL = "static-model-3"
 
 
 def estimated(

@@ -213,6 +213,11 @@ with torch.no_grad():
     assert out == ["covered", "a module made with [[128, 3.0], {}] was not judged", "weights in float16 were not judged"]
 
 
+def test_what_only_changes_its_inputs_is_not_shown_with_a_result(packages):
+    assert "\nform_in_place.in_place(x, bias, scale)\n" in (packages["in_place"].out / "README.md").read_text()
+    assert "\ny = form_two_out.two_out(x, bias)\n" in (packages["two_out"].out / "README.md").read_text()
+
+
 def test_a_parameter_hides_the_shape_parameter_of_its_name():
     text = "features = 4\nbatch = 2\nscale = batch\n\nclass Model:\n    def __init__(self, features):\n        self.f = features\n"
     assert reads(text, ("Model",)) == set()
