@@ -182,7 +182,7 @@ def tallied(tally: Tally) -> Iterator[None]:
     def elementwise(name: str) -> Any:
         def apply(*args: Any) -> Any:
             result = plain[name](*args)
-            tally.result(result, args[-1] in _SPECIAL)
+            tally.result(result, args[-1] in _SPECIAL or hasattr(args[-1], "is_special"))
             return result
 
         return apply

@@ -1,7 +1,7 @@
 """A loop's variable is a scalar tensor of 32 or 64 bits, as in compiled code, where the interpreter gives a Python int.
 
-`for row in tl.range(first, n_rows, step): x_ptr + row.to(tl.int64) * stride` is what long rows need; a Python int has no
-`to`, and does not wrap around as 32 bits do. `tl.static_range` keeps its ints: they are constants of the compiler.
+`for row in tl.range(first, n_rows, step): x_ptr + row.to(tl.int64) * stride` is what large tensors need; a Python int
+has no `to`, and does not wrap around as 32 bits do. `tl.static_range` keeps its ints: they are the compiler's constants.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ def ranged(first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator
 
 def variable_type(*bounds: Any) -> Any:
     """The type of the variable between these bounds: the widest of theirs."""
-    wide = any(
-        bound.dtype.primitive_bitwidth > 32 if isinstance(bound, tl.tensor) else not -(2**31) <= plain_int(bound) < 2**31
-        for bound in bounds
-    )
-    return tl.int64 if wide else tl.int32
+
+    def wide(bound: Any) -> bool:
+        if isinstance(bound, tl.tensor):
+            return bound.dtype.primitive_bitwidth > 32
+        return not -(2**31) <= plain_int(bound) < 2**31
+
+    return tl.int64 if any(map(wide, bounds)) else tl.int32
 
 
 def variable(index: int, kind: Any) -> Any:

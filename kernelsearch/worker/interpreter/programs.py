@@ -18,7 +18,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import combining, lean, loops, sixteen
+from kernelsearch.worker.interpreter import combining, lean, libdevice, loops, sixteen
 from kernelsearch.worker.interpreter.addresses import Places, following, settled
 from kernelsearch.worker.interpreter.races import AccessLog
 
@@ -49,6 +49,7 @@ if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
 type(builder).create_splat = _keeping_truth(type(builder).create_splat)
 lean.install()
+libdevice.install()
 loops.install()
 combining.install()
 sixteen.install()
