@@ -15,6 +15,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.tune import seed_tuners
 from kernelsearch.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.verify import gate
+from kernelsearch.verify.regime_words import WORDS
 from kernelsearch.verify.unseen import WITHOUT_A_GPU
 from kernelsearch.worker.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.worker.interpreted import HERE
@@ -126,7 +127,8 @@ def explained(verdict: Verdict) -> str:
     detail = verdict.detail
     for name, said in _EXPLAINED.items():
         if detail.get(name) not in (None, ""):
-            lines.append(f"  {said}: {detail[name]}")
+            words = f" ({WORDS[detail[name]]})" if name == "regime" and detail[name] in WORDS else ""
+            lines.append(f"  {said}: {detail[name]}{words}")
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:

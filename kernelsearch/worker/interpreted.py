@@ -81,7 +81,8 @@ def ran(
     try:
         runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled, sms), limit_s)
     except WorkerHung:
-        return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s", depth)
+        where = "in Triton's interpreter, which runs programs one by one: smaller TEST_SHAPES take less"
+        return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s {where}", depth)
     except WorkerDied as died:
         return Verdict(Word.CRASH, "run", f"the interpreter worker died: {died}", depth)
     failed = next((r.verdict for r in runs if r.verdict is not None), None)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelsearch.verify import regimes
+from kernelsearch.verify.regime_words import WORDS
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,3 +65,7 @@ def test_plan():
     assert regimes.plan("full", 2) == (regimes.ALL, regimes.ALL)
     with pytest.raises(ValueError, match="depth"):
         regimes.plan("deep", 1)
+
+
+def test_every_regime_has_words():
+    assert set(WORDS) == set(regimes.ALL)
