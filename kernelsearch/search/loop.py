@@ -215,9 +215,11 @@ class Search:
                     yield proof
                     outcome, proof = proof.result(), None
             trial = self._judged(number, candidate, outcome)
-        self._tell(trial)
         if number >= self._known.count:
             held.add(HeldTrial(trial, candidate.structure, proof, stored))
+        if self._anew is None:  # nothing is awaited: what a proposer that is told writes down refers to the trial's row
+            yield from held.settled()
+        self._tell(trial)
         yield from held.settled()
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)

@@ -35,7 +35,7 @@ def database(tmp_path):
     (["leaderboard", "--json", "--html", "page.html"], "choose one"),
     (["trials", "--out", "no/such/folder/t.csv"], "t.csv cannot be written: No such file"),
     (["trials", "--format", "optuna", "--out", "nosuchdialect://x"], "nosuchdialect storage cannot be opened"),
-    (["show", "best", "--task", "nothing"], "no accepted kernel"),
+    (["show", "best", "--task", "nothing"], "has no task 'nothing': its tasks are"),
 ])  # fmt: skip
 def test_a_wrong_question_is_answered_in_one_line(run, database, command, said):
     one_line(run(*command), said)
