@@ -106,7 +106,8 @@ def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any) -> 
             with torch.device(device):
                 inputs = as_inputs(source, get_inputs(**params), device)
         except USER_ERRORS as error:
-            raise TaskError(f"{source.path.name}: get_inputs fails: {said(error, source.path)}") from error
+            given = ", ".join(f"{name}={value!r}" for name, value in params.items())
+            raise TaskError(f"{source.path.name}: get_inputs({given}) fails: {said(error, source.path)}") from error
         fits(source, inputs, reference, names, required(reference))
         plain = without_gradients(reference)
         launch = None if launcher is None else without_gradients(launcher)

@@ -80,12 +80,18 @@ def output_facts(
     with standing_in(chosen, "cpu"):
         case = task.build(key, 0, "cpu")
         _must_name_inputs(task, case.names)
+        launched: list[Launch] = []
         try:
-            result = case.reference(*case.inputs)
+            with intercepted(launched.append):
+                result = case.reference(*case.inputs)
         except USER_ERRORS as error:
             raise TaskError(
                 f"{task.path.name}: the reference fails at {_label(task, key)}: {said(error, task.path)}"
             ) from error
+    if launched:
+        raise TaskError(
+            f"{task.path.name}: the reference launches {launched[0].site}: it says what is right, so it must be PyTorch alone"
+        )
     named_inputs = dict(zip(case.names, case.inputs, strict=True))
     expected = (*_tensors(result), *(named_inputs[n] for n in task.mutates if n in named_inputs))
     return tuple(map(tensor_fact, expected)), tuple(map(tensor_fact, done.outputs))
