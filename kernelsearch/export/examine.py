@@ -49,7 +49,8 @@ class Examined:
 
     launcher, reference and make are names (of the functions that launch, that are right, that make inputs; in the
     KernelBench form of classes); outputs is the number of tensors that are returned, 1 for a bare tensor, or None
-    where the function only changes its inputs. companion is the file with the reference, if it is another one.
+    where the function only changes its inputs: then returned names those that it gives back. in_tuple says whether what is
+    returned is a tuple. companion is the file with the reference, if it is another one.
     """
 
     task: Task
@@ -60,6 +61,7 @@ class Examined:
     reference: str
     outputs: int | None
     in_tuple: bool
+    returned: tuple[str, ...] = ()
     companion: Path | None = None
     init: tuple[Any, ...] = ()
 
@@ -93,14 +95,14 @@ def examine(path: str | Path, target: str = "h100") -> Examined:
     described = facts.describe(task, traced)
     reference, companion = _reference(task)
     inputs = _inputs(task, cases)
-    outputs, in_tuple = _outputs(task, cases, results)
+    outputs, in_tuple, returned = _outputs(task, cases, results)
     sites = tuple(_site(name, launches, described, task.path.name) for name in described.sites)
     launcher = task.roots[0]
     if hasattr(launcher, "_opoverload"):
         raise ExportError(f"{task.path.name} cannot be shipped: its launcher is a torch operator of its own; "
                           "name the plain function in LAUNCHER")  # fmt: skip
     init = _init(task) if task.form == "kernelbench" else ()
-    return Examined(task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, companion, init)
+    return Examined(task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, returned, companion, init)
 
 
 def _run(task: Task, key: str, machine: Any) -> tuple[list[intercept.Launch], Any, Any]:
@@ -166,23 +168,27 @@ def _defaults(task: Task) -> dict[str, Any]:
     return {n: p.default for n, p in found.items() if isinstance(p.default, plain) and p.default is not p.empty}
 
 
-def _outputs(task: Task, cases: Mapping[str, Any], results: Mapping[str, Any]) -> tuple[int | None, bool]:
+def _outputs(
+    task: Task, cases: Mapping[str, Any], results: Mapping[str, Any]
+) -> tuple[int | None, bool, tuple[str, ...]]:
+    """`Examined`'s outputs, in_tuple and returned."""
     kinds = set()
     for key, result in results.items():
         case, tensors = cases[key], tree_leaves(result)
         flat = isinstance(result, torch.Tensor) or (
             isinstance(result, (tuple, list)) and all(isinstance(r, torch.Tensor) for r in result)
         )
-        mutated = {id(v) for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates}
+        mutated = {id(v): n for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates}
         if task.mutates and all(t is None or id(t) in mutated for t in tensors):
-            kinds.add((None, False))
+            given = tuple(mutated[id(t)] for t in tensors if t is not None) if flat else ()
+            kinds.add((None, bool(given) and not isinstance(result, torch.Tensor), given))
         elif not flat or task.mutates or any(t is v for t in tensors for v in case.inputs):
             raise ExportError(
                 f"{task.path.name} cannot be shipped: its launcher must return tensors of its own, one or a tuple, "
                 "or only change the inputs that MUTATES names"
             )
         else:
-            kinds.add((len(tensors), not isinstance(result, torch.Tensor)))
+            kinds.add((len(tensors), not isinstance(result, torch.Tensor), ()))
     if len(kinds) != 1:
         raise ExportError(f"{task.path.name} cannot be shipped: its launcher returns different things at different shapes")
     return kinds.pop()

@@ -28,12 +28,14 @@ def operator_module(part: Part) -> str:
     body = f"TASK.traced(({inputs}), fallback, wrapped)"
     wrap = ["wrapped = {", *(f"    {name}: wrap_triton({name})," for _, _, name in wrapped_names(part)), "}"]
     if e.outputs is None:
-        returns, op_returns, op_body = "None", "None", [body]
-        called = [f"    _operator({passed}, allowed)", "    return None"]
+        back = ", ".join(e.returned) + ("," if e.in_tuple and len(e.returned) == 1 else "") if e.returned else "None"
+        returns = f"tuple[{', '.join(['Tensor'] * len(e.returned))}]" if e.in_tuple else "Tensor" if e.returned else "None"
+        op_returns, op_body = "None", [body]
     else:
+        back = ""
         returns = op_returns = f"tuple[{', '.join(['Tensor'] * e.outputs)}]" if many else "Tensor"
         op_body = [f"return tuple({body})" if many else f"return {body}"]
-        called = [f"    return _operator({passed}, allowed)"]
+    key = f"{key}{',' if len(names) == 1 and key.count(',') == 0 else ''}"
     lines = [
         f'"""{part.name}: the public function, its operator, and what it chooses from."""',
         "",
@@ -70,15 +72,20 @@ def operator_module(part: Part) -> str:
         *[f"    {line}".rstrip() for line in _docstring(part, switch)],
         f"    allowed = {switch} and not strict.on",
         f"    if torch.is_grad_enabled() and {gradient if len(tensors) == 1 else f'({gradient})'}:",
-        f"        return TASK.with_gradient(({inputs}), allowed)",
+        *[f"        {line}" for line in _ending(f"TASK.with_gradient(({inputs}), allowed)", back)],
         f"    if _compiling() or _modes() or _transforms() or {_other_than_plain(tensors)}:",
-        *[f"    {line}" for line in called],
-        f"    return TASK.direct(({key}{',' if len(names) == 1 and key.count(',') == 0 else ''}), ({inputs}), allowed)",
+        *[f"        {line}" for line in _ending(f"_operator({passed}, allowed)", back)],
+        *[f"    {line}" for line in _ending(f"TASK.direct(({key}), ({inputs}), allowed)", back)],
         "",
         "",
         f"TASK.operator, TASK.public = _operator, {part.name}",
     ]
     return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
+
+
+def _ending(call: str, back: str) -> list[str]:
+    """Calls and returns the result; where inputs are given back, these, whoever computed."""
+    return [call, f"return {back}"] if back else [f"return {call}"]
 
 
 def _other_than_plain(names: Sequence[str]) -> str:

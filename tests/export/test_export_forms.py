@@ -44,6 +44,12 @@ def in_place(x, bias, scale=1.0):
     add_kernel[(x.shape[0],)](x, bias, scale, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=1)
 '''
 
+GIVEN_BACK = (
+    IN_PLACE.replace("    x.add_(bias * scale)", "    return (x.add_(bias * scale),)")
+    .replace("num_warps=1)\n", "num_warps=1)\n    return (x,)\n")
+    .replace("def in_place", "def given_back")
+)
+
 TWO_OUT = HEAD + '''
 def reference(x, bias=None):
     y = x if bias is None else x + bias
@@ -118,7 +124,7 @@ class ModelNew(nn.Module):
         return y
 '''
 
-TEXTS = {"in_place": IN_PLACE, "two_out": TWO_OUT, "scaled": MODULE}
+TEXTS = {"in_place": IN_PLACE, "given_back": GIVEN_BACK, "two_out": TWO_OUT, "scaled": MODULE}
 
 
 def exported(folder, task, text, **options):
@@ -155,7 +161,7 @@ import copy, importlib, torch
 from importlib import import_module
 torch.cuda.current_device = lambda: None
 torch.cuda.device = lambda device: __import__("contextlib").nullcontext()
-for package in ("form_in_place", "form_two_out", "form_scaled"):
+for package in ("form_in_place", "form_given_back", "form_two_out", "form_scaled"):
     dispatch = import_module(package)._dispatch
     (task,) = dispatch.TASKS.values()
     (table,) = task.tables.values()
@@ -170,14 +176,14 @@ for package in ("form_in_place", "form_two_out", "form_scaled"):
     print(package, "kernels ran")
 """
     out = ran(code, *(p.out for p in packages.values()), TRITON_INTERPRET="1")
-    assert out.count("kernels ran") == 3
+    assert out.count("kernels ran") == 4
 
 
 def test_operators_of_every_form_are_sound_on_the_cpu(packages):
     code = """
 import torch
 from importlib import import_module
-for package in ("form_in_place", "form_two_out", "form_scaled"):
+for package in ("form_in_place", "form_given_back", "form_two_out", "form_scaled"):
     dispatch = import_module(package)._dispatch
     (task,) = dispatch.TASKS.values()
     inputs = task.inputs(task.cases[-1], seed=1)
@@ -189,7 +195,7 @@ for package in ("form_in_place", "form_two_out", "form_scaled"):
     torch.testing.assert_close(mine, theirs)
     print(package, "sound")
 """
-    assert ran(code, *(p.out for p in packages.values())).count("sound") == 3
+    assert ran(code, *(p.out for p in packages.values())).count("sound") == 4
 
 
 def test_a_module_is_made_and_called_as_the_reference_and_trains_by_it(packages):
@@ -216,6 +222,15 @@ with torch.no_grad():
 def test_what_only_changes_its_inputs_is_not_shown_with_a_result(packages):
     assert "\nform_in_place.in_place(x, bias, scale)\n" in (packages["in_place"].out / "README.md").read_text()
     assert "\ny = form_two_out.two_out(x, bias)\n" in (packages["two_out"].out / "README.md").read_text()
+
+
+def test_what_is_changed_and_given_back_is_one_result(packages):
+    """By its own tests, which count what a call returns and what it changed."""
+    out = packages["given_back"].out
+    assert "-> tuple[Tensor]:" in (out / "form_given_back" / "_given_back" / "__init__.py").read_text()
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "form_given_back"]
+    done = subprocess.run(command, cwd=out, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(out)})
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 def test_a_parameter_hides_the_shape_parameter_of_its_name():
