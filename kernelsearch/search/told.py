@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -75,8 +76,12 @@ def seed_is_wrong(task: TaskFacts, trial: Trial) -> str:
     verdict = trial.outcome.verdict
     key = verdict.detail.get("shape")
     label = next((s.label for s in (*task.shapes, *task.test_shapes) if s.key == key), key)
-    where = f" on {label}" if label else ""
-    told = "times what is allowed" in verdict.reason
-    much = f" (its error is {verdict.error_ratio:.3g} times what is allowed)" if verdict.error_ratio and not told else ""
+    regime = verdict.detail.get("regime")
+    where = (f" on {label}" if label else "") + (f" with inputs of regime {regime!r}" if regime else "")
+    ratio = verdict.error_ratio
+    much = ""
+    if ratio and math.isfinite(ratio) and "times what is allowed" not in verdict.reason:
+        much = f" (its error is {ratio:.3g} times what is allowed)"
     said = f"{verdict.word.value}, {verdict.reason}{much}"
-    return f"the seed kernel of {task.name} is itself rejected{where}: {said}"
+    more = "; `kernelsearch verify TASK.py --explain` says more" if regime else ""
+    return f"the seed kernel of {task.name} is itself rejected{where}: {said}{more}"
