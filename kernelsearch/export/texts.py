@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from kernelsearch.export.choose import Found
 from kernelsearch.export.part import Part
 from kernelsearch.export.tables import by_shape_gain
+from kernelsearch.language import LAST_BLOCK_POINTERS
 from kernelsearch.types import Evidence
 
-REQUIRES = ("torch>=2.11", "triton>=3.6")
+TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
 
 
@@ -30,6 +31,13 @@ def summary(parts: Sequence[Part]) -> str:
     return f"{', '.join(p.name for p in parts)}: Triton kernels found by a search, {' and '.join(kinds)}"
 
 
+def requires(parts: Sequence[Part]) -> tuple[str, str]:
+    """What the package depends on; block pointers keep it to the Tritons that have them."""
+    major, minor = LAST_BLOCK_POINTERS
+    pointers = any("make_block_ptr" in k.code for p in parts for k in p.kernels.values())
+    return TORCH, f"{TRITON},<{major}.{minor + 1}" if pointers else TRITON
+
+
 def pyproject(label: Label, parts: Sequence[Part]) -> str:
     lines = [
         "[build-system]",
@@ -44,7 +52,7 @@ def pyproject(label: Label, parts: Sequence[Part]) -> str:
         f'requires-python = "{PYTHON}"',
         f'license = "{label.licence}"',
         'license-files = ["LICENSE"]',
-        f"dependencies = [{', '.join(_quoted(REQUIRES))}]",
+        f"dependencies = [{', '.join(_quoted(requires(parts)))}]",
         "",
         "[project.optional-dependencies]",
         'test = ["pytest>=8"]',
@@ -65,7 +73,7 @@ def metadata(label: Label, parts: Sequence[Part], readme: str) -> str:
         f"License-Expression: {label.licence}",
         "License-File: LICENSE",
         f"Requires-Python: {PYTHON}",
-        *(f"Requires-Dist: {r}" for r in REQUIRES),
+        *(f"Requires-Dist: {r}" for r in requires(parts)),
         "Provides-Extra: test",
         "Requires-Dist: pytest>=8; extra == 'test'",
         "Description-Content-Type: text/markdown",

@@ -12,6 +12,7 @@ from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
 from kernelsearch.export.ship import reads
+from kernelsearch.export.texts import requires
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.source import Kernel
@@ -335,3 +336,15 @@ def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
     with pytest.raises(ExportError) as refused:
         examine(tmp_path / "two_out.py")
     assert said in str(refused.value) and "two_out.py cannot be shipped" in str(refused.value)
+
+
+def test_block_pointers_keep_a_package_to_the_tritons_that_have_them(packages):
+    class WithPointers:
+        kernels = {"d": Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])}
+
+    assert requires([WithPointers()]) == ("torch>=2.11", "triton>=3.6")
+    assert '"triton>=3.6"]' in (packages["in_place"].out / "pyproject.toml").read_text()
+    (kernel,) = WithPointers.kernels.values()
+    text = kernel.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)")
+    WithPointers.kernels = {"d": Kernel.parse(text)}
+    assert requires([WithPointers()]) == ("torch>=2.11", "triton>=3.6,<3.9")
