@@ -280,6 +280,7 @@ def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 """
 
 
+@pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
 def test_block_pointers_compile_or_are_refused_in_one_line():
     """A file's own seed is compiled whatever the gate says, so this is what its user reads."""
     found = build(BLOCKS, "k", copy_spec(), 90, 232_448)
