@@ -95,10 +95,11 @@ class Space:
     def outward(self, config: Config) -> Iterator[dict[str, Value]]:
         """All configs of the space, nearest to config first (steps of `neighbours`); config itself first if inside."""
         start = {name: config.get(name) for name in self.values}
+        if start in self:
+            yield from self._outward_inside(start)
+            return
         seen = {config_key(start)}
         level = [start]
-        if start in self:
-            yield start
         while level:
             following = []
             for at in level:
@@ -110,6 +111,31 @@ class Space:
                     following.append(near)
                     if near in self:
                         yield near
+            level = following
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """By name and index of a value, the indexes of the values next to it."""
+        return tuple(
+            tuple(tuple(_index(values, near) for near in _next_to(values, value)) for value in values)
+            for values in self.values.values()
+        )
+
+    def _outward_inside(self, start: Config) -> Iterator[dict[str, Value]]:
+        """`outward` by indexes: a long run walks far among configs that were tried."""
+        first = tuple(_index(values, start[name]) for name, values in self.values.items())
+        seen, level = {first}, [first]
+        yield dict(start)
+        while level:
+            following = []
+            for at in level:
+                for place, steps in enumerate(self._steps):
+                    for index in steps[at[place]]:
+                        near = (*at[:place], index, *at[place + 1 :])
+                        if near not in seen:
+                            seen.add(near)
+                            following.append(near)
+                            yield {name: values[i] for (name, values), i in zip(self.values.items(), near, strict=True)}
             level = following
 
     def merged(self, own: Mapping[str, tuple[Value, ...]]) -> Space:

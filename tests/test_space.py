@@ -54,6 +54,17 @@ def test_outward_visits_every_config_once_and_the_nearest_first(values, random):
     assert set(visited[1 : 1 + len(near)]) == near
 
 
+@given(st.one_of(numbers, mixed), st.randoms())
+def test_outward_goes_as_neighbours_lead(values, random):
+    space = Space(values)
+    level = [random.choice(list(space.configs()))]
+    visited, seen = list(level), {config_key(level[0])}
+    while level:
+        level = [n for at in level for n in space.neighbours(at) if not (config_key(n) in seen or seen.add(config_key(n)))]
+        visited += level
+    assert list(space.outward(visited[0])) == visited
+
+
 @given(numbers)
 def test_being_a_neighbour_is_mutual_and_changes_one_name(values):
     space = Space(values)
