@@ -94,49 +94,34 @@ class Space:
 
     def outward(self, config: Config) -> Iterator[dict[str, Value]]:
         """All configs of the space, nearest to config first (steps of `neighbours`); config itself first if inside."""
-        start = {name: config.get(name) for name in self.values}
-        if start in self:
-            yield from self._outward_inside(start)
-            return
-        seen = {config_key(start)}
-        level = [start]
+        given = [config.get(name) for name in self.values]
+        pairs = list(zip(self.values.values(), given, strict=True))
+        start = tuple(_index(values, value) for values, value in pairs)  # None: a value that is not in the space
+        outside = [_beside(values, value) for values, value in pairs]
+        seen, level = {start}, [start]
+        if None not in start:
+            yield self._at(start)
         while level:
             following = []
             for at in level:
-                for near in self.neighbours(at):
-                    key = config_key(near)
-                    if key in seen:
-                        continue
-                    seen.add(key)
-                    following.append(near)
-                    if near in self:
-                        yield near
+                for place, index in enumerate(at):
+                    for step in outside[place] if index is None else self._steps[place][index]:
+                        near = (*at[:place], step, *at[place + 1 :])
+                        if near in seen:
+                            continue
+                        seen.add(near)
+                        following.append(near)
+                        if None not in near:
+                            yield self._at(near)
             level = following
 
     @cached_property
     def _steps(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """By name and index of a value, the indexes of the values next to it."""
-        return tuple(
-            tuple(tuple(_index(values, near) for near in _next_to(values, value)) for value in values)
-            for values in self.values.values()
-        )
+        """By name and index of a value, the indexes of the values next to it: long runs walk far, past what was tried."""
+        return tuple(tuple(_beside(values, value) for value in values) for values in self.values.values())
 
-    def _outward_inside(self, start: Config) -> Iterator[dict[str, Value]]:
-        """`outward` by indexes: a long run walks far among configs that were tried."""
-        first = tuple(_index(values, start[name]) for name, values in self.values.items())
-        seen, level = {first}, [first]
-        yield dict(start)
-        while level:
-            following = []
-            for at in level:
-                for place, steps in enumerate(self._steps):
-                    for index in steps[at[place]]:
-                        near = (*at[:place], index, *at[place + 1 :])
-                        if near not in seen:
-                            seen.add(near)
-                            following.append(near)
-                            yield {name: values[i] for (name, values), i in zip(self.values.items(), near, strict=True)}
-            level = following
+    def _at(self, indexes: tuple[int, ...]) -> dict[str, Value]:
+        return {name: values[i] for (name, values), i in zip(self.values.items(), indexes, strict=True)}
 
     def merged(self, own: Mapping[str, tuple[Value, ...]]) -> Space:
         """The same space with the names of own put over it."""
@@ -289,3 +274,8 @@ def _next_to(values: tuple[Value, ...], value: Value) -> list[Value]:
     below = [v for v in values if v < value]
     above = [v for v in values if v > value]
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
+
+
+def _beside(values: tuple[Value, ...], value: Value) -> tuple[int, ...]:
+    """The indexes of what is next to a value."""
+    return tuple(_index(values, near) for near in _next_to(values, value))
