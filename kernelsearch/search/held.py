@@ -42,12 +42,6 @@ class Held:
     pool: Executor
     waiting: deque[HeldTrial] = field(default_factory=deque)
 
-    def __len__(self) -> int:
-        return len(self.waiting)
-
-    def add(self, held: HeldTrial) -> None:
-        self.waiting.append(held)
-
     def settled(self, most: int = MOST) -> Iterator[Future]:
         """Settles what can be settled; waits, by yielding, until at most so many are held. Raises Mistaken."""
         while self.waiting:

@@ -216,11 +216,9 @@ class Search:
                     outcome, proof = proof.result(), None
             trial = self._judged(number, candidate, outcome)
         if number >= self._known.count:
-            held.add(HeldTrial(trial, candidate.structure, proof, stored))
-        if self._anew is None:  # nothing is awaited: what a proposer that is told writes down refers to the trial's row
-            yield from held.settled()
+            held.waiting.append(HeldTrial(trial, candidate.structure, proof, stored))
+        yield from held.settled()  # before it is told: what a proposer writes down then refers to the trial's row
         self._tell(trial)
-        yield from held.settled()
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(seed_is_wrong(self.task, trial))

@@ -106,8 +106,13 @@ def test_many_trials_are_told_while_a_proof_is_awaited(monkeypatch):
 def test_no_more_than_so_many_are_held(monkeypatch):
     monkeypatch.setattr(held.Held.settled, "__defaults__", (5,))
     lengths = []
-    add = held.Held.add
-    monkeypatch.setattr(held.Held, "add", lambda self, one: (add(self, one), lengths.append(len(self)))[0])
+    settled = held.Held.settled
+
+    def watched(self, **most):
+        lengths.append(len(self.waiting))
+        return settled(self, **most)
+
+    monkeypatch.setattr(held.Held, "settled", watched)
     waiting = told("random_walk", Proving(0.4), goes_on=False)
     assert told("random_walk", Proving(0.4, seconds=0.05), goes_on=True) == waiting
     assert max(lengths) <= 6
