@@ -116,11 +116,8 @@ def best(store: Store, task: str | None = None, device: str | None = None, run: 
         asked,
     )
     if not found:
-        known = [row["name"] for row in store.query("SELECT DISTINCT name FROM task ORDER BY name")]
-        other = run is None and task is not None and task not in known and known
-        raise StoreError(
-            f"{store.path} has no task {task!r}: its tasks are {', '.join(known)}"
-            if other
-            else f"{store.path} has no accepted kernel yet"
-        )
+        others = store.instead_of(task) if run is None and task is not None else None
+        if others:
+            raise StoreError(f"{store.path} has no task {task!r}: its tasks are {', '.join(others)}")
+        raise StoreError(f"{store.path} has no accepted kernel yet")
     return found[0]["kernel"]

@@ -260,6 +260,11 @@ class Store:
         )
         return [confirmed.finding_of(r) for r in found]
 
+    def instead_of(self, task: str) -> list[str] | None:
+        """The names of the tasks that are here where none has this name or digest; None when one has."""
+        known = self.query("SELECT name, digest FROM task ORDER BY name")
+        return None if any(task in row.values() for row in known) else list(dict.fromkeys(row["name"] for row in known))
+
     def digest(self, prefix: str) -> str:
         """The whole digest of the one kernel that it begins. Raises StoreError when none or several do."""
         found = self.query(

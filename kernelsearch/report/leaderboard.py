@@ -68,10 +68,9 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
 
 def must_know(store: Store, task: str | None, device: str | None) -> None:
     """Raises StoreError when a task or device that was asked for is not in the database at all, and says which are."""
-    tasks = {name for row in store.query("SELECT name, digest FROM task") for name in (row["name"], row["digest"])}
-    if task is not None and task not in tasks:
-        names = sorted({row["name"] for row in store.query("SELECT name FROM task")})
-        raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(names) or 'none'}")
+    others = None if task is None else store.instead_of(task)
+    if others is not None:
+        raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(others) or 'none'}")
     devices = {row["device"] for row in store.query("SELECT DISTINCT device FROM trial WHERE device IS NOT NULL")}
     devices |= {row["device"] for row in store.query("SELECT device FROM confirmation UNION SELECT target AS device FROM run")}
     if device is not None and device not in devices:

@@ -9,6 +9,7 @@ import pytest
 
 import kernelsearch
 from kernelsearch.errors import StoreError
+from kernelsearch.record import lineage
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure, geometric_mean
 from kernelsearch.types import Word, config_key
@@ -173,3 +174,14 @@ def test_no_sql_has_numbered_placeholders():
     package = Path(kernelsearch.__file__).parent
     numbered = [p for p in package.rglob("*.py") if re.search(r"(WHERE|AND|OR|LIMIT|=|<=|IN|VALUES) *\(?\?[0-9]", p.read_text())]
     assert numbered == []
+
+
+def test_a_run_that_accepted_nothing_is_no_unknown_task(store, task, facts, seed, make):
+    run = store.add_run(task, facts)
+    store.add_trial(run, make.rejected(0, seed, {"BLOCK": 128, "num_warps": 4}), Structure(seed, 0))
+    for asked in (None, task.name, task.digest):
+        assert store.instead_of(asked or task.name) is None
+        with pytest.raises(StoreError, match="has no accepted kernel yet"):
+            lineage.best(store, asked)
+    with pytest.raises(StoreError, match=f"has no task 'other': its tasks are {task.name}"):
+        lineage.best(store, "other")
