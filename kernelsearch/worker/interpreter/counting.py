@@ -91,8 +91,7 @@ class Tally:
 
     def range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
         """A range that yields a few of its indices, each with the weight of those left out."""
-        bounds = (0, first, 1) if last is None else (first, last, 1 if step is None else step)
-        whole, kind = range(*map(loops.plain_int, bounds)), loops.variable_type(*bounds)
+        whole, kind = loops.iterations(first, last, step)
         n = len(whole)
         if n <= SAMPLED_ITERATIONS:
             picks = [(index, 1.0) for index in whole]

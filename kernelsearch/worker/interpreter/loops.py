@@ -28,21 +28,21 @@ def _patched_core(lang: Any, *scope: Any) -> None:
 
 def ranged(first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
     """`range` and `tl.range` of a kernel."""
-    bounds = (0, first, 1) if last is None else (first, last, 1 if step is None else step)
-    kind = variable_type(*bounds)
-    for index in range(*map(plain_int, bounds)):
+    indices, kind = iterations(first, last, step)
+    for index in indices:
         yield variable(index, kind)
 
 
-def variable_type(*bounds: Any) -> Any:
-    """The type of the variable between these bounds: the widest of theirs."""
+def iterations(first: Any, last: Any = None, step: Any = None) -> tuple[range, Any]:
+    """The numbers that a loop goes through, and the type of its variable: the widest of its bounds'."""
+    bounds = (0, first, 1) if last is None else (first, last, 1 if step is None else step)
 
     def wide(bound: Any) -> bool:
         if isinstance(bound, tl.tensor):
             return bound.dtype.primitive_bitwidth > 32
         return not -(2**31) <= plain_int(bound) < 2**31
 
-    return tl.int64 if any(map(wide, bounds)) else tl.int32
+    return range(*map(plain_int, bounds)), tl.int64 if any(map(wide, bounds)) else tl.int32
 
 
 def variable(index: int, kind: Any) -> Any:
