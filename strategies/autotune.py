@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelsearch.protocols import Start
-from kernelsearch.space import Space
-from kernelsearch.types import Proposal, ProposalKind, Trial, config_key
+from kernelsearch.core.types import Proposal, ProposalKind, Trial, config_key
+from kernelsearch.kernel.space import Space
+from kernelsearch.search.contract import Start
 
 
 @dataclass(frozen=True)

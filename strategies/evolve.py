@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kernelsearch.measure.changes import suggested_edits
-from kernelsearch.protocols import Start
-from kernelsearch.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key
+from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key
+from kernelsearch.measure.hints.changes import suggested_edits
+from kernelsearch.search.contract import Start
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelsearch.protocols import Start
-from kernelsearch.types import SAMPLER, Proposal, ProposalKind, Trial
+from kernelsearch.core.types import SAMPLER, Proposal, ProposalKind, Trial
+from kernelsearch.search.contract import Start
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelsearch.protocols import Start
-from kernelsearch.types import SAMPLER, Config, Proposal, ProposalKind, Trial
+from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial
+from kernelsearch.search.contract import Start
 
 Cell = tuple[Any, ...]
 

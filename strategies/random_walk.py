@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelsearch.protocols import Start
-from kernelsearch.types import Proposal, ProposalKind, Trial
+from kernelsearch.core.types import Proposal, ProposalKind, Trial
+from kernelsearch.search.contract import Start
 
 
 @dataclass(frozen=True)

@@ -79,12 +79,12 @@ def search(trials: int, database: Path) -> tuple[float, float, dict]:
 
 def against_baselines(database: Path, shape: str) -> list[tuple[str, str, str]]:
     """Rows of times at one shape, all taken in one process one after the other: found kernel and baselines."""
+    from kernelsearch.kernel.source import Kernel
     from kernelsearch.record import lineage
     from kernelsearch.record.store import Store
     from kernelsearch.report.show import kernel_file
-    from kernelsearch.source import Kernel
     from kernelsearch.trial import Evaluation
-    from kernelsearch.worker.bench import Bench
+    from kernelsearch.trial.bench import Bench
 
     with Store.open(database, write=False) as store:
         best = Kernel.parse(kernel_file(store, lineage.best(store)))
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from kernelsearch.measure.device import live_device
+    from kernelsearch.measure.timing.device import live_device
 
     device = live_device()
     limit_s, where = (90, device.name) if device else (120, f"no GPU, {len(os.sched_getaffinity(0))} cores")

@@ -15,13 +15,13 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from kernelsearch import simulated, strategies
+import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 TASK = simulated.task()
 WINDOW = 16

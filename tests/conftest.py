@@ -73,7 +73,7 @@ def nurseries(tmp_path_factory):
 @pytest.fixture
 def borrowing(nurseries, monkeypatch):
     """Inside the test every Bench forks its workers from the kept nurseries."""
-    from kernelsearch.worker import bench
+    from kernelsearch.trial import bench
 
     monkeypatch.setattr(bench, "Workplace", lambda readable=(): Borrowed(nurseries, readable))
 

@@ -18,12 +18,12 @@ from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
-from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.propose import propose
+from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new
-from kernelsearch.cli.ui import ui
 from kernelsearch.cli.study import study
-from kernelsearch.errors import KernelsearchError
+from kernelsearch.cli.ui import ui
+from kernelsearch.core.errors import KernelsearchError
 
 COMMANDS = (
     optimize, propose,

@@ -31,14 +31,14 @@ def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 
 def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    from kernelsearch.targets import names
+    from kernelsearch.kernel.targets import names
 
     return _beginning(["auto", *names()], incomplete)
 
 
 def strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Shipped strategies, and files as they are typed."""
-    from kernelsearch.strategies import shipped
+    from kernelsearch.search.strategies import shipped
 
     files = [str(p) for p in Path().glob(f"{incomplete}*.py")] if not incomplete.startswith("/") else []
     return [*_beginning(shipped(), incomplete), *sorted(files)]

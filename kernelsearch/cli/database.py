@@ -30,7 +30,7 @@ def leaderboard(
 
     with Store.open(db, write=False) as store:
         if html:
-            from kernelsearch.files import written
+            from kernelsearch.core.files import written
             from kernelsearch.report.html import page
 
             written(html, page(store, task, device, limit or None))

@@ -25,9 +25,9 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
     Triton *.autotune.json become a recorded space for `kernelsearch simulate`. With --task, they or a Helion config
     become a kernel file: the task's own kernel under the best config.
     """
-    from kernelsearch import importing
+    from kernelsearch.cli import run_import
 
-    sys.exit(importing.main(file, db, task, out, target, force))
+    sys.exit(run_import.main(file, db, task, out, target, force))
 
 
 @click.command()
@@ -43,8 +43,8 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
     An Optuna storage may be the database's own file. Writing to the same storage again adds only what is new; --task
     and --device do not narrow it.
     """
-    from kernelsearch.exchange import optuna_storage
-    from kernelsearch.exchange import trials as dump
+    from kernelsearch.record.exchange import optuna_storage
+    from kernelsearch.record.exchange import trials as dump
     from kernelsearch.record.store import Store
     from kernelsearch.report.leaderboard import must_know
 
@@ -61,7 +61,7 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
             must_know(store, task, device)
     text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
     if out:
-        from kernelsearch.files import written
+        from kernelsearch.core.files import written
 
         written(out, text)
         click.echo(f"wrote {out}: {len(rows)} trials", err=True)

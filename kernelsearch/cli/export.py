@@ -37,8 +37,8 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
 
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
+    from kernelsearch.core.types import Evidence
     from kernelsearch.export.package import Options, export
-    from kernelsearch.types import Evidence
 
     options["evidence"] = Evidence(options["evidence"])
     done = export(Options(format=form, license=licence, **options))

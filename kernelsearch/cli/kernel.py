@@ -22,7 +22,7 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
     KERNEL, or TASK's own. Prints JSON; exit code 0 for accept, 1 for any other verdict. A KERNEL file is what `show` prints: @triton.jit functions
     that bear the names of the task's, and nothing that runs on the host.
     """
-    from kernelsearch import referee
+    from kernelsearch.trial import referee
 
     verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True))
     click.echo(json.dumps(referee.as_json(verdict)))
@@ -45,9 +45,9 @@ def measure(task: str, **options: Any) -> None:
 
     KERNEL, or TASK's own, against every baseline. A wrong kernel is not timed: exit code 1.
     """
-    from kernelsearch import measuring
+    from kernelsearch.cli import run_measure
 
-    sys.exit(measuring.main(task, measuring.Options(**options)))
+    sys.exit(run_measure.main(task, run_measure.Options(**options)))
 
 
 @click.command()
@@ -63,6 +63,6 @@ def hints(task: str, **options: Any) -> None:
 
     Of KERNEL, or of TASK's own.
     """
-    from kernelsearch import hinting
+    from kernelsearch.cli import run_hints
 
-    sys.exit(hinting.main(task, hinting.Options(**options)))
+    sys.exit(run_hints.main(task, run_hints.Options(**options)))

@@ -39,6 +39,6 @@ def optimize(task: str, **options: Any) -> None:
 
     Every trial is kept in the database. Ctrl-C finishes what is in flight, prints the best and how to go on, and exits with 0; a second one drops it.
     """
-    from kernelsearch import optimize as run
+    from kernelsearch.cli import run_optimize as run
 
     sys.exit(run.main(task, run.Options(**options)))

@@ -35,6 +35,6 @@ def propose(task: str, **options: Any) -> None:
 
     N edits of KERNEL, or of TASK's own, each up to a faster kernel.
     """
-    from kernelsearch import proposing
+    from kernelsearch.cli import run_propose
 
-    sys.exit(proposing.main(task, proposing.Options(**options)))
+    sys.exit(run_propose.main(task, run_propose.Options(**options)))

@@ -21,9 +21,9 @@ def record(task: str, out: str, **options: Any) -> None:
 
     The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was measured; the same command goes on from there. Exit code 1: cut short.
     """
-    from kernelsearch import recording
+    from kernelsearch.cli import run_record
 
-    sys.exit(recording.main(task, out, recording.Options(**options)))
+    sys.exit(run_record.main(task, out, run_record.Options(**options)))
 
 
 @click.command()
@@ -40,13 +40,14 @@ def simulate(space: str, strategy: str, trials: int, seeds: int, noise: bool, wi
 
     Prints JSON: the best time after 1, 2, ... unique trials of each run.
     """
-    from kernelsearch.replay import recorded, simulation
+    from kernelsearch.record import recorded_space
+    from kernelsearch.search.replay import simulation
 
-    found = recorded.read(space)
+    found = recorded_space.read(space)
     simulation.named(strategy)
     runs = [simulation.simulated(found, strategy, trials, seed, noise, window) for seed in range(seeds)]
     click.echo(json.dumps(simulation.as_json(found, strategy, runs)))
     if not quiet:
-        from kernelsearch.replay import score
+        from kernelsearch.search.replay import score
 
         click.echo(score.as_text(found, runs), err=True)

@@ -16,8 +16,8 @@ from kernelsearch.cli.options import json_option
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def new(name: str, force: bool) -> None:
     """Copies a shipped task into this folder."""
-    from kernelsearch.errors import TaskError
-    from kernelsearch.files import written
+    from kernelsearch.core.errors import TaskError
+    from kernelsearch.core.files import written
     from kernelsearch.tasks import shipped
 
     text = shipped.text(name)
@@ -32,7 +32,7 @@ def new(name: str, force: bool) -> None:
 @json_option
 def doctor(as_json: bool) -> None:
     """Says what works here, what is missing and how to get it."""
-    from kernelsearch import doctor as examination
+    from kernelsearch.cli import run_doctor as examination
 
     findings = examination.findings()
     click.echo(json.dumps(findings) if as_json else examination.render(findings), nl=as_json)

@@ -36,6 +36,6 @@ def study(file: str, **options: Any) -> None:
 
     The same command goes on where it was cut. Ctrl-C finishes what is in flight. Exit code 1: a run could not be done.
     """
-    from kernelsearch import studying
+    from kernelsearch.cli import run_study
 
-    sys.exit(studying.main(file, studying.Options(**options)))
+    sys.exit(run_study.main(file, run_study.Options(**options)))

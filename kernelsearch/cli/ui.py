@@ -21,6 +21,6 @@ def ui(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: st
 
     Optuna's dashboard reads a copy beside the database, brought up to date at every start.
     """
-    from kernelsearch import viewing
+    from kernelsearch.cli import run_ui
 
-    sys.exit(viewing.main(tool, db, host, port, runs, artifacts))
+    sys.exit(run_ui.main(tool, db, host, port, runs, artifacts))

@@ -13,8 +13,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from kernelsearch.compile.code import Block, Loop
 from kernelsearch.compile.ir import Op, Walk, element_of, shape_of, width_of
-from kernelsearch.mix import Block, Loop
 
 _LABEL = re.compile(r"^(?:\$L__(BB\d+_\d+):|// %bb\.)")
 _HEADER = re.compile(r"=>\s*This (?:Inner )?Loop Header: Depth=(\d+)")

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelsearch.compile import blocks, ttgir, ttir
+from kernelsearch.compile.code import Code, Mix
 from kernelsearch.compile.elf import identity, resources
 from kernelsearch.compile.ptx import instruction_mix
-from kernelsearch.language import refusal
-from kernelsearch.launch import TRITON_DTYPES, Specialisation
-from kernelsearch.mix import Code, Mix
-from kernelsearch.types import DtypeFact
+from kernelsearch.core.types import DtypeFact
+from kernelsearch.kernel.language import refusal
+from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
 
 
 @dataclass(frozen=True)

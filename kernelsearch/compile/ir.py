@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.mix import Loop, Scalar, folded
+from kernelsearch.compile.code import Loop, Scalar, folded
 
 _LINE = re.compile(r'^\s*(?:(%[\w$.-]+)(?::\d+)?\s*=\s*)?"?([a-z_]+\.[\w.]+)"?(.*)$')
 _NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from kernelsearch.mix import Mix
+from kernelsearch.compile.code import Mix
 
 _ACCESS = re.compile(r"\b(ld|st)\.(global|shared)[\w.:]*?(?:\.(v[248]))?\.[bfsu](8|16|32|64|128)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[\w.:]*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(?:0x)?([0-9a-f]+)")

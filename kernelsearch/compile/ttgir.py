@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from kernelsearch.compile.code import Code, Exchange
 from kernelsearch.compile.ir import Walk, shape_of, width_of
-from kernelsearch.mix import Code, Exchange
 
 _ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.M)
 _SHARED = re.compile(r"memdesc<((?:\d+x)+)(\w+), (#\w+)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from kernelsearch.compile.code import Access, Code, Dot, Loop, Work
 from kernelsearch.compile.ir import Op, Value, Walk, element_of, shape_of, width_of
-from kernelsearch.mix import Access, Code, Dot, Loop, Work
 
 _SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
 _FLOAT = frozenset({"addf", "subf", "mulf", "maxnumf", "maximumf", "minnumf", "minimumf", "negf", "absf", "fma",

@@ -12,14 +12,14 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, config_key
 from kernelsearch.export.choose import Found
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.launches import INDENT, Site, _expression, _filled, how_launched, launch_name
 from kernelsearch.export.part import Part
-from kernelsearch.parsing import parsed
-from kernelsearch.source import Function, Kernel
-from kernelsearch.space import config_of
-from kernelsearch.types import LAUNCH_OPTIONS, Config, config_key
+from kernelsearch.kernel.source import Function, Kernel
+from kernelsearch.kernel.space import config_of
 
 DEFAULTS = {"num_warps": 4, "num_stages": 3}
 """Triton's own."""

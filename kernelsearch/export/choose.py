@@ -14,13 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kernelsearch.core.types import Config, Evidence, config_key, content_digest
 from kernelsearch.export.errors import ExportError
-from kernelsearch.measure.by_shape import best, ratios_of, seed_finding
-from kernelsearch.measure.protocol import LEAST_GAIN
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing.by_shape import best, ratios_of, seed_finding
+from kernelsearch.measure.timing.protocol import LEAST_GAIN
 from kernelsearch.record import lineage
 from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
-from kernelsearch.types import Config, Evidence, config_key, content_digest
 
 LEVELS = (Evidence.ESTIMATED, Evidence.MEASURED, Evidence.CONFIRMED)
 """Evidence, weakest first."""

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+from kernelsearch.core.types import TensorFact
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import Input, layouts_of, params_text
 from kernelsearch.export.part import Part
-from kernelsearch.types import TensorFact
 
 
 def verified_text(part: Part) -> str:

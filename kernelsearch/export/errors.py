@@ -1,6 +1,6 @@
 """Why something cannot be exported, as one sentence for the user."""
 
-from kernelsearch.errors import KernelsearchError
+from kernelsearch.core.errors import KernelsearchError
 
 
 class ExportError(KernelsearchError):

@@ -16,17 +16,17 @@ import torch
 from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Trace
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.launches import Site
 from kernelsearch.export.layouts import layout
-from kernelsearch.parsing import parsed
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.tasks import facts, forms
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Task
-from kernelsearch.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Trace
 from kernelsearch.worker.launcher import intercept, standin, trace
 
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelsearch.errors import ExpressionError
+from kernelsearch.core.errors import ExpressionError
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config
 from kernelsearch.export.errors import ExportError
-from kernelsearch.expressions import validate
-from kernelsearch.launch import TRITON_DTYPES
-from kernelsearch.parsing import parsed
-from kernelsearch.source import Function, Kernel, setting_names
-from kernelsearch.types import LAUNCH_OPTIONS, Config
+from kernelsearch.kernel.expressions import validate
+from kernelsearch.kernel.launch import TRITON_DTYPES
+from kernelsearch.kernel.source import Function, Kernel, setting_names
 
 INDENT = "    "
 _STALE = "?"

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export.domain import annotation, cases_text, set_text, verified_text
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.operator import imports, launch_rows, wrapped_names
@@ -16,7 +17,6 @@ from kernelsearch.export.part import Part
 from kernelsearch.export.ship import reads
 from kernelsearch.export.texts import class_name
 from kernelsearch.tasks.kernelbench import overridden
-from kernelsearch.types import Evidence
 
 
 def module_files(part: Part) -> str:

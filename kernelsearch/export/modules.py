@@ -6,13 +6,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelsearch.core.parsing import parsed
 from kernelsearch.export import ship
 from kernelsearch.export.autotuned import autotuned
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import text_of
 from kernelsearch.export.launches import launch_function, launch_name
 from kernelsearch.export.part import Part
-from kernelsearch.parsing import parsed
 
 HELPERS = (
     "aligned", "cdiv", "grid_axis", "launch_options", "launched", "launched_with_workspace", "next_power_of_2", "num_sms",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export.domain import annotation, cases_text, default_text, verified_text
 from kernelsearch.export.examine import Input
 from kernelsearch.export.modules import place_of
 from kernelsearch.export.part import Part
-from kernelsearch.types import Evidence
 
 
 def operator_module(part: Part) -> str:

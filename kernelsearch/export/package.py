@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export import huggingface, layouts, tables, texts, wheel, write
 from kernelsearch.export.choose import Chosen, choose
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.licences import licence
 from kernelsearch.export.modules import task_files
 from kernelsearch.export.part import Part
-from kernelsearch.types import Evidence
 
 FORMATS = ("pip", "hf", "configs")
 CONFIGS = ("table", "autotune")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kernelsearch.core.types import Config, config_key
 from kernelsearch.export.choose import Chosen, Found
 from kernelsearch.export.examine import Examined, seed_kernel
 from kernelsearch.export.launches import Site
-from kernelsearch.source import Kernel
-from kernelsearch.types import Config, config_key
+from kernelsearch.kernel.source import Kernel
 
 
 @dataclass(frozen=True)

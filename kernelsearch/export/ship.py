@@ -13,8 +13,8 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from kernelsearch.core.parsing import parsed
 from kernelsearch.export.errors import ExportError
-from kernelsearch.parsing import parsed
 
 LIBRARIES = frozenset({"torch", "triton", "__future__"})
 """What may be imported besides the standard library: a package needs nothing else."""

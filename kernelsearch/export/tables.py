@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from kernelsearch.core.types import TensorFact
 from kernelsearch.export.choose import Found
 from kernelsearch.export.part import Part
-from kernelsearch.measure import protocol
-from kernelsearch.measure.by_shape import gain
-from kernelsearch.types import TensorFact
+from kernelsearch.measure.timing import protocol
+from kernelsearch.measure.timing.by_shape import gain
 
 
 def dumped(value: Any) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import Found
 from kernelsearch.export.part import Part
 from kernelsearch.export.tables import by_shape_gain
-from kernelsearch.language import LAST_BLOCK_POINTERS
-from kernelsearch.types import Evidence
+from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"

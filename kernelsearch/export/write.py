@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelsearch import files as whole
+from kernelsearch.core import files as whole
 from kernelsearch.export.errors import ExportError
 
 

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernelsearch.source import Kernel
-from kernelsearch.types import Trial, Verdict
+from kernelsearch.core.types import Trial, Verdict
+from kernelsearch.kernel.source import Kernel
 
 
 @dataclass

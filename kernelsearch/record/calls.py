@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelsearch.calls import Answered, ModelCall
+from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.types import content_digest
 from kernelsearch.record.rows import Row, now
-from kernelsearch.types import content_digest
 
 _PLAIN = ("number", "arm", "engine", "parent", "idea", "action", "grammar", "tokens_in", "tokens_cached", "tokens_out",
           "seconds", "usd", "failure", "kind", "repairs", "landed", "waited")  # fmt: skip

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime, config_key
 from kernelsearch.record.rows import Row, dumps, now
-from kernelsearch.types import Evidence, Measurement, ShapeTime, config_key
 
 CONFIRMED = "confirmed"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelsearch.errors import StoreError
+from kernelsearch.core.errors import StoreError
 from kernelsearch.record.store import Store
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from kernelsearch.errors import StoreError
+from kernelsearch.core.errors import StoreError
 from kernelsearch.record.migrations import migrations
 
 WAIT_SECONDS = 5.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kernelsearch.core.types import Trial
 from kernelsearch.record.store import Store
-from kernelsearch.types import Trial
 
 PAGE = 256
 

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kernelsearch.source import Kernel, flat_config, flat_space
-from kernelsearch.types import (
+from kernelsearch.core.types import (
     Evidence,
     Hint,
     Measurement,
@@ -26,6 +25,7 @@ from kernelsearch.types import (
     config_key,
     content_digest,
 )
+from kernelsearch.kernel.source import Kernel, flat_config, flat_space
 
 Row = dict[str, Any]
 

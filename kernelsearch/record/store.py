@@ -13,11 +13,11 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from kernelsearch.calls import ModelCall
-from kernelsearch.errors import StoreError
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.model_calls import ModelCall
+from kernelsearch.core.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
 from kernelsearch.record import calls, confirmed, opening, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
-from kernelsearch.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
 
 DEFAULT = "kernelsearch.db"
 MOST = 2**63 - 1

@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.report import by_shape, words
+from kernelsearch.core import words
+from kernelsearch.report import by_shape
 
 Row = dict[str, Any]
 GAP = "  "

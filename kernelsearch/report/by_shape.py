@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernelsearch.measure.baselines import SEED
-from kernelsearch.report import words
+from kernelsearch.core import words
+from kernelsearch.measure.timing.baselines import SEED
 
 
 def line(gained: Mapping[str, Any] | None) -> str:

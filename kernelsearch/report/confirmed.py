@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch.confirmation import Contestant, ShapeRun
-from kernelsearch.measure import confirm as protocol
-from kernelsearch.measure import statistics as paired
-from kernelsearch.measure.baselines import SEED
+from kernelsearch.core import words
+from kernelsearch.measure.timing import confirm as protocol
+from kernelsearch.measure.timing import statistics as paired
+from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.report import words
+from kernelsearch.trial.confirmation import Contestant, ShapeRun
 
 level_for = paired.level_for
 

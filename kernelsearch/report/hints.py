@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernelsearch.measure.counters import Counters
-from kernelsearch.measure.diagnosis import Finding, tidy
-from kernelsearch.measure.hints import MOST, Call, diagnose
-from kernelsearch.measure.launched import Launched
-from kernelsearch.report import words
-from kernelsearch.types import Config
+from kernelsearch.core import words
+from kernelsearch.core.types import Config
+from kernelsearch.measure.hints.diagnosis import Finding, tidy
+from kernelsearch.measure.hints.findings import MOST, Call, diagnose
+from kernelsearch.measure.static_model.counters import Counters
+from kernelsearch.measure.static_model.launched import Launched
 
 WIDTH = 80
 

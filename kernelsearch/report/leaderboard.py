@@ -6,8 +6,8 @@ import csv
 import io
 import json
 
-from kernelsearch.errors import StoreError
-from kernelsearch.measure import by_shape
+from kernelsearch.core.errors import StoreError
+from kernelsearch.measure.timing import by_shape
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report.board_text import Row, as_text

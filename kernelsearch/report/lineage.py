@@ -6,10 +6,10 @@ import difflib
 from dataclasses import asdict
 from typing import Any
 
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import lineage
 from kernelsearch.record.lineage import Step
 from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
 
 
 def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]:

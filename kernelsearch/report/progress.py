@@ -11,9 +11,9 @@ import sys
 import time
 from typing import TextIO
 
-from kernelsearch.report import words
+from kernelsearch.core import words
+from kernelsearch.core.types import Trial
 from kernelsearch.search import Progress
-from kernelsearch.types import Trial
 
 REDRAW_SECONDS = 0.1
 

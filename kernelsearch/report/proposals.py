@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelsearch.report import words
-from kernelsearch.source import Kernel
+from kernelsearch.core import words
+from kernelsearch.kernel.source import Kernel
 
 MOST_REASONS = 8
 

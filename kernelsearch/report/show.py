@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kernelsearch.core import words
+from kernelsearch.core.types import Trial
 from kernelsearch.record import lineage
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed, words
-from kernelsearch.types import Trial
+from kernelsearch.report import confirmed
 
 
 def kernel_file(store: Store, which: str = "best", task: str | None = None, run: int | None = None) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernelsearch.core import words
 from kernelsearch.record.store import Store
-from kernelsearch.report import words
 
 NOTICED = 1.005
 """A gain over the parent from which a kernel counts as an improvement."""

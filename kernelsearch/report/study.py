@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelsearch.errors import StudyError
+from kernelsearch.core.errors import StudyError
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report import spending

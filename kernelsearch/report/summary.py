@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kernelsearch.measure import by_shape
+from kernelsearch.core import words
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import lineage
 from kernelsearch.record.store import Store
 from kernelsearch.report import by_shape as by_shape_text
-from kernelsearch.report import confirmed, spending, words
+from kernelsearch.report import confirmed, spending
 from kernelsearch.search import Result
-from kernelsearch.types import TaskFacts
 
 
 def as_dict(

@@ -6,14 +6,15 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelsearch.errors import StrategyError
-from kernelsearch.protocols import Proposer, Request, Strategy
+from kernelsearch.core.errors import StrategyError
+from kernelsearch.core.types import Config, Proposal, ProposalKind, TaskFacts
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.record.rows import RunFacts, Structure
-from kernelsearch.search.begun import Begun
-from kernelsearch.search.told import Told
-from kernelsearch.source import Kernel
+from kernelsearch.search.contract import Strategy
+from kernelsearch.search.history import Told
+from kernelsearch.search.runs import Begun
 from kernelsearch.tune import Tuners, nearest, space_of, start_of
-from kernelsearch.types import Config, Proposal, ProposalKind, TaskFacts
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelsearch import space as spaces
-from kernelsearch.protocols import Strategy
+from kernelsearch.core.types import Config, Trial
+from kernelsearch.kernel import space as spaces
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Run, RunFacts
-from kernelsearch.source import Kernel
-from kernelsearch.types import Config, Trial
-
+from kernelsearch.search.contract import Strategy
 
 DRAWN = 4
 """Configs of the seed that are compiled ahead, for each candidate in flight."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelsearch.types import TaskFacts, Trial, config_key
+from kernelsearch.core.types import TaskFacts, Trial, config_key
 
 OVERALL = 3
 """Structures that are confirmed at every timed shape."""

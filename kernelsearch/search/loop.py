@@ -14,21 +14,22 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 
-from kernelsearch import space as spaces
-from kernelsearch.errors import TaskError
-from kernelsearch.interrupts import Interrupts
-from kernelsearch.protocols import Evaluator, Proposer, Start, Strategy
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.interrupts import Interrupts
+from kernelsearch.core.types import Outcome, TaskFacts, Trial
+from kernelsearch.kernel import space as spaces
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Proposer
 from kernelsearch.record.pages import StoredTrials
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
-from kernelsearch.search.begun import begun
 from kernelsearch.search.candidates import Candidate, Candidates
+from kernelsearch.search.contract import Evaluator, Start, Strategy
 from kernelsearch.search.facts import Progress, Result, Settings
-from kernelsearch.search.held import Held, HeldTrial, Mistaken
-from kernelsearch.search.told import Told, seed_is_wrong
-from kernelsearch.source import Kernel
+from kernelsearch.search.history import Told, seed_is_wrong
+from kernelsearch.search.pending import Held, HeldTrial, Mistaken
+from kernelsearch.search.runs import begun
 from kernelsearch.tune import seed_tuners
-from kernelsearch.types import Outcome, TaskFacts, Trial
 
 OnTrial = Callable[[Trial, Progress], None]
 PROVERS = 8

@@ -14,13 +14,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import content_digest
 from kernelsearch.tasks.forms import Form, Source, no_kernel, own_callables, parameters
 from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.native import from_functions
 from kernelsearch.tasks.reach import kernels_reached
 from kernelsearch.tasks.task import Task
-from kernelsearch.types import content_digest
 
 MARK = re.compile(r"^(ref|reference|torch|pytorch|naive)_|_(ref|reference|torch|pytorch|naive)$")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Config, ShapeFact, TaskFacts, TensorFact, Trace
 from kernelsearch.tasks import seed as seeds
 from kernelsearch.tasks import space as spaces
 from kernelsearch.tasks.task import Task
-from kernelsearch.types import Config, ShapeFact, TaskFacts, TensorFact, Trace
 
 Outputs = Callable[[Task, str], tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]]
 """(The reference's outputs, the launcher's outputs) of a task at a shape's key."""

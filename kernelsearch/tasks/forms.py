@@ -9,10 +9,9 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from kernelsearch.errors import NoKernelError, TaskError
+from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.tasks.reach import LIBRARIES, kernels_reached, loaded_names
 from kernelsearch.tasks.task import Params, Task
-
 
 A_MODEL = "kernelsearch optimize FILE --model openai:http://HOST:PORT/v1#MODEL"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.errors import NoKernelError, TaskError
+from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.tasks.forms import A_MODEL, Form, Source, keyed, no_kernel, options, parameters, required, shape_list
 from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.tasks.native import as_inputs, fits, input_elements

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import content_digest
 from kernelsearch.tasks import bare, kernelbench, native
 from kernelsearch.tasks.bare import no_reference
 from kernelsearch.tasks.forms import Form, Source
 from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.task import Task
-from kernelsearch.types import content_digest
 
 FORMS: tuple[Form, ...] = (kernelbench.FORM, native.FORM, bare.FORM)
 """The forms, in the order in which they are tried."""

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
 
 USER_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.forms import (
     Form,
     Source,

@@ -21,10 +21,10 @@ import triton
 import triton.language as tl
 from triton.runtime.jit import KernelInterface
 
-from kernelsearch.errors import TaskError
-from kernelsearch.language import JIT_FLAGS
-from kernelsearch.parsing import parsed
-from kernelsearch.source import Kernel
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.parsing import parsed
+from kernelsearch.kernel.language import JIT_FLAGS
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.reach import innermost
 
 LITERALS = (bool, int, float, str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PLACES = (_PACKAGE / "_studies", _PACKAGE.parent / "studies")

@@ -14,12 +14,12 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kernelsearch.errors import KernelSyntaxError, SpaceError
-from kernelsearch.source import Kernel, flat_config, flat_space
-from kernelsearch.space import MAX_WARPS
+from kernelsearch.core.errors import KernelSyntaxError, SpaceError
+from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
+from kernelsearch.kernel.source import Kernel, flat_config, flat_space
+from kernelsearch.kernel.space import MAX_WARPS
 from kernelsearch.tasks.reach import layers
 from kernelsearch.tasks.steps import is_step
-from kernelsearch.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
 
 TILE = re.compile(r"BLOCK|TILE|GROUP|SPLIT|ROWS", re.IGNORECASE)
 """A constexpr with such a name is a size that the search may choose."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.parsing import parsed
-from kernelsearch.source import Function
+from kernelsearch.core.parsing import parsed
+from kernelsearch.kernel.source import Function
 
 LOOPS = ("range", "tl.range", "tl.static_range")
 DIVISIONS = ("tl.cdiv", "triton.cdiv")

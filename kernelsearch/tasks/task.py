@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.reach import kernels_reached
 
 Params = Mapping[str, Any]

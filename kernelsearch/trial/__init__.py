@@ -1,7 +1,7 @@
 """From a candidate to its outcome: gate, bind, compile, judge, time or estimate; the first refusal ends it."""
 
 from kernelsearch.trial.evaluation import Evaluation
-from kernelsearch.trial.gpu import has_atomics
-from kernelsearch.trial.rejected import Rejected
+from kernelsearch.trial.rejection import Rejected
+from kernelsearch.trial.with_gpu import has_atomics
 
 __all__ = ["Evaluation", "Rejected", "has_atomics"]

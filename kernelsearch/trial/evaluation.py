@@ -6,20 +6,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernelsearch.measure.hints import hints
-from kernelsearch.source import Kernel
-from kernelsearch.trial import gpu, interpreter
-from kernelsearch.trial.building import Builder
-from kernelsearch.trial.gpu import Gpu
-from kernelsearch.trial.interpreter import Interpreter
-from kernelsearch.trial.lead import Lead
+from kernelsearch.core.types import Config, Hint, Measurement, Outcome, Referee, Verdict, Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.hints.findings import hints
+from kernelsearch.trial import with_gpu, without_gpu
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.build import Builder
+from kernelsearch.trial.estimate import work_of
+from kernelsearch.trial.hints import calls
+from kernelsearch.trial.leader import Lead
+from kernelsearch.trial.niche import described
 from kernelsearch.trial.once import Once
-from kernelsearch.trial.rejected import Rejected
-from kernelsearch.types import Config, Hint, Measurement, Outcome, Referee, Verdict, Word
-from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.descriptor import described
-from kernelsearch.worker.estimating import work_of
-from kernelsearch.worker.findings import calls
+from kernelsearch.trial.rejection import Rejected
+from kernelsearch.trial.with_gpu import Gpu
+from kernelsearch.trial.without_gpu import Interpreter
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import trusted
 
@@ -36,9 +36,9 @@ class Evaluation:
         self.once, self.lead = Once(), Lead()
         self.builder = Builder(bench, self.once)
         if bench.device is None:
-            self.stages = Interpreter(bench, self.builder, self.once, self.timed, limit_s or interpreter.LIMIT_S)
+            self.stages = Interpreter(bench, self.builder, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
         else:
-            self.stages = Gpu(bench, self.builder, self.timed, limit_s or gpu.LIMIT_S)
+            self.stages = Gpu(bench, self.builder, self.timed, limit_s or with_gpu.LIMIT_S)
         self.mode, self.protocol = self.stages.mode, self.stages.protocol
 
     def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:

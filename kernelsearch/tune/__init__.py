@@ -11,11 +11,11 @@ import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from kernelsearch.source import Kernel
-from kernelsearch.space import Predicate, Space, possible
+from kernelsearch.core.types import Config, TaskFacts, Trial, Value
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import Predicate, Space, possible
 from kernelsearch.tune.starts import nearest, space_of, start_of
 from kernelsearch.tune.tuner import DEFAULT, SAMPLERS, Tuner
-from kernelsearch.types import Config, TaskFacts, Trial, Value
 
 __all__ = ["DEFAULT", "SAMPLERS", "Tuner", "Tuners", "nearest", "seed_tuners", "space_of", "start_of"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelsearch.space import Space
-from kernelsearch.types import Config, Value
+from kernelsearch.core.types import Config, Value
+from kernelsearch.kernel.space import Space
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from kernelsearch.errors import SpaceError
-from kernelsearch.space import Space
+from kernelsearch.core.errors import SpaceError
+from kernelsearch.core.types import Value, config_key
+from kernelsearch.kernel.space import Space
 from kernelsearch.tune.surrogate import Surrogate
-from kernelsearch.types import Value, config_key
 
 MOST_VALUES = 10_000
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 
 import optuna
 
-from kernelsearch import extras
-from kernelsearch.errors import StrategyError
-from kernelsearch.space import Space
-from kernelsearch.types import Config, Value, config_key
+from kernelsearch.core import extras
+from kernelsearch.core.errors import StrategyError
+from kernelsearch.core.types import Config, Value, config_key
+from kernelsearch.kernel.space import Space
 
 FAILED = math.log(1e6)
 WORSE = 0.5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelsearch.source import Kernel
-from kernelsearch.space import present
-from kernelsearch.types import Config, Value
+from kernelsearch.core.types import Config, Value
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import present
 
 
 def space_of(kernel: Kernel, inherited: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:

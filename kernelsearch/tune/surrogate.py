@@ -24,11 +24,11 @@ import numpy as np
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
-from kernelsearch.space import Space
+from kernelsearch.core.types import Config, Value
+from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
 from kernelsearch.tune.informed import Estimates
 from kernelsearch.tune.process import Process
-from kernelsearch.types import Config, Value
 
 Free = Callable[[Config], bool]
 """Whether a config may be suggested: possible, and not asked before."""

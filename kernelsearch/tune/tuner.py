@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernelsearch.space import Space
-from kernelsearch.types import SAMPLER, Config, Value, config_key
+from kernelsearch.core.types import SAMPLER, Config, Value, config_key
+from kernelsearch.kernel.space import Space
 
 if TYPE_CHECKING:
     from kernelsearch.tune.optuna_studies import Study

@@ -6,9 +6,20 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelsearch.language import (
-    ATTRIBUTES, BUILTINS, DTYPES, HOST_FUNCTIONS, KEYWORDS_OF_METHODS, LIBDEVICE, MATH_FUNCTIONS, METHODS, VARIADIC,
-    WORDS, functions, installed, refusal,
+from kernelsearch.kernel.language import (
+    ATTRIBUTES,
+    BUILTINS,
+    DTYPES,
+    HOST_FUNCTIONS,
+    KEYWORDS_OF_METHODS,
+    LIBDEVICE,
+    MATH_FUNCTIONS,
+    METHODS,
+    VARIADIC,
+    WORDS,
+    functions,
+    installed,
+    refusal,
 )
 
 MAX_INTEGER = 2**64

@@ -13,11 +13,11 @@ import threading
 import tokenize
 import warnings
 
-from kernelsearch.errors import KernelSyntaxError
-from kernelsearch.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
-from kernelsearch.parsing import parsed
-from kernelsearch.source import SPEC_NAMES, Kernel, constant_source
-from kernelsearch.types import Verdict, Word
+from kernelsearch.core.errors import KernelSyntaxError
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
+from kernelsearch.kernel.source import SPEC_NAMES, Kernel, constant_source
 from kernelsearch.verify.body import MAX_INTEGER, Names, Refused, check_body, local_names, short
 from kernelsearch.verify.literals import check_spec
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.types import Verdict, Word
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation, Output, expectation, flatten, run
 
 __all__ = [

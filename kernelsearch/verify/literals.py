@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernelsearch import expressions
-from kernelsearch.errors import ExpressionError
-from kernelsearch.language import SCRATCH_DTYPES
+from kernelsearch.core.errors import ExpressionError
+from kernelsearch.kernel import expressions
+from kernelsearch.kernel.language import SCRATCH_DTYPES
 from kernelsearch.verify.body import Refused
-
 
 
 def check_spec(name: str, node: ast.expr) -> None:

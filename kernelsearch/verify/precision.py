@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernelsearch.types import Verdict, Word
+from kernelsearch.core.types import Verdict, Word
 
 CONTRACTS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 """What a task may allow, strictest first: each allows what stands before it.

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.types import Verdict, Word
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import judge, poison_value
 

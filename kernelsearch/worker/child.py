@@ -22,11 +22,11 @@ from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed
 
 ROLES = {
-    "compile": "kernelsearch.worker.compiler",
-    "judge": "kernelsearch.worker.judging.worker",
-    "interpret": "kernelsearch.worker.interpreter.worker",
-    "run": "kernelsearch.worker.gpu.worker",
-    "confirm": "kernelsearch.worker.confirm.worker",
+    "compile": "kernelsearch.worker.roles.compile",
+    "judge": "kernelsearch.worker.roles.judge",
+    "interpret": "kernelsearch.worker.roles.interpret",
+    "run": "kernelsearch.worker.roles.run",
+    "confirm": "kernelsearch.worker.roles.confirm",
 }
 
 

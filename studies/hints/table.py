@@ -20,11 +20,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/hints")]
 
 import binary_alone  # noqa: E402
 
-from kernelsearch.hinting import counting_pool, examine, known_ceilings  # noqa: E402
-from kernelsearch.measure.changes import word_of  # noqa: E402
-from kernelsearch.measure.hints import diagnose  # noqa: E402
-from kernelsearch.types import Verdict  # noqa: E402
-from kernelsearch.worker.bench import Bench  # noqa: E402
+from kernelsearch.cli.run_hints import counting_pool, examine, known_ceilings  # noqa: E402
+from kernelsearch.core.types import Verdict  # noqa: E402
+from kernelsearch.measure.hints.changes import word_of  # noqa: E402
+from kernelsearch.measure.hints.findings import diagnose  # noqa: E402
+from kernelsearch.trial.bench import Bench  # noqa: E402
 from kernelsearch.worker.processes.pool import Pool  # noqa: E402
 
 

@@ -10,12 +10,12 @@ import argparse
 import statistics
 import time
 
-from kernelsearch.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.measure import confirm as protocol
-from kernelsearch.measure import statistics as paired
-from kernelsearch.measure.baselines import SEED
-from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.confirm.session import Session
+from kernelsearch.measure.timing import confirm as protocol
+from kernelsearch.measure.timing import statistics as paired
+from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.confirm_session import Session
+from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
 
 
 def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:

@@ -14,11 +14,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-from kernelsearch.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.measure import confirm as protocol
+from kernelsearch.measure.timing import confirm as protocol
 from kernelsearch.trial import Evaluation
-from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.confirm.session import Session
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.confirm_session import Session
+from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
 
 
 def near_equal(bench: Bench, shape: str, count: int) -> list[Contestant]:

@@ -19,15 +19,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch import optimize
-from kernelsearch.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.measure.baselines import SEED
+from kernelsearch.cli import run_optimize
+from kernelsearch.core import words
+from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed, words
+from kernelsearch.report import confirmed
 from kernelsearch.tasks import shipped
-from kernelsearch.worker.bench import Bench, versions
+from kernelsearch.trial.bench import Bench, versions
+from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.worker.processes.handle import Worker
 from kernelsearch.worker.processes.pool import Pool
-from kernelsearch.worker.processes.worker import Worker
 
 CASES = ("softmax:0:16", "layernorm:0:12", "rmsnorm:0:12", "swiglu:0:16", "column_sum:0:64", "cross_entropy:0:56",
          "softmax_wide:0:72", "attention:0:24", "linear_gelu:0:24", "matmul:0:32")  # fmt: skip
@@ -80,8 +81,8 @@ def whole(name: str, shape: int, trials: int, latest: float, ceilings: dict[str,
 def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
     """The best confirmed finding of one search, else the seed's own."""
     facts = replace(bench.facts, shapes=(bench.facts.shapes[shape],))
-    options = optimize.Options(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
-    result, found = optimize.searched(bench, facts, store, options, lambda text: None)
+    options = run_optimize.Options(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
+    result, found = run_optimize.searched(bench, facts, store, options, lambda text: None)
     good = [f for f in found if f["shapes"]]
     if good:
         return {**good[0], "trials": len(result.trials)}

@@ -2,7 +2,7 @@
 
     python studies/models/bandit.py [seeds]
 
-The landscape is an invention (kernelsearch/simulated.py); what is tested is the choice, not any kernel. `useless` makes
+The landscape is an invention (studies/simulated.py); what is tested is the choice, not any kernel. `useless` makes
 edits that are refused three times in five and otherwise change nothing or make things slower; `knows` proposes the
 edit that is best for the parent by the landscape's own formula. Both cost a tenth of a trial in time.
 """
@@ -14,20 +14,23 @@ import random
 import statistics
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from kernelsearch import simulated, strategies
-from kernelsearch.calls import Answered, ModelCall
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import simulated
+from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.types import Outcome, Verdict, Word
 from kernelsearch.propose.bandit import Params
-from kernelsearch.propose.choice import Limits, Mix
-from kernelsearch.propose.model import Models
-from kernelsearch.propose.prompt import Device
-from kernelsearch.protocols import Request, Rewrite
+from kernelsearch.propose.contract import Request, Rewrite
+from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.models.model import Models
+from kernelsearch.propose.models.prompt import Device
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.simulated import structure_of
-from kernelsearch.types import Outcome, Verdict, Word
+from kernelsearch.search import Search, Settings, start_for, strategies
 from kernelsearch.verify import gate
+from simulated import structure_of
 
 TRIALS = 200
 WINDOW = 8

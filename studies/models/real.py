@@ -20,23 +20,22 @@ import sys
 import time
 from pathlib import Path
 
-from kernelsearch import strategies
-from kernelsearch.propose.choice import Limits, Mix
+from kernelsearch.kernel.space import known_constraints
+from kernelsearch.kernel.targets import named
 from kernelsearch.propose.engines import Ask, Reply, Sample
-from kernelsearch.propose.model import ModelProposer, Models
-from kernelsearch.propose.operators import TypedEdits
-from kernelsearch.propose.prompt import Device
+from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.models.model import ModelProposer, Models
+from kernelsearch.propose.models.prompt import Device
+from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.reuse import Reusing, terms
-from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.space import known_constraints
-from kernelsearch.targets import named
+from kernelsearch.search import Search, Settings, start_for, strategies
 from kernelsearch.trial import Evaluation
+from kernelsearch.trial import bench as benches
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.reuse import Reusing, terms
 from kernelsearch.verify import gate
-from kernelsearch.worker import bench as benches
-from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.cache import default_folder
 
 STUDIES = Path(__file__).resolve().parents[1]
 ARMS = ("edits", "mix")

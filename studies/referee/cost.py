@@ -13,9 +13,9 @@ import os
 import time
 from pathlib import Path
 
-from kernelsearch.source import Kernel
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
-from kernelsearch.worker.bench import Bench
+from kernelsearch.trial.bench import Bench
 
 STUDIES = Path(__file__).resolve().parents[1]
 TASKS = ("softmax", "softmax_wide", "layernorm", "rmsnorm", "column_sum", "cross_entropy", "swiglu", "matmul",

@@ -32,16 +32,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "cheats")
 
 import corpus  # noqa: E402
 
-from kernelsearch import referee  # noqa: E402
-from kernelsearch.source import Kernel  # noqa: E402
+from kernelsearch.kernel.source import Kernel  # noqa: E402
 from kernelsearch.tasks.load import load  # noqa: E402
-from kernelsearch.trial import Evaluation, Rejected  # noqa: E402
-from kernelsearch.trial.rejected import asked as asked_of  # noqa: E402
+from kernelsearch.trial import (  # noqa: E402
+    Evaluation,
+    Rejected,
+    referee,  # noqa: E402
+)
+from kernelsearch.trial.bench import Bench  # noqa: E402
+from kernelsearch.trial.rejection import asked as asked_of  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
+from kernelsearch.worker.judging.planning import with_long_shapes  # noqa: E402
 from kernelsearch.worker.launcher import tensors  # noqa: E402
 from kernelsearch.worker.messages import jobs  # noqa: E402
-from kernelsearch.worker.bench import Bench  # noqa: E402
-from kernelsearch.worker.judging.planning import with_long_shapes  # noqa: E402
 
 SEEDS = 5
 LIMIT_S = 15.0

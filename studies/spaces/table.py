@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.replay import recorded, score, simulation
+from kernelsearch.record import recorded_space
+from kernelsearch.search.replay import score, simulation
 
 HERE = Path(__file__).parent
 
@@ -65,7 +66,7 @@ def main(names, seeds, trials, spaces, noise, window, out):
     rows = []
     for name in names:
         for path in paths:
-            rows.append(row(recorded.read(path), name, seeds, trials, noise, window))
+            rows.append(row(recorded_space.read(path), name, seeds, trials, noise, window))
             click.echo(f"{name} on {rows[-1]['space']}: {rows[-1]['to_2_percent']} score {rows[-1]['score']:+.2f}", err=True)
             if out:
                 Path(out).write_text(json.dumps(rows))

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from kernelsearch.compile.build import Binary, Texts, build, code_of
 from kernelsearch.compile.ptx import instruction_mix
-from kernelsearch.launch import LaunchError
-from kernelsearch.measure.launched import Launched
-from kernelsearch.source import Kernel
-from kernelsearch.types import Config
+from kernelsearch.core.types import Config
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.hints import launches_of
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.bench import Bench
-from kernelsearch.worker.findings import launches_of
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.stats import spearmanr
 
-from kernelsearch.measure.constants import BOUNDS, START, Constants
-from kernelsearch.measure.estimate import times_us
-from kernelsearch.measure.usage import Step, Usage
-from kernelsearch.targets import Target
-from kernelsearch.types import Config
+from kernelsearch.core.types import Config
+from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.static_model.constants import BOUNDS, START, Constants
+from kernelsearch.measure.static_model.estimate import times_us
+from kernelsearch.measure.static_model.usage import Step, Usage
 
 FAMILIES = {
     "softmax_row": "softmax", "softmax_looped": "softmax", "softmax_wide": "softmax", "layernorm": "norm",

@@ -3,7 +3,7 @@
 Every config of `studies/spaces/` is compiled here, with no GPU, and its estimate held against its recorded time. The
 constants behind each row come from a fit to the kernels of all other families (softmax, norms, matrix products, cross
 entropy, column sum, attention, swiglu). CACHE is a folder outside the repository for what the compiler said. With
---fit, the constants are fitted to all spaces, and `kernelsearch/measure/fitted.py` is written.
+--fit, the constants are fitted to all spaces, and `kernelsearch/measure/static_model/fitted.py` is written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 from compiled import Cache, compile_all, launches
 from fitting import Candidate, Measured, Score, Sets, fit, left_out
 
-import kernelsearch.measure.fitted as fitted_module
-from kernelsearch import targets
+import kernelsearch.measure.static_model.fitted as fitted_module
 from kernelsearch.compile import blocks, ir, ptx, ttgir, ttir
-from kernelsearch.measure import launched, usage
-from kernelsearch.measure.constants import BOUNDS, Constants
-from kernelsearch.replay.recorded import read
-from kernelsearch.worker.bench import Bench
+from kernelsearch.kernel import targets
+from kernelsearch.measure.static_model import launched, usage
+from kernelsearch.measure.static_model.constants import BOUNDS, Constants
+from kernelsearch.record.recorded_space import read
+from kernelsearch.trial.bench import Bench
 
 SPACES = Path(__file__).resolve().parents[1] / "spaces"
 READERS = (blocks, ir, ptx, ttgir, ttir, launched, usage)
@@ -119,7 +119,7 @@ def write(constants: Constants, scores: dict[str, Score], hopeless: float) -> No
 
 from __future__ import annotations
 
-from kernelsearch.measure.constants import Constants
+from kernelsearch.measure.static_model.constants import Constants
 
 FITTED = Constants(
 {values}
@@ -151,7 +151,7 @@ def write_estimates(sets: Sets, constants: dict[str, Constants], path: str) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cache", help="a folder for compiled candidates, outside the repository")
-    parser.add_argument("--fit", action="store_true", help="fit to all spaces and write kernelsearch/measure/fitted.py")
+    parser.add_argument("--fit", action="store_true", help="fit to all spaces and write kernelsearch/measure/static_model/fitted.py")
     parser.add_argument("--estimates", help="also write every candidate's estimate to this file")
     options = parser.parse_args()
     target, cache = targets.named(TARGET), Cache(options.cache)

@@ -20,11 +20,11 @@ from fitting import Candidate, Measured
 from scipy.stats import spearmanr
 from table import SPACES, TARGET, names
 
-from kernelsearch import targets
-from kernelsearch.measure import usage
-from kernelsearch.measure.fitted import FITTED
-from kernelsearch.replay.recorded import read
-from kernelsearch.worker.bench import Bench
+from kernelsearch.kernel import targets
+from kernelsearch.measure.static_model import usage
+from kernelsearch.measure.static_model.fitted import FITTED
+from kernelsearch.record.recorded_space import read
+from kernelsearch.trial.bench import Bench
 
 
 def sampled(name: str, size: int, cache: Cache) -> dict[str, tuple[float, float]]:

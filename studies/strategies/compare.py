@@ -11,18 +11,21 @@ standard error. On a recorded space there is one kernel, so that what is compare
 import ast
 import math
 import statistics
+import sys
 import time
 from functools import partial
 from pathlib import Path
 
 import click
+from table import printed
 
-from kernelsearch import simulated, strategies
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.replay import simulation
-from kernelsearch.search import Search, Settings, start_for
-from table import printed
+from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search.replay import simulation
 
 SPACES = Path(__file__).parent.parent / "spaces"
 WINDOW = 16

@@ -12,11 +12,11 @@ import random
 from pathlib import Path
 
 import click
-
-from kernelsearch.replay import simulation
-from kernelsearch.tune import DEFAULT
-from kernelsearch.types import config_key
 from table import printed
+
+from kernelsearch.core.types import config_key
+from kernelsearch.search.replay import simulation
+from kernelsearch.tune import DEFAULT
 
 HERE = Path(__file__).parent
 SPACES = HERE.parent / "spaces"

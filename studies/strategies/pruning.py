@@ -12,16 +12,20 @@ everything. The deviations are an assumption, not a measurement.
 import math
 import random
 import statistics
+import sys
 import warnings
+from pathlib import Path
 
 import click
 import optuna
 
-from kernelsearch import simulated, strategies
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import simulated
+from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.types import config_key
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 NOISE = 0.005
 

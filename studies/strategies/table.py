@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from kernelsearch.replay import recorded, score
-from kernelsearch.replay.recorded import Recorded
-from kernelsearch.replay.simulation import Simulated
+from kernelsearch.record import recorded_space
+from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.search.replay import score
+from kernelsearch.search.replay.simulation import Simulated
 
 Run = Callable[[str, str, Recorded, int, int], Simulated]
 """(arm, the space's name, the space, most trials, seed) to a run."""
@@ -14,7 +15,7 @@ Run = Callable[[str, str, Recorded, int, int], Simulated]
 
 def printed(head: str, arms: Iterable[str], paths: Sequence[Path], seeds: Sequence[int], run: Run) -> None:
     """Prints a row an arm as soon as it is known, a column a space; scores are against random search."""
-    spaces = {path.name.split(".")[0]: recorded.read(path) for path in paths}
+    spaces = {path.name.split(".")[0]: recorded_space.read(path) for path in paths}
     print(f"| {head} | {' | '.join(spaces)} | mean score | worst score | most evaluations |")
     print("|---|" + "---|" * (len(paths) + 3))
     for arm in arms:

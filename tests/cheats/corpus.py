@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelsearch import language
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
+from kernelsearch.kernel import language
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parents[1] / "studies"

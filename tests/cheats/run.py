@@ -16,11 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import corpus  # noqa: E402
 
-from kernelsearch import referee  # noqa: E402
-from kernelsearch.source import Kernel  # noqa: E402
-from kernelsearch.trial import Evaluation, Rejected  # noqa: E402
+from kernelsearch.kernel.source import Kernel  # noqa: E402
+from kernelsearch.trial import (  # noqa: E402
+    Evaluation,
+    Rejected,
+    referee,  # noqa: E402
+)
+from kernelsearch.trial.bench import Bench  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
-from kernelsearch.worker.bench import Bench  # noqa: E402
 
 
 def judged(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:

@@ -4,7 +4,7 @@ import corpus
 import pytest
 import run
 
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
 from kernelsearch.verify.gate import check
 
 ENTRIES = corpus.entries()

@@ -7,10 +7,10 @@ import sys
 import pytest
 from test_bad_input import GOOD, KERNEL, one_line
 
-from kernelsearch import simulated, strategies
+import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 LAND = simulated.Landscape(5)
 

@@ -11,11 +11,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kernelsearch import simulated, strategies
+import simulated
 from kernelsearch.cli import main
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "studies").rglob("*.md"))]

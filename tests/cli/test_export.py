@@ -12,11 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
 from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial  # noqa: E402
 
+from kernelsearch.core.types import Evidence  # noqa: E402
 from kernelsearch.export.examine import examine  # noqa: E402
+from kernelsearch.kernel.source import Kernel  # noqa: E402
 from kernelsearch.record.rows import RunFacts, Structure  # noqa: E402
 from kernelsearch.record.store import Store  # noqa: E402
-from kernelsearch.source import Kernel  # noqa: E402
-from kernelsearch.types import Evidence  # noqa: E402
 
 
 @pytest.fixture(scope="module")

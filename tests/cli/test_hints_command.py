@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch.measure import nvml
-from kernelsearch.measure.device import live_device
+from kernelsearch.measure.timing import nvml
+from kernelsearch.measure.timing.device import live_device
 
 HERE = Path(__file__).resolve().parents[1] / "hints"
 pytestmark = pytest.mark.skipif(live_device() is not None, reason="with a GPU tests/gpu asks the same command")

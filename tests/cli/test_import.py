@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kernelsearch.replay import recorded
+from kernelsearch.record import recorded_space
 
 TRITON = {"key": [1], "configs_timings": [
     [{"kwargs": {}, "num_warps": 16, "num_stages": 1}, [0.01]], [{"kwargs": {}, "num_warps": 2, "num_stages": 1}, [0.02]]]}  # fmt: skip
@@ -20,7 +20,7 @@ def cache(tmp_path):
 def test_tritons_cache_becomes_a_space(run, cache, tmp_path):
     done = run("import", cache, "--out", tmp_path / "s.json")
     assert done.code == 0 and "2 configs" in done.out and "simulate" in done.out
-    assert recorded.read(tmp_path / "s.json").optimum_us == 10
+    assert recorded_space.read(tmp_path / "s.json").optimum_us == 10
     again = run("import", cache, "--out", tmp_path / "s.json")
     assert again.code == 2 and "--force" in again.err
 
@@ -69,7 +69,7 @@ def test_of_several_kernels_in_t4_results_only_the_tasks_own_gives_its_config(ru
     assert done.code == 0 and "best of 1 configs" in done.out and "'num_warps': 8" in done.out
     done = run("import", "both.json")
     assert done.code == 0 and "of the 2 kernels" in done.err and other[:8] in done.err
-    space = recorded.read(tmp_path / "both.space.json")
+    space = recorded_space.read(tmp_path / "both.space.json")
     assert set(space.parameters) == {"num_warps", "SPLIT"} and space.optimum_us == 100
     (tmp_path / "found.json").write_text(t4(*both[1:]))
     done = run("import", "found.json", "--task", "softmax.py")

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from kernelsearch.errors import StoreError
+from kernelsearch.core.errors import StoreError
 from kernelsearch.record.store import Store
 
 COMMAND = [sys.executable, "-c", "from kernelsearch.cli import main; main()", "optimize"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelsearch.measure.device import live_device
+from kernelsearch.measure.timing.device import live_device
 
 pytestmark = pytest.mark.skipif(live_device() is not None, reason="about machines without a GPU")
 

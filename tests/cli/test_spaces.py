@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from kernelsearch.cli import main
-from kernelsearch.replay import recorded
-from tests.replay.spaces import made
+from kernelsearch.record import recorded_space
+from recorded_spaces import made
 
 BAD = {
     "not_json": "rows",
@@ -25,7 +25,7 @@ def run(*arguments):
 
 def test_the_output_is_the_contracts(tmp_path):
     space = made()
-    recorded.write(space, tmp_path / "space.json.xz")
+    recorded_space.write(space, tmp_path / "space.json.xz")
     done = run("simulate", tmp_path / "space.json.xz", "--strategy", "random", "--trials", 30, "--seeds", 3)
     assert done.exit_code == 0
     found = json.loads(done.stdout)
@@ -45,14 +45,14 @@ def test_a_bad_space_is_one_line_and_exit_code_2(tmp_path, name):
 
 
 def test_an_unknown_strategy_and_a_missing_file(tmp_path):
-    recorded.write(made(), tmp_path / "space.json")
+    recorded_space.write(made(), tmp_path / "space.json")
     for arguments in (("space.json", "--strategy", "nope"), ("nothing.json",)):
         done = run("simulate", tmp_path / arguments[0], *arguments[1:])
         assert done.exit_code == 2 and len(done.stderr.splitlines()) == 1
 
 
 def test_record_needs_a_gpu_and_a_place_to_write(tmp_path, monkeypatch):
-    from kernelsearch.worker import bench
+    from kernelsearch.trial import bench
 
     monkeypatch.setattr(bench, "live_device", lambda: None)
     (tmp_path / "task.py").write_text("")

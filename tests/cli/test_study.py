@@ -129,9 +129,9 @@ models = ["replay:answers.jsonl"]
 @pytest.fixture
 def with_models(folder):
     """A study with two arms that ask a model: answers drawn from the seed's own grammar, recorded beside the study."""
-    from kernelsearch import simulated
+    import simulated
+    from kernelsearch.kernel.source import Kernel
     from kernelsearch.propose.grammar import build
-    from kernelsearch.source import Kernel
 
     text = shipped.path("softmax").read_text()
     kernel = "import triton\nimport triton.language as tl\n\n\n" + text[text.index("@triton.jit") : text.index("def softmax(x)")]
@@ -180,7 +180,7 @@ def test_a_wrong_model_is_one_line(run, with_models, old, new, said):
 
 
 def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(run, with_models, monkeypatch):
-    from kernelsearch import proposers
+    from kernelsearch.propose import proposers
 
     def told(db):
         with Store.open(with_models / db, write=False) as store:

@@ -9,13 +9,13 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch import language
 from kernelsearch.compile.build import BuildFailure, Built, _message, build, live_constant, stopped_early
 from kernelsearch.compile.elf import resources
 from kernelsearch.compile.ptx import instruction_mix
-from kernelsearch.launch import Specialisation
-from kernelsearch.targets import named
-from kernelsearch.types import DtypeFact
+from kernelsearch.core.types import DtypeFact
+from kernelsearch.kernel import language
+from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.targets import named
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
 COPY = HEAD + '''@triton.jit

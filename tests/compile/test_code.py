@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kernelsearch.compile import sass, ttgir, ttir
 from kernelsearch.compile.build import code_of
+from kernelsearch.compile.code import Code, Loop
 from kernelsearch.compile.ir import element_of, shape_of
-from kernelsearch.mix import Code, Loop
 
 TTIR = """#loc1 = loc("x_ptr")
 module {

@@ -5,12 +5,12 @@ from itertools import count
 import pytest
 from gated_record import CONFIG, H100, OTHER, SPLIT, TASK, finding, imported, trial
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
-from kernelsearch.types import Evidence
 
 COUNTER = count()
 

@@ -3,8 +3,16 @@
 import importlib
 import sys
 
-from kernelsearch.types import (
-    Measurement, Outcome, Proposal, ProposalKind, Referee, ShapeTime, Trial, Verdict, Word,
+from kernelsearch.core.types import (
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    Referee,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
 )  # fmt: skip
 
 TASK = '''\

@@ -5,11 +5,11 @@ import json
 import pytest
 from gated_record import CONFIG, H100, SPLIT, finding, imported, trial
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import choose
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
-from kernelsearch.types import Evidence
 
 
 @pytest.fixture(scope="module")

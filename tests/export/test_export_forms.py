@@ -8,16 +8,16 @@ import sys
 import pytest
 from gated_record import imported, trial
 
+from kernelsearch.core.types import Evidence
 from kernelsearch.export.errors import ExportError
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
 from kernelsearch.export.ship import reads
 from kernelsearch.export.texts import requires
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
-from kernelsearch.types import Evidence
 from kernelsearch.worker.launcher import intercept, standin
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"

@@ -16,8 +16,8 @@ import pytest
 import torch
 from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported
 
-from kernelsearch.source import Kernel
-from kernelsearch.types import Evidence
+from kernelsearch.core.types import Evidence
+from kernelsearch.kernel.source import Kernel
 
 MAX_WHEEL = 200_000
 

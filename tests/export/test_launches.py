@@ -8,11 +8,11 @@ import pytest
 import torch
 from gated_record import CONFIG, OTHER, SPLIT
 
+from kernelsearch.core.types import TensorFact
 from kernelsearch.export.launches import Site, launch_function
-from kernelsearch.launch import TRITON_DTYPES, Passed, Scratch, bind
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
-from kernelsearch.types import TensorFact
+from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, bind
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.worker.launcher import intercept, standin
 
 H100 = named("h100")

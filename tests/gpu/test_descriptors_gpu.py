@@ -6,11 +6,11 @@ With `-s` it prints the times of pointers and descriptors beside each other: `py
 import pytest
 import torch
 
+from kernelsearch.core.types import Word
 from kernelsearch.propose.edits import edit_named
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import Word
-from kernelsearch.worker.bench import Bench
+from kernelsearch.trial.bench import Bench
 
 pytestmark = [
     pytest.mark.gpu,

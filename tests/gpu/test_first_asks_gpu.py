@@ -8,17 +8,17 @@ import time
 import pytest
 import torch
 
-from kernelsearch import simulated, strategies
-from kernelsearch.estimation import ordered
-from kernelsearch.measure import racing
+import simulated
+from kernelsearch.core.types import config_key
+from kernelsearch.kernel.space import known_constraints
+from kernelsearch.measure.timing import racing
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, start_for
-from kernelsearch.space import known_constraints
+from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import config_key
-from kernelsearch.worker.bench import Bench
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.pruning import ordered
 
 pytestmark = [
     pytest.mark.gpu,

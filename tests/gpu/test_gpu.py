@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from kernelsearch.source import Kernel
+from kernelsearch.core.types import Evidence, Word
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import Evidence, Word
-from kernelsearch.worker.bench import Bench
+from kernelsearch.trial.bench import Bench
 
 pytestmark = [
     pytest.mark.gpu,

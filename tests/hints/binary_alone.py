@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelsearch import targets
 from kernelsearch.compile.build import Built, build
-from kernelsearch.launch import bind
-from kernelsearch.measure.hints import Call
-from kernelsearch.source import Kernel
+from kernelsearch.kernel import targets
+from kernelsearch.kernel.launch import bind
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.hints.findings import Call
 from kernelsearch.tasks import facts as task_facts
+from kernelsearch.trial.hints import launches_of
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.findings import launches_of
 
 HERE = Path(__file__).resolve().parent
 KERNELS = tuple(sorted(p for p in HERE.glob("*.py") if p.read_text().startswith("# fault:")))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelsearch.measure import by_shape
+from kernelsearch.measure.timing import by_shape
 from kernelsearch.report import by_shape as said
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch import targets
-from kernelsearch.measure import confirm
-from kernelsearch.measure import statistics as paired
-from kernelsearch.measure.nvml import Monitor, Reading, bus_id
+from kernelsearch.kernel import targets
+from kernelsearch.measure.timing import confirm
+from kernelsearch.measure.timing import statistics as paired
+from kernelsearch.measure.timing.nvml import Monitor, Reading, bus_id
 
 TRUE_US = {"candidate": 100.0, "seed": 130.0, "eager": 250.0, confirm.CONTROL: 130.0}
 

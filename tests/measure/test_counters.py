@@ -4,14 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from kernelsearch import targets
-from kernelsearch.measure import counters, hints
-from kernelsearch.measure.diagnosis import latency, second_read
-from kernelsearch.measure.launched import Launched, Machine
-from kernelsearch.mix import Access, Code, Loop, Mix
+from kernelsearch.compile.code import Access, Code, Loop, Mix
+from kernelsearch.core.types import TensorFact
+from kernelsearch.kernel import targets
+from kernelsearch.measure.hints import findings as hints
+from kernelsearch.measure.hints.diagnosis import latency, second_read
+from kernelsearch.measure.static_model import counters
+from kernelsearch.measure.static_model.launched import Launched, Machine
 from kernelsearch.report import hints as report
-from kernelsearch.types import TensorFact
-from kernelsearch.worker.gpu import counted
+from kernelsearch.worker.gpu import counters_main
 
 VALUES = {
     "dram__bytes_read.sum": "1,073,768,192", "dram__bytes_write.sum": "262,144",
@@ -81,9 +82,9 @@ def test_a_refusal_is_a_sentence(text, said):
 
 
 def test_without_the_profiler_that_is_said(monkeypatch, tmp_path):
-    monkeypatch.setattr(counted.shutil, "which", lambda name: None)
-    monkeypatch.setattr(counted, "_PLACES", (str(tmp_path / "ncu"), str(tmp_path)))
-    assert "not installed" in counted.counted(None, ["k"], str(tmp_path))
+    monkeypatch.setattr(counters_main.shutil, "which", lambda name: None)
+    monkeypatch.setattr(counters_main, "_PLACES", (str(tmp_path / "ncu"), str(tmp_path)))
+    assert "not installed" in counters_main.counted(None, ["k"], str(tmp_path))
 
 
 def test_counters_decide_between_waiting_for_memory_and_a_busy_issue_slot(row):

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.measure.constants import BOUNDS
-from kernelsearch.measure.counts import Counts
-from kernelsearch.measure.device import live_device
-from kernelsearch.measure.estimate import estimate_call, estimate_launch
-from kernelsearch.measure.fitted import FITTED
-from kernelsearch.measure.launched import Launched
-from kernelsearch.measure.occupancy import Machine, programs_per_sm
-from kernelsearch.measure.protocol import spread_us
-from kernelsearch.measure.usage import usage
-from kernelsearch.mix import Access, Block, Code, Dot, Loop, Mix
-from kernelsearch.targets import named, names
-from kernelsearch.types import TensorFact
+from kernelsearch.compile.code import Access, Block, Code, Dot, Loop, Mix
+from kernelsearch.core.types import TensorFact
+from kernelsearch.kernel.targets import named, names
+from kernelsearch.measure.static_model.constants import BOUNDS
+from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.measure.static_model.estimate import estimate_call, estimate_launch
+from kernelsearch.measure.static_model.fitted import FITTED
+from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.measure.static_model.occupancy import Machine, programs_per_sm
+from kernelsearch.measure.static_model.usage import usage
+from kernelsearch.measure.timing.device import live_device
+from kernelsearch.measure.timing.protocol import spread_us
 
 H100 = named("h100")
 PLAIN = Machine(num_warps=4, registers=64, stack_bytes=0, shared=0, mix=Mix(loads={16: 1}, stores={16: 1}))

@@ -13,15 +13,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
 
 import binary_alone  # noqa: E402
 
-from kernelsearch.measure import hints as hinting  # noqa: E402
-from kernelsearch.measure.changes import CHANGES, NOT_EDITS, suggested_edits, suggestion, word_of  # noqa: E402
-from kernelsearch.measure.diagnosis import BOTTLENECKS, DETECTORS, finding, second_read, tidy  # noqa: E402
-from kernelsearch.measure.occupancy import Machine  # noqa: E402
-from kernelsearch.measure.launched import Launched  # noqa: E402
-from kernelsearch.mix import Access, Code, Loop, Mix, Work  # noqa: E402
+from kernelsearch.compile.code import Access, Code, Loop, Mix, Work  # noqa: E402
+from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
+from kernelsearch.kernel.targets import named  # noqa: E402
+from kernelsearch.measure.hints import findings as hinting  # noqa: E402
+from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, suggested_edits, suggestion, word_of  # noqa: E402
+from kernelsearch.measure.hints.diagnosis import BOTTLENECKS, DETECTORS, finding, second_read, tidy  # noqa: E402
+from kernelsearch.measure.static_model.launched import Launched  # noqa: E402
+from kernelsearch.measure.static_model.occupancy import Machine  # noqa: E402
 from kernelsearch.propose.edits.registry import EDITS  # noqa: E402
-from kernelsearch.targets import named  # noqa: E402
-from kernelsearch.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
 
 H100 = named("h100")
 

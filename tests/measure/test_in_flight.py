@@ -2,11 +2,11 @@
 
 import pytest
 
-from kernelsearch import targets
-from kernelsearch.measure.launched import Launched, Machine
-from kernelsearch.measure.rates import calibrated
-from kernelsearch.mix import Access, Code, Exchange, Loop, Mix
-from kernelsearch.types import TensorFact
+from kernelsearch.compile.code import Access, Code, Exchange, Loop, Mix
+from kernelsearch.core.types import TensorFact
+from kernelsearch.kernel import targets
+from kernelsearch.measure.static_model.launched import Launched, Machine
+from kernelsearch.measure.static_model.rates import calibrated
 
 H100 = calibrated(targets.named("h100"), {"copy_gbps": 3005.0})
 NAMES = {2: "bf16", 4: "fp32"}

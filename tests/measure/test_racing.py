@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelsearch.measure import racing
+from kernelsearch.measure.timing import racing
 
 
 def times(*us):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.measure import statistics as paired
+from kernelsearch.measure.timing import statistics as paired
 
 
 def series(rng, blocks, ratio, noise=0.004, memory=0.2):

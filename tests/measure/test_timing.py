@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelsearch.measure import timing  # noqa: E402
-from kernelsearch.measure.timing import MAX_LATE, Span, collected  # noqa: E402
+from kernelsearch.measure.timing import events  # noqa: E402
+from kernelsearch.measure.timing.events import MAX_LATE, Span, collected  # noqa: E402
 
 
 class Device:
@@ -19,15 +19,15 @@ class Device:
     def take(self, first, wait_us):
         self.waits.append(wait_us)
         assert first == self.number
-        numbers = range(self.number, self.number + timing.ABANDON_AFTER)
-        self.number += timing.ABANDON_AFTER
+        numbers = range(self.number, self.number + events.ABANDON_AFTER)
+        self.number += events.ABANDON_AFTER
         return [Span(self.time_us + 5_000.0 * self.late(n), self.late(n)) for n in numbers]
 
 
 def test_late_samples_are_left_out_and_others_taken():
     device = Device(300.0, late=lambda n: n in (0, 1, 3, 4))
     samples = collected(device.take, host_us=100.0)
-    assert set(samples.times_us) == {300.0} and len(samples.times_us) >= timing.MIN_SAMPLES
+    assert set(samples.times_us) == {300.0} and len(samples.times_us) >= events.MIN_SAMPLES
     assert (samples.late, samples.host_bound, samples.abandoned) == (4, False, False)
     assert device.waits[:3] == [180.0, 360.0, 720.0] and set(device.waits[2:]) == {720.0}
     assert samples.detail == {"host_us": 100.0, "late": 4}
@@ -38,7 +38,7 @@ def test_a_call_that_is_always_late_keeps_its_times_and_says_so():
     samples = collected(device.take, host_us=1_900.0)
     assert samples.times_us == (5_300.0,) * MAX_LATE
     assert samples.detail == {"host_us": 1_900.0, "host_bound": True}
-    assert max(device.waits) == timing.LONGEST_WAIT_US
+    assert max(device.waits) == events.LONGEST_WAIT_US
 
 
 def test_few_good_samples_count_more_than_many_late_ones():
@@ -56,4 +56,4 @@ def test_only_samples_in_time_abandon_a_candidate():
 def test_without_late_samples_the_budget_ends_it():
     assert len(collected(Device(10_000.0).take, 50.0).times_us) == 6
     assert len(collected(Device(1_000.0).take, 50.0).times_us) == 6
-    assert len(collected(Device(20.0).take, 50.0).times_us) == timing.MAX_SAMPLES
+    assert len(collected(Device(20.0).take, 50.0).times_us) == events.MAX_SAMPLES

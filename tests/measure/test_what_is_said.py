@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kernelsearch import targets
-from kernelsearch.measure import confirm as protocol
-from kernelsearch.measure.known_error import KNOWN_ERROR, KnownError
-from kernelsearch.measure.nvml import BUSY_PERCENT, Reading, busy_note
-from kernelsearch.measure.rates import CEILINGS, calibrated
+from kernelsearch.kernel import targets
+from kernelsearch.measure.static_model.known_error import KNOWN_ERROR, KnownError
+from kernelsearch.measure.static_model.rates import CEILINGS, calibrated
+from kernelsearch.measure.timing import confirm as protocol
+from kernelsearch.measure.timing.nvml import BUSY_PERCENT, Reading, busy_note
 
 H100 = targets.named("h100")
 

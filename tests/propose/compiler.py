@@ -18,9 +18,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kernelsearch.launch import plan, specialise
-from kernelsearch.source import Kernel
-from kernelsearch.types import LaunchFact, TensorFact
+from kernelsearch.core.types import LaunchFact, TensorFact
+from kernelsearch.kernel.launch import plan, specialise
+from kernelsearch.kernel.source import Kernel
 
 
 def tensor(dtype: str, *shape: int) -> TensorFact:

@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.edits import NotApplicable, edit_named
-from kernelsearch.protocols import Rewrite
-from kernelsearch.source import Kernel
-from kernelsearch.types import TaskFacts
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = tuple(sorted(p.parent.name for p in (ROOT / "studies").glob("*/*.py") if p.stem == p.parent.name))
@@ -44,7 +44,7 @@ def seed(name: str) -> Kernel:
     return Kernel.parse(task(name).seed)
 
 
-@lru_cache(maxsize=None)
+@cache
 def applied(edit_name: str, name: str) -> list[Rewrite] | NotApplicable:
     """What an edit gives for a shipped seed; worked out once for all tests."""
     return edit_named(edit_name).apply(seed(name), task(name))

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 import triton
 
-from kernelsearch.launch import TRITON_DTYPES, Passed, Scratch, plan
-from kernelsearch.source import Kernel
-from kernelsearch.types import LaunchFact, TensorFact
+from kernelsearch.core.types import LaunchFact, TensorFact
+from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, plan
+from kernelsearch.kernel.source import Kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {

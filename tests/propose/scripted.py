@@ -7,14 +7,22 @@ from collections.abc import Callable
 
 import edit_seeds
 
-from kernelsearch.propose.engines import Ask, Failure, Reply, Sample
-from kernelsearch.propose.model import ModelProposer, Models, Settings
-from kernelsearch.propose.prompt import Device
-from kernelsearch.protocols import Request
-from kernelsearch.targets import named
-from kernelsearch.types import (
-    Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeTime, Trial, Verdict, Word,
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
 )  # fmt: skip
+from kernelsearch.kernel.targets import named
+from kernelsearch.propose.contract import Request
+from kernelsearch.propose.engines import Ask, Failure, Reply, Sample
+from kernelsearch.propose.models.model import ModelProposer, Models, Settings
+from kernelsearch.propose.models.prompt import Device
 from kernelsearch.verify import gate
 
 

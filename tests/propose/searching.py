@@ -5,15 +5,14 @@ from dataclasses import replace
 import edit_seeds
 from scripted import Scripted, sampling, shared
 
-from kernelsearch import proposers, strategies
-from kernelsearch.propose.choice import Limits, Mix
-from kernelsearch.propose.model import ModelProposer, Settings
+from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeFact, ShapeTime, Verdict, Word
+from kernelsearch.propose import proposers
+from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.models.model import ModelProposer, Settings
 from kernelsearch.record.rows import RunFacts
-from kernelsearch.search import Search
+from kernelsearch.search import Search, start_for, strategies
 from kernelsearch.search import Settings as SearchSettings
-from kernelsearch.search import start_for
-from kernelsearch.simulated import unit
-from kernelsearch.types import Evidence, Measurement, Outcome, ShapeFact, ShapeTime, Verdict, Word
+from simulated import unit
 
 TASK = edit_seeds.facts(edit_seeds.task("column_sum").seed, "column_sum", {"BLOCK_ROWS": (32, 64), "num_warps": (2, 4, 8)})
 BUDGET = 24

@@ -8,11 +8,11 @@ import pytest
 from scripted import Scripted, sampling
 from searching import BUDGET, SEED, mix, searched, story, task
 
-from kernelsearch.propose import choice, engines
-from kernelsearch.propose.ahead import Underway
+from kernelsearch.propose import engines, mixed
+from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import Reply
 from kernelsearch.propose.engines.recorded_answers import Recording
-from kernelsearch.protocols import Request
+from kernelsearch.propose.models.ahead import Underway
 from kernelsearch.record.store import Store
 
 
@@ -176,7 +176,7 @@ def local_search(monkeypatch, slow, alone):
 
     with monkeypatch.context() as patched, Store.in_memory() as store:
         patched.setattr(Underway, "wait", wait)
-        patched.setattr(choice, "PATIENCE", 1e9)  # however long this machine really takes
+        patched.setattr(mixed, "PATIENCE", 1e9)  # however long this machine really takes
         proposer, _ = mix(engine, alone=alone)
         result, _ = searched(proposer, store, BUDGET)
         engine.go.set()

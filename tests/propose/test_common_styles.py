@@ -5,10 +5,10 @@ from __future__ import annotations
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.propose.carried import indexed, settled
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.analysis.carried import indexed, settled
+from kernelsearch.propose.analysis.lanes import summed
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
-from kernelsearch.propose.lanes import summed
-from kernelsearch.source import Kernel
 
 CARRIED = """
 import triton

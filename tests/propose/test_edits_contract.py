@@ -9,9 +9,9 @@ import edit_seeds as seeds
 import pytest
 from edit_seeds import applied, variants
 
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import present
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
-from kernelsearch.source import Kernel
-from kernelsearch.space import present
 from kernelsearch.verify import gate
 
 PAIRS = [(edit, name) for edit in EDITS for name in seeds.NAMES]

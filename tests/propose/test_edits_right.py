@@ -7,9 +7,9 @@ import random
 import edit_seeds as seeds
 import pytest
 
+from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS
-from kernelsearch.propose.operators import TypedEdits
-from kernelsearch.protocols import Request
+from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.verify import gate
 
 CHAINS = 24

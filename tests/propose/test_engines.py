@@ -9,12 +9,12 @@ import scripted
 import scripted_server as served
 import tiny
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, make, parsed, shared
 from kernelsearch.propose.engines.base import AFTER, asks_ahead
 from kernelsearch.propose.engines.recorded_answers import Recording, Replayed
 from kernelsearch.propose.grammar import build
-from kernelsearch.propose.prompt import SYSTEM
+from kernelsearch.propose.models.prompt import SYSTEM
 
 KEY = "sk-test-0123456789abcdef"
 

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
+from kernelsearch.core.types import TensorFact
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.propose.first import page
 from kernelsearch.propose.first.body import BUDGET, Body, Refused
-from kernelsearch.propose.first.outline import Outline
 from kernelsearch.propose.first.template import NoTemplate, template
 from kernelsearch.propose.grammar.names import unresolved
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
-from kernelsearch.types import TensorFact
+from kernelsearch.tasks.outline import Outline
 from kernelsearch.verify import gate
 from kernelsearch.worker.launcher.outline import outlined
 

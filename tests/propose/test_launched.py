@@ -9,9 +9,9 @@ import edit_seeds
 sys.path.insert(0, str(Path(__file__).resolve().parent / "grammar"))
 import traced  # noqa: E402
 
+from kernelsearch.core.types import ShapeFact  # noqa: E402
 from kernelsearch.propose.edits import EDITS  # noqa: E402
-from kernelsearch.propose.launched import launched  # noqa: E402
-from kernelsearch.types import ShapeFact  # noqa: E402
+from kernelsearch.propose.models.launches import launched  # noqa: E402
 
 
 def task(name):

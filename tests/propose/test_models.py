@@ -8,13 +8,13 @@ import pytest
 import scripted
 from scripted import Scripted, proposer, request, sampling, shared, trial
 
-from kernelsearch.propose import ideas, prompt, repair
-from kernelsearch.propose.answers import fate
+from kernelsearch.core.types import Hint, Verdict, Word
 from kernelsearch.propose.engines import Failure, Reply, Sample
 from kernelsearch.propose.grammar import build
 from kernelsearch.propose.history import History
-from kernelsearch.propose.spending import Budget, Ledger, Price
-from kernelsearch.types import Hint, Verdict, Word
+from kernelsearch.propose.models import ideas, prompt, repair
+from kernelsearch.propose.models.answers import fate
+from kernelsearch.propose.models.spending import Budget, Ledger, Price
 from kernelsearch.verify import gate
 
 RIGHT = "LINE 12\n    numerator = tl.exp2(x * 1.4426950408889634)\nEND"
@@ -282,7 +282,7 @@ def test_hints_come_first_among_ideas():
 
 def test_engines_are_closed():
     engine = Scripted(sampling)
-    from kernelsearch.propose.choice import Mix
+    from kernelsearch.propose.mixed import Mix
 
     models = shared()
     Mix([scripted.proposer(engine, models)], models).close()

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelsearch import simulated
+import simulated
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.edits import EDITS, NotApplicable
-from kernelsearch.propose.operators import TypedEdits
-from kernelsearch.protocols import Request, Rewrite
-from kernelsearch.source import Kernel
+from kernelsearch.propose.typed_edits import TypedEdits
 
 
 def request(name: str = "softmax_wide", **fields) -> Request:

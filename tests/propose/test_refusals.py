@@ -7,9 +7,9 @@ from dataclasses import replace
 import edit_seeds as seeds
 import pytest
 
+from kernelsearch.core.types import LaunchFact, Trace
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.edits import NotApplicable, edit_named
-from kernelsearch.source import Kernel
-from kernelsearch.types import LaunchFact, Trace
 
 ROW = """
 row = tl.program_id(0)

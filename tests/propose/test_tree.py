@@ -7,11 +7,11 @@ import ast
 import edit_seeds as seeds
 import pytest
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.bounds import always_true_when, comparisons
-from kernelsearch.propose.edits.base import View
-from kernelsearch.propose.idle import Idle
-from kernelsearch.propose.shapes import Shapes
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.bounds import always_true_when, comparisons
+from kernelsearch.propose.analysis.idle import Idle
+from kernelsearch.propose.analysis.shapes import Shapes
+from kernelsearch.propose.analysis.view import View
 
 TEXT = '''@triton.jit
 def k(a, b, BLOCK: tl.constexpr):  # the head

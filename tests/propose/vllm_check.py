@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import tiny  # noqa: E402
 
 from kernelsearch.propose.engines import Ask, Failure, make  # noqa: E402
-from kernelsearch.propose.prompt import SYSTEM  # noqa: E402
+from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
 from kernelsearch.record.store import Store  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ import edit_seeds  # noqa: E402
 
 from kernelsearch.propose.engines import Ask, Failure, make  # noqa: E402
 from kernelsearch.propose.grammar import build  # noqa: E402
-from kernelsearch.propose.prompt import SYSTEM  # noqa: E402
+from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
 
 
 def main(model: str, options: str) -> int:

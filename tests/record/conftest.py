@@ -2,11 +2,8 @@
 
 import pytest
 
-from kernelsearch import simulated
-from kernelsearch.record.rows import RunFacts, Structure
-from kernelsearch.record.store import Store
-from kernelsearch.source import Kernel
-from kernelsearch.types import (
+import simulated
+from kernelsearch.core.types import (
     Evidence,
     Hint,
     Measurement,
@@ -19,6 +16,9 @@ from kernelsearch.types import (
     Verdict,
     Word,
 )
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch.errors import StoreError
+from kernelsearch.core.errors import StoreError
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 

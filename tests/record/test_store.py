@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import kernelsearch
-from kernelsearch.errors import StoreError
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import Word, config_key
 from kernelsearch.record import lineage
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure, geometric_mean
-from kernelsearch.types import Word, config_key
 
 
 def begun(store, task, facts, seed, make):

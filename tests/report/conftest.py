@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernelsearch import simulated, strategies
+import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 LAND = simulated.Landscape(5)
 

@@ -6,12 +6,8 @@ import shutil
 
 import pytest
 
-from kernelsearch import simulated
-from kernelsearch.record.rows import hint_rows, RunFacts, Structure, candidate_row, kernel_row, structure_row, trial_row
-from kernelsearch.record.store import Store
-from kernelsearch.report import html, leaderboard
-from kernelsearch.source import Kernel
-from kernelsearch.types import (
+import simulated
+from kernelsearch.core.types import (
     Evidence,
     Hint,
     Measurement,
@@ -23,6 +19,10 @@ from kernelsearch.types import (
     Verdict,
     Word,
 )
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.rows import RunFacts, Structure, candidate_row, hint_rows, kernel_row, structure_row, trial_row
+from kernelsearch.record.store import Store
+from kernelsearch.report import html, leaderboard
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 browser_only = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")

@@ -7,13 +7,14 @@ import json
 
 import pytest
 
-from kernelsearch import simulated
-from kernelsearch.errors import StoreError
+import simulated
+from kernelsearch.core import words
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
-from kernelsearch.report import leaderboard, lineage, progress, show, summary, words
-from kernelsearch.source import Kernel
-from kernelsearch.types import Evidence, Measurement, ShapeTime
+from kernelsearch.report import leaderboard, lineage, progress, show, summary
 
 
 def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):

@@ -16,13 +16,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from kernelsearch import simulated, strategies
-from kernelsearch.protocols import Evaluator
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "studies"))
+
+import simulated
+from kernelsearch.core.types import Config, Outcome, Trial, Verdict, Word, config_key
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.source import Kernel
-from kernelsearch.types import Config, Outcome, Trial, Verdict, Word, config_key
+from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search.contract import Evaluator
 
 TRIALS = 120
 LAND = simulated.Landscape(5)
@@ -70,8 +72,9 @@ def search_in(path: str, trials: int = TRIALS, seconds: float = 0.004) -> tuple[
 def kill_and_resume(path: str, kills: int, seed: int = 0, trials: int = TRIALS) -> Report:
     """Kills a search in its own process up to `kills` times, at moments drawn from seed, then lets it finish."""
     rng, faults, done, before = random.Random(seed), [], 0, []
-    here = str(Path(__file__).parent)
-    code = f"import sys; sys.path.insert(0, {here!r}); import kills; kills.search_in({path!r}, {trials})"
+    here = Path(__file__).resolve()
+    places = [str(here.parent), str(here.parents[2] / "studies")]
+    code = f"import sys; sys.path[:0] = {places!r}; import kills; kills.search_in({path!r}, {trials})"
     for _ in range(kills):
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         if rng.random() < 0.8:

@@ -3,10 +3,10 @@
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-from kernelsearch import simulated, strategies
+import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 TRIALS, LIMIT_S = 30, 120
 

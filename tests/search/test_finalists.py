@@ -2,11 +2,20 @@
 
 import pytest
 
-from kernelsearch import simulated
-from kernelsearch.search.finalists import CHAMPIONS, OVERALL, comparisons, finalists
-from kernelsearch.types import (
-    Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeFact, ShapeTime, Trial, Verdict, Word,
+import simulated
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeFact,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
 )  # fmt: skip
+from kernelsearch.search.finalists import CHAMPIONS, OVERALL, comparisons, finalists
 
 SEED = "5eed"
 

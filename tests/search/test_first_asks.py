@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from kernelsearch import simulated, strategies
+import simulated
+from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, start_for
-from kernelsearch.types import config_key
+from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
 
 LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)

@@ -3,10 +3,10 @@
 import gc
 import weakref
 
-from kernelsearch import simulated, strategies
+import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 
 def searched(store, trials, on_trial, resume=None):

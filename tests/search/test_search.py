@@ -8,13 +8,9 @@ import time
 
 import pytest
 
-from kernelsearch import simulated, strategies
-from kernelsearch.errors import SpaceError, StoreError, StrategyError, TaskError
-from kernelsearch.protocols import Rewrite
-from kernelsearch.record.rows import RunFacts
-from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.types import (
+import simulated
+from kernelsearch.core.errors import SpaceError, StoreError, StrategyError, TaskError
+from kernelsearch.core.types import (
     Evidence,
     Measurement,
     Outcome,
@@ -25,6 +21,10 @@ from kernelsearch.types import (
     Word,
     config_key,
 )
+from kernelsearch.propose.contract import Rewrite
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kernelsearch import simulated, strategies
+import simulated
+from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.reuse import Reusing, Terms
-from kernelsearch.search import FirstAsks, Search, Settings, start_for
-from kernelsearch.types import config_key
+from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
+from kernelsearch.trial.reuse import Reusing, Terms
 
 LAND = simulated.Landscape(5)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.03), 0.2)

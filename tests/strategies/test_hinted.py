@@ -2,12 +2,21 @@
 
 from dataclasses import replace
 
-from kernelsearch import strategies
-from kernelsearch.measure.changes import suggestion
-from kernelsearch.protocols import Start
-from kernelsearch.types import (
-    Evidence, Hint, Measurement, Outcome, Proposal, ProposalKind, ShapeTime, Trial, Verdict, Word,
+from kernelsearch.core.types import (
+    Evidence,
+    Hint,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
 )  # fmt: skip
+from kernelsearch.measure.hints.changes import suggestion
+from kernelsearch.search import strategies
+from kernelsearch.search.contract import Start
 
 
 def trial(number, kernel, score, words=(), edit=None, parents=("seed",)):

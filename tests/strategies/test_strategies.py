@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from kernelsearch import simulated, strategies
-from kernelsearch.errors import StrategyError
+import simulated
+from kernelsearch.core.errors import StrategyError
+from kernelsearch.core.types import Proposal, ProposalKind, config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for
-from kernelsearch.types import Proposal, ProposalKind, config_key
+from kernelsearch.search import Search, Settings, start_for, strategies
 
 LAND = simulated.Landscape(7)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
@@ -136,7 +136,7 @@ def test_evolve_beats_its_comparisons_at_equal_budget():
 
 MINE = """
 from dataclasses import dataclass
-from kernelsearch.types import Proposal, ProposalKind
+from kernelsearch.core.types import Proposal, ProposalKind
 
 @dataclass(frozen=True)
 class Params:

@@ -11,14 +11,14 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kernelsearch.errors import TaskError
-from kernelsearch.launch import plan, specialise
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import DtypeFact
+from kernelsearch.kernel.launch import plan, specialise
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
 from kernelsearch.tasks.reach import layers
-from kernelsearch.types import DtypeFact
 from kernelsearch.verify import gate
 from kernelsearch.worker.launcher import trace as tracing
 

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 import torch
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.load import FORMS, load
 
 HEAD = """

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from kernelsearch.source import Kernel
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.module import import_file
 from kernelsearch.tasks.seed import extract
 from kernelsearch.verify import gate

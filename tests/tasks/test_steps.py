@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelsearch.source import Kernel
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.steps import is_step
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):\n"

@@ -5,10 +5,10 @@ import triton
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.errors import SpaceError
-from kernelsearch.source import Kernel
+from kernelsearch.core.errors import SpaceError
+from kernelsearch.core.types import LaunchFact, Trace
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.space import around, autotuned, numbers, tunable
-from kernelsearch.types import LaunchFact, Trace
 
 SEED = Kernel.parse(
     "import triton\nimport triton.language as tl\n@triton.jit\n"

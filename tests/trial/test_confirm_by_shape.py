@@ -5,18 +5,27 @@ from dataclasses import replace
 import pytest
 from test_confirmation import ACCEPT, FakeGpu, opened
 
-from kernelsearch import optimize, simulated
-from kernelsearch.confirmation import Confirmation, Plan
-from kernelsearch.measure import statistics
+import simulated
+from kernelsearch.cli import run_optimize
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeFact,
+    ShapeTime,
+    Trace,
+    Trial,
+)  # fmt: skip
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing import statistics
 from kernelsearch.record import lineage
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard, show, summary
 from kernelsearch.search import Result
-from kernelsearch.source import Kernel
-from kernelsearch.types import (
-    Evidence, Measurement, Outcome, Proposal, ProposalKind, ShapeFact, ShapeTime, Trace, Trial,
-)  # fmt: skip
+from kernelsearch.trial.confirmation import Confirmation, Plan
 
 SHAPES = tuple(ShapeFact(f"timed:{i}", f"n={n}", {"n": n}) for i, n in enumerate((1024, 4096, 65536)))
 SEED = Kernel.parse(simulated.SEED_KERNEL)
@@ -65,10 +74,10 @@ def ended():
     best = {s.key: min(trials, key=lambda t: t.outcome.measurement.time_us(s.key)) for s in SHAPES}
     result = Result(run, trials, trials[1], best, 1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
-        patch.setattr(optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
+        patch.setattr(run_optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
+        patch.setattr(run_optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
         with Confirmation(bench, Plan(2.0, seed=3), said.append) as confirmation:
-            found = optimize._confirmed(bench, task, store, result, confirmation, said.append)
+            found = run_optimize._confirmed(bench, task, store, result, confirmation, said.append)
     return task, store, result, found, gpu
 
 

@@ -9,22 +9,36 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelsearch import simulated, targets
-from kernelsearch.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.errors import WorkerError
-from kernelsearch.measure import confirm as protocol
+import simulated
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.types import ShapeFact, Trace, Verdict, Word
+from kernelsearch.kernel import targets
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing import confirm as protocol
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, leaderboard, show
-from kernelsearch.source import Kernel
-from kernelsearch.types import ShapeFact, Trace, Verdict, Word
+from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.confirm.jobs import (
-    CRASHED, Blocks, Ceilings, Clocked, Clocks, Enter, Entered, Handed, MeasureCeilings, Opened, OpenShape, Outputs, Prepare,
-    Prepared, Sampled,
+from kernelsearch.worker.messages.confirm_jobs import (
+    CRASHED,
+    Blocks,
+    Ceilings,
+    Clocked,
+    Clocks,
+    Enter,
+    Entered,
+    Handed,
+    MeasureCeilings,
+    Opened,
+    OpenShape,
+    Outputs,
+    Prepare,
+    Prepared,
+    Sampled,
 )  # fmt: skip
+from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Workplace
-from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 SHAPE = ShapeFact("timed:0", "n=4096", {"n": 4096}, bytes_moved=200_000_000, flops=1000)
 ACCEPT = Verdict(Word.ACCEPT, "judge", depth="full")

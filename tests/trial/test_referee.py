@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch import referee
-from kernelsearch.errors import TaskError
-from kernelsearch.source import Kernel
-from kernelsearch.trial import Evaluation, has_atomics
-from kernelsearch.types import Word
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial import Evaluation, has_atomics, referee
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.worker.launcher import fit
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.worker.processes.pool import trusted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +204,7 @@ def test_a_shape_that_does_not_fit_is_noted_with_a_smaller_one(tmp_path):
 
 
 def test_memory_of_a_machine():
-    from kernelsearch import targets
+    from kernelsearch.kernel import targets
 
     assert all(name in fit.MEMORY_GB for name in targets.names())
 

@@ -5,14 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from kernelsearch import simulated
+import simulated
+from kernelsearch.core.types import (
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    Referee,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+)  # fmt: skip
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure, candidate_digest
 from kernelsearch.record.store import Store
-from kernelsearch.reuse import Reusing, Terms
-from kernelsearch.source import Kernel
-from kernelsearch.types import (
-    Evidence, Measurement, Outcome, Proposal, ProposalKind, Referee, ShapeTime, Trial, Verdict, Word,
-)  # fmt: skip
+from kernelsearch.trial.reuse import Reusing, Terms
 
 TASK = simulated.task()
 SEED = Kernel.parse(TASK.seed)

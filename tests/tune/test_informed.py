@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from kernelsearch.space import Space
+from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
 from kernelsearch.tune.informed import TRUST, Estimates
 from kernelsearch.tune.tuner import Tuner

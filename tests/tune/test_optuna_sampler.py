@@ -3,7 +3,7 @@
 import optuna
 import pytest
 
-from kernelsearch.errors import SpaceError
+from kernelsearch.core.errors import SpaceError
 from kernelsearch.tune.optuna_sampler import SurrogateSampler
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

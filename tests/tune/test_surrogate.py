@@ -6,11 +6,11 @@ import time
 import numpy as np
 import pytest
 
-from kernelsearch.space import Space
+from kernelsearch.core.types import config_key
+from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
 from kernelsearch.tune.process import Process
 from kernelsearch.tune.surrogate import Settings, Surrogate, log_expected_improvement
-from kernelsearch.types import config_key
 
 MIXED = {"b": (64, 16, 32), "f": (False, True), "s": ("x", "y", "z"), "one": (7,), "mixed": (None, 1, True)}
 

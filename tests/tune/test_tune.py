@@ -8,10 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelsearch import tune
-from kernelsearch.space import Space
-from kernelsearch.source import Kernel
-from kernelsearch.tune import Tuner
-from kernelsearch.types import (
+from kernelsearch.core.types import (
     Evidence,
     Measurement,
     Outcome,
@@ -22,6 +19,9 @@ from kernelsearch.types import (
     Word,
     config_key,
 )
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import Space
+from kernelsearch.tune import Tuner
 
 KERNEL = Kernel.parse(
     """

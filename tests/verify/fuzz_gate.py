@@ -1,4 +1,4 @@
-"""Fuzzes the gate: `python tests/verify/fuzz_gate.py 100000 [seed]` prints what it answered and its slowest answer.
+"""Fuzzes the gate: `python tests/verify/fuzz_gate.py 100000 [seed]` prints what it answered and its slowest answer in seconds of the processor.
 
 Mutates good kernels (tokens spliced, swapped, duplicated, bytes flipped), and grafts in pieces that must never pass.
 A text with a forbidden piece in code may only be accepted where the piece ended up in a comment or docstring:
@@ -12,7 +12,7 @@ import random
 import sys
 import time
 
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
 from kernelsearch.verify.gate import check
 
 SEEDS = (
@@ -128,14 +128,14 @@ def smuggled(text: str) -> set[str]:
 
 
 def fuzz(count: int, seed: int = 0) -> dict[str, float]:
-    """Counts of answers and the slowest answer in seconds. Raises AssertionError on a smuggled name."""
+    """Counts of answers and the slowest answer in seconds of the processor. Raises AssertionError on a smuggled name."""
     rng = random.Random(seed)
     told = {"accept": 0, "reject-static": 0, "slowest_s": 0.0}
     for number in range(count):
         text = mutated(rng)
-        start = time.perf_counter()
+        start = time.thread_time()
         verdict = check(text)
-        told["slowest_s"] = max(told["slowest_s"], time.perf_counter() - start)
+        told["slowest_s"] = max(told["slowest_s"], time.thread_time() - start)
         told[verdict.word.value] += 1
         if verdict.word is Word.ACCEPT:
             found = smuggled(text)

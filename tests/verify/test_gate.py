@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelsearch import language
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
+from kernelsearch.kernel import language
 from kernelsearch.verify import body
 from kernelsearch.verify.gate import check
 

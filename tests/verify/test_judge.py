@@ -6,7 +6,7 @@ import pytest
 import torch
 import variants
 
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
 from kernelsearch.verify import judge as j
 from kernelsearch.verify import regimes, tolerance
 

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from kernelsearch import language
+from kernelsearch.kernel import language
 
 tl = pytest.importorskip("triton.language")
 

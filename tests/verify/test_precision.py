@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
 from kernelsearch.verify.precision import CONTRACTS, check
 
 DOT = "%acc = tt.dot %a, %b, %c{} : tensor<64x32x{}> * tensor<32x64x{}> -> tensor<64x64x{}> loc(#loc52)"

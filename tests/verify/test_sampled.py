@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
 from kernelsearch.verify import regimes
 from kernelsearch.verify.judge import expectation
 from kernelsearch.verify.sampled import judge_sampled

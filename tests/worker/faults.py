@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernelsearch.source import Kernel
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
-from kernelsearch.types import Verdict, Word
+from kernelsearch.trial import bench as benches
+from kernelsearch.trial.bench import Bench
 from kernelsearch.verify import gate
-from kernelsearch.worker import bench as benches
-from kernelsearch.worker.bench import Bench
 from kernelsearch.worker.isolation import sandbox
 
 RUN_LIMIT_S = 2.0

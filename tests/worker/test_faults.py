@@ -5,7 +5,7 @@ import os
 import faults
 import pytest
 
-from kernelsearch.types import Word
+from kernelsearch.core.types import Word
 
 EXPECTED = {"environment", "session", "no_new_privs", "private_folder", "descriptors", "limits"}
 

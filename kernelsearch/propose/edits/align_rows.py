@@ -10,12 +10,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.accumulate import update_of
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import update_of
+from kernelsearch.propose.analysis.flow import terms
+from kernelsearch.propose.analysis.idle import IDENTITY, Idle
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 from kernelsearch.propose.edits.peel_tail import unmasked
-from kernelsearch.propose.flow import terms
-from kernelsearch.propose.idle import IDENTITY, Idle
 
 VECTORS = (8, 16, 64)
 

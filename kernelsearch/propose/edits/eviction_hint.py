@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.streams import hinted, streamed, unhinted
+from kernelsearch.propose.analysis.streams import hinted, streamed, unhinted
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 
 class EvictionHint(FunctionEdit):

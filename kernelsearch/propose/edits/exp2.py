@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.flow import stripped
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import stripped
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 LOG2E = "1.4426950408889634"
 

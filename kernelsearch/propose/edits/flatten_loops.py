@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 from kernelsearch.propose.edits.loop_stages import with_option
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.accumulate import is_float32, reduction_of, starts_at_identity, update_of
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import is_float32, reduction_of, starts_at_identity, update_of
+from kernelsearch.propose.analysis.idle import Idle
+from kernelsearch.propose.analysis.lanes import summed
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 from kernelsearch.propose.edits.online import has_effects, inlined, same_axis
-from kernelsearch.propose.idle import Idle
-from kernelsearch.propose.lanes import summed
 
 
 @dataclass(frozen=True)

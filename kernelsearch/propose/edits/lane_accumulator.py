@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.accumulate import COMBINE, Update, full, is_float32, reduction_of, update_of
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import COMBINE, Update, full, is_float32, reduction_of, update_of
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 
 class LaneAccumulator(FunctionEdit):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 from kernelsearch.propose.edits.loop_stages import plain_loops, with_option
 
 FACTORS = (1, 2, 4, 8)

@@ -11,10 +11,18 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.accumulate import Update, full, is_float32, reduction_of, starts_at_identity, update_of
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.flow import stripped
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import (
+    Update,
+    full,
+    is_float32,
+    reduction_of,
+    starts_at_identity,
+    update_of,
+)
+from kernelsearch.propose.analysis.flow import stripped
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.bounds import always_true_when, comparisons
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.bounds import always_true_when, comparisons
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 
 class PeelTail(FunctionEdit):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import Change, FunctionEdit, View, replaced
-from kernelsearch.propose.programs import loop, own_name, repeatable, with_ids
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.programs import loop, own_name, repeatable, with_ids
+from kernelsearch.propose.analysis.view import View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 WAVES = (1, 2, 4, 8, 16)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.align_rows import AlignRows
+from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.cache_modifier import CacheModifier
 from kernelsearch.propose.edits.contiguity_hint import ContiguityHint
 from kernelsearch.propose.edits.dot_precision import DotPrecision

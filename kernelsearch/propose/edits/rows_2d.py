@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import copy
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.flow import dependent, touches
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import dependent, touches
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 ROWS = (1, 2, 4, 8, 16, 32)
 ELEMENTWISE = frozenset(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.programs import loop, own_name, repeatable, with_ids
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.programs import loop, own_name, repeatable, with_ids
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 ROWS = (1, 2, 4, 8, 16, 32)
 

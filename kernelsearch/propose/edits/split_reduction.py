@@ -10,10 +10,11 @@ import ast
 import copy
 from dataclasses import dataclass, replace
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.accumulate import COMBINE, Update, is_float32, starts_at_identity, update_of
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, finished
-from kernelsearch.source import Function, Kernel, parse_function
+from kernelsearch.kernel.source import Function, Kernel, parse_function
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import COMBINE, Update, is_float32, starts_at_identity, update_of
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, finished
 
 SPLITS = (2, 4, 8, 16, 32)
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.flow import factors, terms
-from kernelsearch.propose.tiles import Axis, Tile, tile_of
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import factors, terms
+from kernelsearch.propose.analysis.tiles import Axis, Tile, tile_of
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 ELEMENTS = 16
 """A stride that is a multiple of as many elements is one of 16 bytes for every dtype."""

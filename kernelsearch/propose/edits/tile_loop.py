@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import copy
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.propose.flow import stripped, terms
-from kernelsearch.propose.idle import FALSE, IDENTITY, Idle, identity_text
-from kernelsearch.propose.shapes import Shapes, axis_of
-from kernelsearch.propose.straight import Step, straightened
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.flow import stripped, terms
+from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle, identity_text
+from kernelsearch.propose.analysis.shapes import Shapes, axis_of
+from kernelsearch.propose.analysis.straight import Step, straightened
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 TILES = (512, 1024, 2048, 4096, 8192, 16384)
 ALLOWED = frozenset(

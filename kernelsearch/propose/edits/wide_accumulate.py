@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.propose import tree
-from kernelsearch.propose.edits.base import CannotApply, Change, FunctionEdit, View, replaced
-from kernelsearch.types import TensorFact
+from kernelsearch.core.types import TensorFact
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
 
 NARROW = ("tl.float16", "tl.bfloat16")
 NARROW_TYPES = ("fp16", "bf16")

@@ -1,7 +1,7 @@
 """What a model engine is: a prompt and a grammar in, texts out; failure is a value.
 
 An engine knows nothing of kernels. It is asked to hold its answers to the grammar, and not believed: every answer is
-checked again by who asked (`propose/answers.py`).
+checked again by who asked (`propose/models/answers.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
 
 STOP = "stop"
 CUT = "length"

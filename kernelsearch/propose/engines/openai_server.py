@@ -18,7 +18,7 @@ from typing import Any
 
 import openai
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, switch
 from kernelsearch.propose.engines.secrets import key_from, refuse_in_url, scrubbed
 

@@ -14,9 +14,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
+from kernelsearch.core.types import content_digest
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample, Spec
-from kernelsearch.types import content_digest
 
 
 def prompt_digest(ask: Ask) -> str:

@@ -11,8 +11,8 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelsearch import extras
-from kernelsearch.errors import ModelError
+from kernelsearch.core import extras
+from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines.base import Engine, Spec
 
 

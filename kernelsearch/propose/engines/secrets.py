@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import urlsplit
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
 
 HIDDEN = "[secret]"
 _KEYLIKE = re.compile(r"\b(?:sk|pk|hf|gsk|key|Bearer)[-_ ][A-Za-z0-9_\-.*]{8,}")

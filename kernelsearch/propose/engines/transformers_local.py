@@ -18,11 +18,16 @@ import torch
 from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 from transformers import (
-    AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
 )  # fmt: skip
 from transformers.utils import logging
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead
 
 

@@ -23,7 +23,7 @@ try:
 except ImportError:  # older versions raise ValueError for a bad request
     VLLMError = ValueError
 
-from kernelsearch.errors import ModelError
+from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, switch
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelsearch.propose.first.body import FUNCTIONS, Body
-from kernelsearch.propose.first.outline import Outline
-from kernelsearch.propose.repair import clean
+from kernelsearch.propose.models.repair import clean
+from kernelsearch.tasks.outline import Outline
 
 SYSTEM = """\
 You write the first Triton kernel of a task. You are shown a PyTorch reference and a kernel whose body is missing. You \

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from kernelsearch.propose.first.outline import Argument, Outline
-from kernelsearch.types import TensorFact
+from kernelsearch.core.types import TensorFact
+from kernelsearch.tasks.outline import Argument, Outline
 
 LONGEST_ROW = 65536
 """Elements of a row that one block may hold."""

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernelsearch.source import Kernel
-from kernelsearch.types import Value
+from kernelsearch.core.types import Value
+from kernelsearch.kernel.source import Kernel
 
 STAGES = ("stopped", "grammar", "parses", "names", "gate")
 """What an answer passes, in order, before it is a kernel that may be compiled."""

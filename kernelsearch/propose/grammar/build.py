@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kernelsearch.errors import KernelSyntaxError
-from kernelsearch.parsing import parsed
+from kernelsearch.core.errors import KernelSyntaxError
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import TaskFacts, Value, Verdict
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.grammar.answer import Answer, Malformed, Parsed, Rejection, applied, parse
 from kernelsearch.propose.grammar.language import Language
-from kernelsearch.propose.grammar.names import unresolved
 from kernelsearch.propose.grammar.lines import Lines
+from kernelsearch.propose.grammar.names import unresolved
 from kernelsearch.propose.grammar.page import Page
 from kernelsearch.propose.grammar.rules import Ref, Rules
 from kernelsearch.propose.grammar.settings import BESIDE, alone, ending, space_of, typed_edits
-from kernelsearch.protocols import Rewrite
-from kernelsearch.source import Kernel
-from kernelsearch.types import TaskFacts, Value, Verdict
 
 BUDGET = 512
 """Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""

@@ -10,13 +10,13 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelsearch.launch import TRITON_DTYPES
-from kernelsearch.propose import tree
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.launch import TRITON_DTYPES
+from kernelsearch.kernel.source import Function, Kernel
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.shapes import ELEMENTWISE, REDUCTIONS, axis_of, extent, static_shape
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind, broadcast, joined, promoted, world_dtype
 from kernelsearch.propose.grammar.launches import parameter_kinds
-from kernelsearch.propose.shapes import ELEMENTWISE, REDUCTIONS, axis_of, extent, static_shape
-from kernelsearch.source import Function, Kernel
-from kernelsearch.types import TaskFacts
 
 Scope = Mapping[str, Kind]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from kernelsearch.core.types import content_digest
 from kernelsearch.propose.grammar import write
 from kernelsearch.propose.grammar.check import Mismatch, mismatch
 from kernelsearch.propose.grammar.rules import Ref, Rules
-from kernelsearch.types import content_digest
 
 
 class Language:

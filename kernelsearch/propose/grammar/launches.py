@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.launch import TRITON_DTYPES
-from kernelsearch.parsing import parsed
-from kernelsearch.propose import tree
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import ArgFact, DtypeFact, TaskFacts, TensorFact
+from kernelsearch.kernel.launch import TRITON_DTYPES
+from kernelsearch.kernel.source import Function, Kernel, setting_names
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind, world_dtype
-from kernelsearch.source import Function, Kernel, setting_names
-from kernelsearch.types import ArgFact, DtypeFact, TaskFacts, TensorFact
 
 
 def parameter_kinds(kernel: Kernel, function: Function, task: TaskFacts) -> dict[str, Kind]:

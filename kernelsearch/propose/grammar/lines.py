@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose.grammar.expressions import Store
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind
 from kernelsearch.propose.grammar.page import Page
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
 from kernelsearch.propose.grammar.statements import Fresh, Statements
 from kernelsearch.propose.grammar.universe import Universe
-from kernelsearch.types import TaskFacts
 
 ROOM = ((16, 3, 2, 10), (30, 2, 2, 8), (60, 2, 1, 6))
 """(places, fresh names to choose from, fresh names in scope at once, steps of the budget) for parents up to that size:

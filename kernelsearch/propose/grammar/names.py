@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.language import BUILTINS
-from kernelsearch.parsing import parsed
-from kernelsearch.propose import tree
-from kernelsearch.source import Kernel
+from kernelsearch.core.parsing import parsed
+from kernelsearch.kernel.language import BUILTINS
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.analysis import tree
 
 
 def unresolved(kernel: Kernel) -> list[str]:

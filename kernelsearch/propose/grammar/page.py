@@ -6,13 +6,13 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kernelsearch.errors import KernelSyntaxError
-from kernelsearch.parsing import parsed
-from kernelsearch.propose import tree
+from kernelsearch.core.errors import KernelSyntaxError
+from kernelsearch.core.parsing import parsed
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.source import Function, Kernel, parse_function
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.grammar.infer import Place, places
 from kernelsearch.propose.grammar.names import unresolved
-from kernelsearch.source import Function, Kernel, parse_function
-from kernelsearch.types import TaskFacts
 
 
 @dataclass(frozen=True)

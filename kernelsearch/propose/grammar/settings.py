@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from kernelsearch.propose import tree
+from kernelsearch.core.types import LAUNCH_OPTIONS, TaskFacts, Value
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
-from kernelsearch.protocols import Rewrite
-from kernelsearch.source import Kernel
-from kernelsearch.types import LAUNCH_OPTIONS, TaskFacts, Value
 
 OPTIONS: Mapping[str, tuple[int, ...]] = {"num_warps": (1, 2, 4, 8, 16, 32), "num_stages": (1, 2, 3, 4, 5)}
 """Values of the launch options that a space does not name."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kernelsearch.propose import tree
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.grammar.expressions import UNARY, Expressions
 from kernelsearch.propose.grammar.infer import Place, Reader
 from kernelsearch.propose.grammar.kinds import FLOAT, Kind

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from kernelsearch.propose import tree
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.grammar.expressions import STORE_HINTS, Expressions, Store
 from kernelsearch.propose.grammar.infer import Place, Reader, Scope
 from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind

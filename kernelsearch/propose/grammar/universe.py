@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kernelsearch.propose import tree
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.source import Function
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.grammar.infer import Place, Reader
 from kernelsearch.propose.grammar.kinds import Kind, Shape
-from kernelsearch.source import Function
-from kernelsearch.types import TaskFacts
 
 INTEGERS = (0, 1, 2, 4, 16)
 FLOATS = ("0.0", "1.0", "0.5", "2.0", 'float("-inf")', "1.4426950408889634")

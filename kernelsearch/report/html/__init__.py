@@ -8,8 +8,8 @@ import json
 from importlib import resources
 from typing import Any
 
+from kernelsearch.core import words
 from kernelsearch.record.store import Store
-from kernelsearch.report import words
 from kernelsearch.report.html import charts, gather
 
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelsearch import extras
-from kernelsearch.errors import KernelsearchError
+from kernelsearch.core import extras
+from kernelsearch.core.errors import KernelsearchError
 
 Spec = dict[str, Any]
 Facts = Mapping[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernelsearch.launch import Bound, Passed, Scratch, Specialisation, Step, bind
+from kernelsearch.kernel.launch import Bound, Passed, Scratch, Specialisation, Step, bind
 from kernelsearch.worker.messages.jobs import Candidate, spec_key
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.launch import Step
+from kernelsearch.kernel.launch import Step
 from kernelsearch.worker.gpu.arena import Arena
 from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launched, task_of
 from kernelsearch.worker.launcher import intercept, standin, tensors

@@ -18,7 +18,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.measure.counts import Counts
+from kernelsearch.measure.static_model.counts import Counts
 from kernelsearch.worker.interpreter import loops
 from kernelsearch.worker.interpreter.addresses import following, settled
 from kernelsearch.worker.interpreter.drawn import Drawn

@@ -21,7 +21,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.language import LIBDEVICE
+from kernelsearch.kernel.language import LIBDEVICE
 
 Compute = Callable[..., Any]
 

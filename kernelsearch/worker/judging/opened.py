@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from kernelsearch.errors import TaskError
-from kernelsearch.targets import Target
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import TaskFacts, TensorFact
+from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.types import TaskFacts, TensorFact
 from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, expectation
 from kernelsearch.verify.judge import Probe, apply_probe

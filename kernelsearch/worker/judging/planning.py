@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kernelsearch.errors import TaskError
-from kernelsearch.targets import Target
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import smallest
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task

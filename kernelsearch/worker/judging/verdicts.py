@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.tasks.facts import shape_fact
-from kernelsearch.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation
 from kernelsearch.verify.judge import Probe, judge, sensitivity, spread_between
 from kernelsearch.verify.sampled import judge_sampled

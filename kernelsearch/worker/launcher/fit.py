@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kernelsearch.errors import TaskError
-from kernelsearch.targets import Target
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.task import Task
 
 MEMORY_GB = {"h100": 80, "h200": 141, "a100": 40, "l4": 24, "l40s": 48, "rtx4090": 24, "b200": 180}

@@ -26,10 +26,10 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
-from kernelsearch.errors import ExpressionError, TaskError
-from kernelsearch.expressions import Scope, evaluate
-from kernelsearch.launch import TRITON_DTYPES
-from kernelsearch.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, TensorFact
+from kernelsearch.core.errors import ExpressionError, TaskError
+from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, TensorFact
+from kernelsearch.kernel.expressions import Scope, evaluate
+from kernelsearch.kernel.launch import TRITON_DTYPES
 
 DISPATCHERS = (JITFunction, Autotuner, Heuristics, InterpretedFunction)
 

@@ -11,16 +11,15 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelsearch.errors import TaskError
-from kernelsearch.propose.first.outline import Argument, Outline
-from kernelsearch.targets import Target
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import TensorFact
+from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.module import USER_ERRORS, said
+from kernelsearch.tasks.outline import Argument, Outline
 from kernelsearch.tasks.task import Case, Task
-from kernelsearch.types import TensorFact
 from kernelsearch.worker.launcher.intercept import tensor_fact
 from kernelsearch.worker.launcher.standin import standing_in
 from kernelsearch.worker.launcher.trace import open_task
-
 
 
 def outlined(path: str, target: Target) -> Outline:

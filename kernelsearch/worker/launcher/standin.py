@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernelsearch.targets import Target
+from kernelsearch.kernel.targets import Target
 from kernelsearch.verify.judge import poison_value
 
 CUDA = torch.device("cuda", 0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelsearch.launch import TRITON_DTYPES, Buffer
+from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
 from kernelsearch.worker.messages.channel import Array
 
 _TORCH = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}

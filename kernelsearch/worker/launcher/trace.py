@@ -16,12 +16,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from kernelsearch.errors import TaskError
-from kernelsearch.targets import Target, named
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Config, LaunchFact, TensorFact, Trace
+from kernelsearch.kernel.targets import Target, named
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.tasks.task import Case, Task
-from kernelsearch.types import Config, LaunchFact, TensorFact, Trace
 from kernelsearch.worker.launcher.intercept import Launch, arg_fact, intercepted, tensor_fact
 from kernelsearch.worker.launcher.standin import standing_in
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelsearch.types import ArgFact, DtypeFact
+from kernelsearch.core.types import ArgFact, DtypeFact
 
 _HALF = (torch.bfloat16, torch.float16)
 _HALF_NAMES = re.compile(r"\btl\.(?:bfloat16|float16)\b")

@@ -25,8 +25,9 @@ _PIECE = 1 << 22
 _MODULES = frozenset(
     f"kernelsearch.{name}"
     for name in (
-        "types", "source", "launch", "targets", "mix", "compile.build", "measure.counts", "propose.first.outline",
-        "worker.messages.channel", "worker.messages.jobs", "worker.confirm.jobs",
+        "core.types", "kernel.source", "kernel.launch", "kernel.targets", "compile.code", "compile.build",
+        "measure.static_model.counts", "tasks.outline",
+        "worker.messages.channel", "worker.messages.jobs", "worker.messages.confirm_jobs",
     )
 )  # fmt: skip
 

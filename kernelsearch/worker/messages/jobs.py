@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.launch import Specialisation
-from kernelsearch.measure.counts import Counts
-from kernelsearch.source import Kernel
-from kernelsearch.targets import Target
-from kernelsearch.types import Config, Verdict
+from kernelsearch.core.types import Config, Verdict
+from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.static_model.counts import Counts
 from kernelsearch.worker.messages.channel import Array
 
 
@@ -282,7 +282,7 @@ class Time:
     """Time the launcher at these shapes by the search protocol; answered with Timed.
 
     limits_us gives, per shape, the time above which sampling stops early (a bad candidate); rival_us the times to beat:
-    shapes are left out once those before them say that they are not beaten (`measure/racing.py`).
+    shapes are left out once those before them say that they are not beaten (`measure/timing/racing.py`).
     """
 
     path: str

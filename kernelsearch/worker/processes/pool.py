@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kernelsearch.errors import WorkerError
+from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.messages.jobs import Failure
+from kernelsearch.worker.processes.handle import DiskFull, Worker, WorkerDied, WorkerGrew, WorkerHung
 from kernelsearch.worker.processes.source import Source
-from kernelsearch.worker.processes.worker import DiskFull, Worker, WorkerDied, WorkerGrew, WorkerHung
 
 
 class Pool:
@@ -153,7 +153,7 @@ def trusted(pool: Pool, job: Any, timeout: float) -> Any:
     except (WorkerDied, WorkerHung) as error:
         raise WorkerError(f"the {pool.source.role} worker failed: {error}") from None
     if isinstance(answer, Failure):
-        from kernelsearch import errors
+        from kernelsearch.core import errors
 
         raise getattr(errors, answer.kind, WorkerError)(answer.message)
     return answer

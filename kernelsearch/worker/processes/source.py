@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 
-from kernelsearch.errors import WorkerError
+from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout
-from kernelsearch.worker.processes.worker import START_TIMEOUT_S, Worker
+from kernelsearch.worker.processes.handle import START_TIMEOUT_S, Worker
 
 _ENVIRONMENT = {"interpret": {"TRITON_INTERPRET": "1"}, "compile": {"CUDA_VISIBLE_DEVICES": ""}}
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch import referee
-from kernelsearch.source import Kernel
-from kernelsearch.trial import Evaluation
-from kernelsearch.worker.bench import Bench
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial import Evaluation, referee
+from kernelsearch.trial.bench import Bench
 
 HERE = Path(__file__).resolve().parent
 STUDIES = HERE.parents[2] / "studies"

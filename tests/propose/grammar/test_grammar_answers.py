@@ -4,10 +4,10 @@ import edit_seeds as seeds
 import pytest
 import traced
 
+from kernelsearch.core.types import Verdict, Word
 from kernelsearch.propose.edits import edit_named
 from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, Rejection, build
 from kernelsearch.propose.grammar.answer import Malformed, applied, parse
-from kernelsearch.types import Verdict, Word
 from kernelsearch.verify import gate
 
 

@@ -9,7 +9,7 @@ import traced
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelsearch.propose import tree
+from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.edits import EDITS, NotApplicable
 from kernelsearch.propose.grammar import Answer, build
 from kernelsearch.verify import gate

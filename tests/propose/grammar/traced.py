@@ -11,9 +11,9 @@ from pathlib import Path
 import compiler
 import edit_seeds
 
+from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.grammar import Grammar, build
-from kernelsearch.source import Kernel
-from kernelsearch.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.verify import gate
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from kernelsearch.launch import Buffer
-from kernelsearch.source import Kernel
-from kernelsearch.trial.interpreter import numbers
+from kernelsearch.kernel.launch import Buffer
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial.without_gpu import numbers
 from kernelsearch.worker.gpu import staged
 from kernelsearch.worker.gpu.launching import Launcher
 from kernelsearch.worker.launcher import tensors

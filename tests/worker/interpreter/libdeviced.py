@@ -7,7 +7,7 @@ import torch
 import triton.language.extra.cuda.libdevice as declared
 
 from kernelsearch.compile.build import load_functions
-from kernelsearch.language import LIBDEVICE
+from kernelsearch.kernel.language import LIBDEVICE
 from kernelsearch.worker.interpreter.counting import Tally, tallied
 from kernelsearch.worker.interpreter.programs import run_programs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch import language
+from kernelsearch.kernel import language
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelsearch.source import Kernel
-from kernelsearch.worker.interpreted import asks_for_sms
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial.interpret import asks_for_sms
 from kernelsearch.worker.interpreter.sampling import Sample, _line
 
 

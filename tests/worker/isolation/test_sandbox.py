@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch import doctor
+from kernelsearch.cli import run_doctor
 from kernelsearch.worker.isolation import landlock, sandbox, seccomp
 from kernelsearch.worker.processes import pool
 
@@ -101,7 +101,7 @@ def test_environment_keeps_no_secret(monkeypatch):
 def test_doctor_names_a_missing_layer(monkeypatch):
     monkeypatch.setattr(pool.Pool, "layers", ("session",))
     monkeypatch.setattr(pool.Pool, "missing", (("network", "unshare: EPERM"),))
-    row = doctor._worker("interpret")
+    row = run_doctor._worker("interpret")
     assert row["works"] == "part"
     assert "OFF: network (unshare: EPERM)" in row["meaning"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelsearch.errors import TaskError
+from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import fit, tensors

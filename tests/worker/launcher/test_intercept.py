@@ -9,13 +9,13 @@ import pytest
 import torch
 import triton
 
-from kernelsearch.errors import TaskError
-from kernelsearch.launch import plan
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import DtypeFact, TensorFact
+from kernelsearch.kernel.launch import plan
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
-from kernelsearch.types import DtypeFact, TensorFact
 from kernelsearch.worker.launcher import trace as tracing
 from kernelsearch.worker.launcher.intercept import DISPATCHERS, Compiled, bind, intercepted
 from kernelsearch.worker.launcher.standin import poisoned_empty, standing_in
@@ -415,7 +415,7 @@ def test_a_launch_returns_something_that_can_be_asked(task):
 
 INTERPRETED = """
 import sys, torch
-from kernelsearch.targets import named
+from kernelsearch.kernel.targets import named
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.launcher.intercept import intercepted
 from triton.runtime.interpreter import InterpretedFunction

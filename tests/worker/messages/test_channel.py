@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.launch import Specialisation
-from kernelsearch.source import Kernel
-from kernelsearch.targets import named
-from kernelsearch.types import TensorFact, Verdict, Word
+from kernelsearch.core.types import TensorFact, Verdict, Word
+from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import named
 from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout
 from kernelsearch.worker.messages.jobs import Candidate, Hello, Ran
 
@@ -69,8 +69,8 @@ def test_hostile_pickles_are_refused(ends, message):
 
 @pytest.mark.parametrize("module, name", [
     ("os", "system"), ("builtins", "eval"), ("posix", "system"), ("subprocess", "Popen"),
-    ("kernelsearch.types", "hashlib.sha256"),  # dotted names do not walk into modules
-    ("kernelsearch.types", "content_digest"),  # a function of a known module is no data class
+    ("kernelsearch.core.types", "hashlib.sha256"),  # dotted names do not walk into modules
+    ("kernelsearch.core.types", "content_digest"),  # a function of a known module is no data class
     ("kernelsearch.compile.build", "load_functions"), ("kernelsearch.compile.build", "hashlib"),
     ("kernelsearch.worker.messages.channel", "socket"), ("kernelsearch.worker.messages.channel", "Array.__init__"),
     ("kernelsearch.worker.processes.source", "Source"), ("kernelsearch.worker.child", "main"),
@@ -84,7 +84,7 @@ def test_globals_that_are_no_data_are_not_found(ends, module, name):
 def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
     """A whitelisted module's imports are no way in: only what is defined there may be built."""
     for module, name in (("kernelsearch.worker.messages.channel", "Channel"), ("kernelsearch.worker.messages.channel", "_Unpickler"),
-                         ("kernelsearch.source", "_Parser"), ("kernelsearch.worker.messages.jobs", "Any")):  # fmt: skip
+                         ("kernelsearch.kernel.source", "_Parser"), ("kernelsearch.worker.messages.jobs", "Any")):  # fmt: skip
         data = f"c{module}\n{name}\n.".encode()
         with pytest.raises(ChannelClosed, match="not data"):
             deliver(ends, data)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch.errors import TaskError, WorkerError
-from kernelsearch.launch import Specialisation
-from kernelsearch.targets import named
-from kernelsearch.types import Word
+from kernelsearch.core.errors import TaskError, WorkerError
+from kernelsearch.core.types import Word
+from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.targets import named
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
 from kernelsearch.worker.processes.source import Source
-from kernelsearch.worker.processes.worker import WorkerDied, WorkerHung
 
 GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
 SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
@@ -252,7 +252,7 @@ def test_closing_leaves_nothing(tmp_path):
 
 
 def test_a_borrowed_workplace_has_all_that_a_workplace_has(borrowing, nurseries):
-    from kernelsearch.worker import bench
+    from kernelsearch.trial import bench
 
     real, borrowed = nurseries.place, bench.Workplace(("/readable",))
     public = {name for name in (*vars(real), *dir(type(real))) if not name.startswith("_")}
@@ -260,7 +260,7 @@ def test_a_borrowed_workplace_has_all_that_a_workplace_has(borrowing, nurseries)
 
 
 def test_compilers_step_back_for_what_waits_for_the_gpu(nurseries):
-    from kernelsearch.worker import compiler
+    from kernelsearch.worker.roles import compile as compiler
 
     place = nurseries.place
     nice = {}

@@ -1,0 +1,83 @@
+"""`doctor`: what works on this machine, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import shutil
+from importlib import metadata
+
+from kernelsearch.core import extras
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.measure.timing.device import live_device
+from kernelsearch.propose.engines.registry import ENGINES, Kind
+from kernelsearch.propose.engines.secrets import key_from
+from kernelsearch.verify.unseen import WITHOUT_A_GPU
+from kernelsearch.worker.isolation import sandbox
+from kernelsearch.worker.processes.pool import Workplace
+
+PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
+
+
+def findings() -> list[dict[str, str]]:
+    """One row a thing: its name, whether it works (`yes`, `no`, `part`), and what that means."""
+    rows = [_package(name) for name in PACKAGES]
+    device = live_device()
+    if device is None:
+        rows.append(_row("GPU", "no", "none visible: times are estimated for --target (default h100), verdicts come "
+                         f"from the interpreter, which cannot see: {'; '.join(WITHOUT_A_GPU)}"))  # fmt: skip
+    else:
+        rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
+    rows.append(_compiler())
+    rows += [_worker("compile"), _worker("interpret"), _worker("judge")]
+    if device is not None:
+        rows.append(_worker("run"))
+    rows += [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
+    return rows
+
+
+def render(rows: list[dict[str, str]]) -> str:
+    width = max(len(r["name"]) for r in rows)
+    return "".join(f"{r['works']:4} {r['name']:{width}}  {r['meaning']}\n" for r in rows)
+
+
+def _row(name: str, works: str, meaning: str) -> dict[str, str]:
+    return {"name": name, "works": works, "meaning": meaning}
+
+
+def _package(name: str) -> dict[str, str]:
+    try:
+        return _row(name, "yes", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return _row(name, "no", f"pip install {name}")
+
+
+def _engine(name: str, kind: Kind) -> dict[str, str]:
+    """Whether a kind of model engine can be opened; of a key only whether there is one."""
+    if kind.missing:
+        apart = " in an environment of its own (see README)" if name == "vllm" else ""
+        return _row(f"model engine {name}", "no", f"optional: {extras.install(kind.extra)}{apart}")
+    key = f"; OPENAI_API_KEY is {'set' if key_from('OPENAI_API_KEY') else 'not set'}" if name == "openai" else ""
+    return _row(f"model engine {name}", "yes", f"{kind.form}: {kind.summary}{key}")
+
+
+def _compiler() -> dict[str, str]:
+    found = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    if found:
+        return _row("C compiler", "yes", f"{found} (Triton builds its launcher stub with it)")
+    return _row("C compiler", "part", "none: Triton cannot launch kernels by itself; install gcc or clang")
+
+
+def _worker(role: str) -> dict[str, str]:
+    """Starts one worker of a role and says which isolation layers held when it tried to break them."""
+    name = f"{role} worker"
+    with Workplace() as place:
+        pool = place.pool(role, 1, fork=role != "run")
+        try:
+            layers, missing = pool.layers, pool.missing
+        except WorkerError as error:
+            return _row(name, "no", str(error))
+    meaning = f"isolation on: {', '.join(layers)}"
+    if missing:
+        meaning += f"; OFF: {', '.join(f'{layer} ({why})' for layer, why in missing)}"
+    if not sandbox.POLICIES[role].confined:
+        meaning += "; files and network stay open: it runs your code, never a candidate's"
+    return _row(name, "part" if missing else "yes", meaning)

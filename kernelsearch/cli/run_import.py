@@ -1,0 +1,101 @@
+"""`kernelsearch import`: another database is merged; another tuner's file becomes a recorded space or a kernel file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kernelsearch.core import files
+from kernelsearch.core.errors import SpaceError, StoreError
+from kernelsearch.core.types import Config, TaskFacts
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record import recorded_space
+from kernelsearch.record.exchange import helion, merge, tuners
+from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.record.store import Store
+from kernelsearch.tasks.space import TILE
+
+
+def main(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> int:
+    """Returns the exit code. Raises KernelsearchError, one sentence each."""
+    path = Path(file)
+    try:
+        head = path.open("rb").read(16)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
+    if head.startswith(b"SQLite format 3"):
+        return _merge(path, Path(db))
+    if task is None:
+        return _to_space(path, Path(out) if out else path.with_suffix(".space.json"), force)
+    return _to_kernel(path, task, Path(out) if out else None, target, force)
+
+
+def _merge(path: Path, db: Path) -> int:
+    if db.exists() and db.samefile(path):
+        raise StoreError(f"{path} is the database itself: name another --db to merge it into")
+    with Store.open(db) as store:
+        came = merge.merge(store, path)
+    click.echo(f"{came.runs} new runs, {came.trials} new trials, {came.rows.get('confirmation', 0)} confirmations into {db}")
+    return 0
+
+
+def _to_space(path: Path, out: Path, force: bool) -> int:
+    _may_write(out, force)
+    kernels = tuners.kernels(path)
+    chosen = next(iter(kernels), None)
+    space = tuners.read(path, chosen)
+    recorded_space.write(space, out)
+    failed = sum(row.failure is not None for row in space.rows)
+    if len(kernels) > 1:
+        click.echo(f"note: of the {len(kernels)} kernels there the one with the most configs, {chosen[:8]}: each has a space of its own",
+                   err=True)  # fmt: skip
+    click.echo(f"wrote {out}: {len(space.rows)} configs of {space.task}, {failed} failed; next: kernelsearch simulate {out}")
+    return 0
+
+
+def _to_kernel(path: Path, task: str, out: Path | None, target: str, force: bool) -> int:
+    """The task's seed under the file's best config: to standard output, or to a file."""
+    from kernelsearch.trial.bench import Bench
+
+    if out:
+        _may_write(out, force)
+    with Bench.open(task, target) as bench:
+        facts, seed = bench.facts, bench.seed
+    config, said = best_config(path, facts, seed)
+    text = f"# {said}\n{seed.changed(config={**facts.config, **config}).render()}"
+    if out:
+        files.write_text(out, text)
+        click.echo(f"wrote {out}; next: kernelsearch measure {task} {out}")
+    else:
+        click.echo(text, nl=False)
+    return 0
+
+
+def best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:
+    """(The file's best config in the names of the task's kernel, where it is from in a sentence). Raises SpaceError."""
+    names = {*facts.space, *facts.config}
+    kernels = tuners.kernels(path)
+    if kernels and seed.digest not in kernels:
+        raise SpaceError(f"{path} has no config of the task's own kernel {seed.digest[:8]}, only of kernels that were found: "
+                         "`kernelsearch show DIGEST` prints one with its config")  # fmt: skip
+    try:
+        space: Recorded | None = tuners.read(path, seed.digest if kernels else None)
+    except SpaceError:
+        space = None
+    if space is None:
+        parameters = [p for site in facts.sites for p in seed.function(site).constexprs]
+        tiles = [name for name in dict.fromkeys(parameters) if TILE.search(name) and name in names]
+        config = helion.carried(helion.read(path), tiles, facts.space)
+        return config, f"config of {path.name} (Helion); block sizes were given to {', '.join(tiles)} in this order"
+    best = min((row for row in space.rows if row.time_us is not None), key=lambda row: row.time_us)
+    known = {name: value for name, value in best.config.items() if name in names or name in ("num_warps", "num_stages")}
+    if not known:
+        raise SpaceError(f"{path} has the parameters {', '.join(space.parameters)}, the task {', '.join(sorted(names))}: none is in both")
+    left = sorted(set(best.config) - set(known))
+    return known, f"best of {len(space.rows)} configs of {path.name}" + (f"; without {', '.join(left)}" if left else "")
+
+
+def _may_write(out: Path, force: bool) -> None:
+    if out.exists() and not force:
+        raise SpaceError(f"{out} exists already; give --force to overwrite it")

@@ -1,0 +1,254 @@
+"""`record`: a whole space on the GPU, every config judged at `screen` depth, then timed; compilers run ahead.
+
+Many threads hold one config each: most wait for their compile, one has the GPU. What is done is kept, row by row,
+in `OUT.part`, so that a recording that was cut goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core import words
+from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
+from kernelsearch.core.interrupts import Interrupts
+from kernelsearch.core.types import Config, TaskFacts, Value, Verdict, Word, config_key
+from kernelsearch.kernel.space import Space, checked, known_constraints
+from kernelsearch.record import recorded_space
+from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.record.rows import geometric_mean
+from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial import bench as benches
+from kernelsearch.trial.bench import Bench
+
+AHEAD = 3
+"""Configs in flight per core: enough compiles are finished before the GPU asks for them."""
+
+KEPT_SAMPLES = 9
+DIGITS = 4
+SLOW = 4.0
+"""A config that takes this many times the best one's time is not sampled further than a few times."""
+
+FAILURE = {
+    Word.STATIC: "compile", Word.COMPILE: "compile", Word.TIMEOUT: "timeout", Word.CRASH: "runtime", Word.TIMING: "runtime",
+    Word.WRONG: "correctness", Word.PRECISION: "correctness", Word.MEMORY: "correctness", Word.RACE: "correctness",
+}  # fmt: skip
+"""The recorded word of every rejection."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's options, as the command line names them."""
+
+    shapes: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+def main(path: str, out: str, options: Options) -> int:
+    """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
+    say: Callable[[str], None] = (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
+    _refuse_unwritable(out)
+    if benches.choose_target("auto")[1] is None:
+        raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
+    with Bench.open(path, say=say) as bench:
+        facts = narrowed(bench.facts, options.shapes)
+        plan = Plan.of(bench, facts)
+        with Part(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
+            if part.rows:
+                say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
+            recording = Recording(Evaluation(bench, tuple(s.key for s in facts.shapes)), plan, say)
+            for row in recording.rows([c for c in plan.configs if config_key(c) not in part.rows], interrupts):
+                part.add(row)
+            if len(part.rows) < len(plan.configs):
+                done = f"{len(part.rows)} of {len(plan.configs)} rows"
+                say(f"interrupted: {done} are in {out}.part; the same command goes on from there")
+                return 1
+            recorded_space.write(plan.space(part.rows), out)
+        os.remove(f"{out}.part")
+        say(f"wrote {out}: {_summary(plan.space(part.rows))}")
+    return 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be recorded: every possible config of the space, in enumeration order."""
+
+    facts: TaskFacts
+    device: str
+    parameters: Mapping[str, tuple[Value, ...]]
+    configs: tuple[dict[str, Value], ...]
+
+    @classmethod
+    def of(cls, bench: Bench, facts: TaskFacts) -> Plan:
+        space, possible = Space(facts.space), known_constraints(facts)
+        checked(space, bench.seed, possible)
+        configs = tuple(c for c in space.configs() if possible(bench.seed, {**facts.config, **c}))
+        return cls(facts, bench.device.name, space.values, configs)
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """What two recordings must have in common to be one."""
+        parameters = {name: list(values) for name, values in self.parameters.items()}
+        labels = [s.label for s in self.facts.shapes]
+        return {
+            "task": self.facts.name, "digest": self.facts.digest, "device": self.device,
+            "versions": benches.versions(), "shapes": labels, "parameters": parameters,
+        }  # fmt: skip
+
+    def space(self, rows: Mapping[str, Row]) -> Recorded:
+        ordered = tuple(rows[config_key(c)] for c in self.configs)
+        labels = tuple(s.label for s in self.facts.shapes)
+        return Recorded(self.facts.name, self.device, benches.versions(), self.parameters, ordered, labels)
+
+
+class Part:
+    """The unfinished file: a header line, then a line a row. Raises SpaceError when it is of another recording."""
+
+    def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
+        self.path, self.header = path, header
+        self.rows: dict[str, Row] = {}
+
+    def __enter__(self) -> Part:
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        if lines:
+            self._read(lines)
+        try:
+            self.file = open(self.path, "w")  # noqa: SIM115  closed in __exit__
+        except OSError as error:
+            raise KernelsearchError(f"{self.path} cannot be written: {error.strerror}") from None
+        print(json.dumps(self.header), *(_line(row) for row in self.rows.values()), sep="\n", file=self.file, flush=True)
+        return self
+
+    def _read(self, lines: list[str]) -> None:
+        if _loaded(lines[0]) != self.header:
+            raise SpaceError(f"{self.path} is of another recording (task, device, versions or space differ): delete it first")
+        for line in lines[1:]:
+            found = _loaded(line)
+            if found:  # the last line may be torn
+                samples = tuple(found.get("samples_us", ()))
+                row = Row(found["config"], found.get("time_us"), found.get("failure"), samples)
+                self.rows[config_key(row.config)] = row
+
+    def add(self, row: Row) -> None:
+        self.rows[config_key(row.config)] = row
+        print(_line(row), file=self.file, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+class Recording:
+    """Evaluates configs with compiles running ahead; rows come as they are finished, in any order."""
+
+    def __init__(self, evaluation: Evaluation, plan: Plan, say: Callable[[str], None]) -> None:
+        self.evaluation, self.plan, self.say = evaluation, plan, say
+        self._best: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def rows(self, configs: Sequence[dict[str, Value]], interrupts: Interrupts) -> Iterator[Row]:
+        """Ctrl-C finishes what is in flight, a second one drops it."""
+        ahead = AHEAD * len(os.sched_getaffinity(0))
+        pool = ThreadPoolExecutor(ahead, thread_name_prefix="record")
+        progress = _Progress(self.plan.facts.name, len(configs), self.say)
+        left, flight = iter(configs), set[Future]()
+        try:
+            while True:
+                while len(flight) < ahead and not interrupts.count and (config := next(left, None)) is not None:
+                    flight.add(pool.submit(self._row, config))
+                if not flight:
+                    return
+                done, flight = wait(flight, return_when=FIRST_COMPLETED)
+                for future in done:
+                    row, verdict = future.result()
+                    progress.add(row, verdict)
+                    yield row
+        except KeyboardInterrupt:
+            return
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _row(self, config: dict[str, Value]) -> tuple[Row, Verdict]:
+        facts = self.plan.facts
+        one = len(facts.shapes) == 1  # of several shapes all are needed for the mean
+        limits = {s: SLOW * t for s, t in self._best.items()} if one else {}
+        verdict, samples = self.evaluation.sampled(self.evaluation.bench.seed, {**facts.config, **config}, limits)
+        if not verdict.accepted:
+            return Row(config, failure=FAILURE[verdict.word]), verdict
+        with self._lock:
+            for shape, times in samples.items():
+                self._best[shape] = min(self._best.get(shape, math.inf), statistics.median(times))
+        return timed_row(config, list(samples.values())), verdict
+
+
+def timed_row(config: Config, samples_us: Sequence[Sequence[float]]) -> Row:
+    """A row from the raw samples of every shape: the geometric mean over shapes of the medians, and of single samples."""
+    time_us = geometric_mean([statistics.median(s) for s in samples_us])
+    single = [geometric_mean(at) for at in zip(*samples_us, strict=False)]
+    step = max(1.0, len(single) / KEPT_SAMPLES)  # spread over the whole measurement, not its first samples
+    kept = [single[int(i * step)] for i in range(min(len(single), KEPT_SAMPLES))]
+    return Row(config, _rounded(time_us, DIGITS + 1), samples_us=tuple(_rounded(t, DIGITS) for t in kept))
+
+
+class _Progress:
+    """A line for each twentieth of the space, and the reason of the first failure of each kind."""
+
+    def __init__(self, name: str, total: int, say: Callable[[str], None]) -> None:
+        self.name, self.total, self.say = name, total, say
+        self.started, self.best, self.done = time.monotonic(), math.inf, 0
+        self.failed: Counter[str] = Counter()
+
+    def add(self, row: Row, verdict: Verdict) -> None:
+        self.done += 1
+        if row.failure:
+            self.failed[row.failure] += 1
+            if self.failed[row.failure] == 1:
+                self.say(f"{self.name}: first failure of the kind {row.failure}: {verdict.reason[:300]} at {dict(row.config)}")
+        else:
+            self.best = min(self.best, row.time_us)
+        if self.done % max(1, self.total // 20) == 0 or self.done == self.total:
+            rate = self.done / max(1e-9, time.monotonic() - self.started)
+            best = words.time(self.best) if self.best < math.inf else "none"
+            failed = "".join(f", {n} {kind}" for kind, n in self.failed.items())
+            left = words.duration((self.total - self.done) / rate)
+            self.say(f"{self.name}: {self.done}/{self.total}  best {best}{failed}  {rate:.1f}/s  {left} left")
+
+
+def _summary(space: Recorded) -> str:
+    times = [row.time_us for row in space.rows if row.time_us is not None]
+    near = sum(t <= 1.02 * space.optimum_us for t in times)
+    return (f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {words.time(space.optimum_us)}, "
+            f"{near} within 2 % of it")  # fmt: skip
+
+
+def _refuse_unwritable(out: str) -> None:
+    """Before minutes of work."""
+    folder = Path(out).absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(out).is_dir():
+        raise KernelsearchError(f"{out} cannot be written: {'it is a folder' if Path(out).is_dir() else 'no such folder, or no right to write there'}")
+
+
+def _rounded(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _line(row: Row) -> str:
+    return json.dumps(recorded_space.row_as_json(row))
+
+
+def _loaded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

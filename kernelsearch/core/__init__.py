@@ -1,0 +1,1 @@
+"""Words, errors and small helpers that every room uses."""

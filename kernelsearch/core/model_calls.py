@@ -1,0 +1,60 @@
+"""One request to a model as a record: the prompt, its answers with how far each came, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelsearch.core.types import content_digest
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One answer of a call: its text, how it ended, how far it came here, and the digest of the kernel that it made."""
+
+    text: str
+    finish: str
+    tokens: int
+    stage: str
+    reason: str = ""
+    kernel: str = ""
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One request to a model.
+
+    number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
+    idea is the id of what the model was asked to do, action says it; repairs is the digest of the failed kernel.
+    failure, with its kind, is why there are no answers. Tokens count the prompt once; usd is 0 without a price.
+    landed is the ask at which the answers were taken in, number itself where it is left out; waited are the seconds of
+    the call for which the search stood still, all of them or few when the model was asked ahead.
+    """
+
+    number: int
+    arm: str
+    engine: str
+    parent: str
+    idea: str
+    action: str
+    system: str
+    page: str
+    grammar: str
+    answers: tuple[Answered, ...] = ()
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+    usd: float = 0.0
+    failure: str = ""
+    kind: str = ""
+    repairs: str = ""
+    landed: int = -1
+    waited: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.landed < self.number:
+            object.__setattr__(self, "landed", self.number)
+
+    @property
+    def prompt(self) -> str:
+        return content_digest(self.system, self.page)

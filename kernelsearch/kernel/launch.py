@@ -1,0 +1,308 @@
+"""Binds a Kernel and a Config to one launch of the task's launcher: what runs, with which arguments, on which grid.
+
+The planning half is pure arithmetic over `LaunchFact`s. The specialisation half repeats the rule of
+Triton's own binder (`triton.runtime.jit`): an integer 1 and None become constexprs and leave the
+parameter list, a multiple of 16 is marked divisible, a pointer is marked when its address is a
+multiple of 16 bytes, 2**31 and more becomes 64 bits, an annotated scalar keeps its type. A test holds
+it against the installed Triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelsearch.core.errors import ExpressionError, KernelsearchError
+from kernelsearch.core.types import (
+    LAUNCH_OPTIONS,
+    ArgFact,
+    Config,
+    DtypeFact,
+    LaunchFact,
+    TensorFact,
+    Value,
+    content_digest,
+)
+from kernelsearch.kernel.expressions import Scope, evaluate
+from kernelsearch.kernel.source import Function, Kernel, setting_names
+
+GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
+"""The launcher's own grid for given constexprs (what Triton calls `meta`)."""
+
+TRITON_DTYPES = {
+    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "bool": "i1",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
+}  # fmt: skip
+"""torch's dtype names to Triton's."""
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+class LaunchError(KernelsearchError):
+    """A kernel cannot be launched by this launcher: an argument has no value, or the grid is impossible."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """An argument that the launcher passes, by its name there."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A scratch buffer of the plan, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A scratch buffer: Triton dtype, shape in elements, and whether it must start as zeros."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types."""
+
+    function: str
+    args: Mapping[str, Passed | Scratch | int | float | bool | None]
+    constexprs: Mapping[str, ArgFact]
+    options: Mapping[str, Value]
+    grid: tuple[int, int, int]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens at one site: buffers made, outputs initialised, steps launched in order."""
+
+    steps: tuple[Step, ...]
+    scratch: Mapping[str, Buffer] = field(default_factory=dict)
+    init: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """What one binary is compiled for: Triton's signature, constexprs, divisible arguments and options."""
+
+    function: str
+    signature: tuple[tuple[str, str], ...]
+    constexprs: tuple[tuple[str, ArgFact], ...]
+    divisible: tuple[str, ...]
+    options: tuple[tuple[str, Value], ...]
+
+    def key(self, kernel_digest: str, target: str, versions: str) -> str:
+        """The compile key: equal keys are the same binary."""
+        return content_digest(kernel_digest, repr(self), target, versions)
+
+
+def plan(
+    kernel: Kernel, function_names: tuple[str, ...], config: Config, fact: LaunchFact, grid_of: GridOf, num_sms: int
+) -> Plan:
+    """The plan of one site.
+
+    function_names are the functions launched there, in order (`Kernel.steps_at`). Raises LaunchError
+    with one sentence when the kernel cannot be bound.
+    """
+    try:
+        return _Planner(kernel, config, fact, grid_of, num_sms).plan(function_names)
+    except ExpressionError as error:
+        raise LaunchError(str(error)) from None
+
+
+class _Planner:
+    def __init__(self, kernel: Kernel, config: Config, fact: LaunchFact, grid_of: GridOf, num_sms: int) -> None:
+        self.kernel, self.config, self.fact, self.num_sms = kernel, config, fact, num_sms
+        self.grid_of = grid_of
+
+    def plan(self, names: tuple[str, ...]) -> Plan:
+        bound = [self._bind(self.kernel.function(name)) for name in names]
+        scope = bound[0][1] if bound else self._scope({})
+        used = {a.name for step, _ in bound for a in step.args.values() if isinstance(a, Scratch)}
+        scratch = {n: self._buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
+        params = {p for name in names for p in self.kernel.function(name).params}
+        init = {n: v for n, v in self.kernel.init.items() if n in params}
+        return Plan(tuple(step for step, _ in bound), scratch, init)
+
+    def _scope(self, constexprs: Mapping[str, ArgFact]) -> Scope:
+        known = {**self.fact.args, **constexprs}
+        return Scope(known, self.num_sms, lambda: self._launcher_grid(constexprs))
+
+    def _launcher_grid(self, constexprs: Mapping[str, ArgFact]) -> tuple[int, ...]:
+        return self.grid_of({**self.fact.args, **constexprs})
+
+    def _setting(self, function: str, name: str, scope: Scope) -> tuple[bool, Any]:
+        for key in setting_names(function, self.fact.site, name):
+            if key in self.config:
+                value = self.config[key]
+                return True, evaluate(value, scope) if isinstance(value, str) else value
+        return False, None
+
+    def _bind(self, function: Function) -> tuple[Step, Scope]:
+        expressions = self.kernel.args.get(function.name, {})
+        known: dict[str, ArgFact] = {}
+        late: list[str] = []
+        for name in function.constexprs:
+            found, value = self._setting(function.name, name, self._scope(known))
+            if found:
+                known[name] = value
+            elif name in expressions:
+                late.append(name)
+            elif name in self.fact.args:
+                known[name] = self.fact.args[name]
+            elif name in function.defaults:
+                known[name] = function.defaults[name]
+            else:
+                raise LaunchError(self._unbound(function.name, name))
+        for key in self.config:  # constexprs that only the launcher's grid still knows
+            name = key.removeprefix(f"{self.fact.site}.")
+            if "." not in name and name not in LAUNCH_OPTIONS and name not in known and name in self.fact.args:
+                known[name] = self._setting(function.name, name, self._scope(known))[1]
+        for name, text in expressions.items():
+            if name in late or name not in function.constexprs:
+                known[name] = evaluate(text, self._scope(known))
+        args: dict[str, Any] = {}
+        for name in function.params:
+            if name in function.constexprs:
+                continue
+            if name in self.kernel.scratch:
+                args[name] = Scratch(name)
+            elif name in expressions:
+                args[name] = known[name]
+            elif name in self.fact.args:
+                args[name] = Passed(name)
+            elif name in function.defaults:
+                args[name] = function.defaults[name]
+            else:
+                raise LaunchError(self._unbound(function.name, name))
+        scope = self._scope(known)
+        constexprs = {n: known[n] for n in function.constexprs}
+        options, grid = self._options(function.name, scope), self._grid(function.name, scope)
+        step = Step(function.name, args, constexprs, options, grid, function.types)
+        return step, scope
+
+    @staticmethod
+    def _unbound(function: str, name: str) -> str:
+        return f"argument {name!r} of {function} has no value: the launcher does not pass it, nor does ARGS or CONFIG"
+
+    def _options(self, function: str, scope: Scope) -> dict[str, Value]:
+        options = dict(self.fact.options)
+        for name in LAUNCH_OPTIONS:
+            found, value = self._setting(function, name, scope)
+            if found and value is not None:
+                options[name] = value
+        return options
+
+    def _grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
+        text = self.kernel.grid.get(function)
+        grid = evaluate(text, scope) if text is not None else scope.grid()
+        grid = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+        if not 1 <= len(grid) <= 3 or any(not isinstance(g, int) for g in grid):
+            raise LaunchError(f"the grid of {function} is {grid!r}, not one to three integers")
+        whole = (*grid, 1, 1)[:3]
+        if any(not 0 < g <= most for g, most in zip(whole, MAX_GRID, strict=True)):
+            raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
+        return whole
+
+    def _buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
+        shape = evaluate(spec[1], scope)
+        shape = tuple(shape) if isinstance(shape, tuple) else (shape,)
+        dtype = TRITON_DTYPES.get(spec[0], spec[0])
+        if dtype not in TRITON_DTYPES.values():
+            raise LaunchError(f"SCRATCH dtype {spec[0]!r} is unknown")
+        size = 1
+        for n in shape:
+            size *= n
+        if any(n <= 0 for n in shape) or size > 2**33:
+            raise LaunchError(f"SCRATCH shape {shape} is empty or too large")
+        return Buffer(dtype, shape, len(spec) == 3)
+
+
+def specialise(step: Step, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> Specialisation:
+    """What Triton's binder would give for these arguments."""
+    signature: list[tuple[str, str]] = []
+    constexprs: dict[str, ArgFact] = dict(step.constexprs)
+    divisible: list[str] = []
+    for name, arg in step.args.items():
+        value = fact.args[arg.name] if isinstance(arg, Passed) else arg
+        kind, constant, is_divisible = _specialise_value(value, scratch)
+        if name in step.types and value is not None:  # an annotated scalar has that type whatever its value is, and 1 stays an argument
+            kind, constant = step.types[name], False
+        if constant:
+            constexprs[name] = value  # type: ignore[assignment]
+            kind = "constexpr"
+        if is_divisible:
+            divisible.append(name)
+        signature.append((name, kind))
+    signature.extend((name, "constexpr") for name in step.constexprs)
+    return Specialisation(
+        step.function,
+        tuple(signature),
+        tuple(sorted(constexprs.items())),
+        tuple(divisible),
+        tuple(sorted(step.options.items())),
+    )
+
+
+def _specialise_value(value: Any, scratch: Mapping[str, Buffer]) -> tuple[str, bool, bool]:
+    """(Triton type, becomes a constexpr, divisible by 16) of one argument."""
+    match value:
+        case Scratch(name=name):
+            return f"*{scratch[name].dtype}", False, True
+        case TensorFact(dtype=dtype, aligned=aligned):
+            return f"*{dtype}", False, aligned
+        case None:
+            return "constexpr", True, False
+        case bool():
+            return "u1", False, False
+        case int():
+            if value == 1:
+                return "constexpr", True, False
+            if -(2**31) <= value < 2**31:
+                return "i32", False, value % 16 == 0
+            return ("i64" if value < 2**63 else "u64"), False, value % 16 == 0
+        case float():
+            return "fp32", False, False
+        case str() | DtypeFact():
+            return "constexpr", True, False
+    raise LaunchError(f"an argument of type {type(value).__name__} cannot be passed to a kernel")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What runs at one launch of the launcher: the kernel that it comes from, and the plan."""
+
+    kernel: Kernel
+    of_seed: bool
+    plan: Plan
+
+    def specialisations(self, fact: LaunchFact) -> tuple[Specialisation, ...]:
+        return tuple(specialise(step, fact, self.plan.scratch) for step in self.plan.steps)
+
+
+def bind(
+    kernel: Kernel, config: Config, seed: Kernel, seed_config: Config, sites: tuple[str, ...], fact: LaunchFact,
+    grid_of: GridOf, num_sms: int,
+) -> Bound:  # fmt: skip
+    """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError.
+
+    A kernel that redefines no site is refused: nothing of it would ever run, and the seed would be judged in its place.
+    """
+    if all(kernel.steps_at(site, sites) is None for site in sites):
+        entries, wanted = ", ".join(kernel.entries), " or ".join(sites)
+        raise LaunchError(f"the launcher launches {wanted}, but this file has {entries}: a kernel bears the name of the "
+                          "launch that it replaces")  # fmt: skip
+    names = kernel.steps_at(fact.site, sites)
+    if names is not None:
+        return Bound(kernel, False, plan(kernel, names, config, fact, grid_of, num_sms))
+    names = seed.steps_at(fact.site, sites)
+    if names is None:
+        raise LaunchError(f"the launcher launches {fact.site!r}, which neither this kernel nor the seed defines")
+    return Bound(seed, True, plan(seed, names, seed_config, fact, grid_of, num_sms))

@@ -1,0 +1,1 @@
+"""Hints: where the time of a launch goes, and which change to try."""

@@ -1,0 +1,59 @@
+"""The changes that hints suggest, in the words of the edits; the one place where hints know those words.
+
+A suggestion reads `word: sentence`. The word is an edit's name, a launch option, `tile size` (the kernel's block
+constexprs) or `none`; a test holds this table against the edits' own registry, which this stage may not import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kernelsearch.core.types import Hint
+
+CHANGES: Final = {
+    "align_rows": "begin each row's tiles at an aligned address, so that loads move 16 bytes a thread",
+    "peel_tail": "do full tiles without a mask and one masked tile at the end, so that loads move 16 bytes a thread",
+    "contiguity_hint": "tell the compiler that the addresses are contiguous and aligned",
+    "rows_2d": "take a two-dimensional tile, so that neighbouring lanes read neighbouring addresses",
+    "split_reduction": "share each long reduction among several programs, so that every SM has work",
+    "loop_stages": "pipeline the loop, so that the next tiles load while this one is used",
+    "loop_unroll": "unroll the loop, so that several loads are under way at once",
+    "lane_accumulator": "accumulate per lane and reduce once behind the loop",
+    "online": "compute maximum and sum in one pass over the row",
+    "fused_passes": "compute mean and variance in one pass over the row",
+    "store_forwarding": "keep what was stored in registers instead of loading it again",
+    "tile_loop": "loop over narrower column tiles, so that a tile fits the registers",
+    "grouped_order": "let programs that run together share operands in L2",
+    "dot_precision": "allow tf32 operands, where the task's precision does, so that tensor cores are used",
+    "tensor_descriptor": "load tiles through tensor descriptors, so that the copy engine feeds the matrix units",
+    "exp2": "compute exponentials in base two",
+    "reciprocal": "divide once and multiply",
+    "persistent": "start a few programs per SM that loop over the work",
+    "hoist_invariant": "load what does not change once, before the loop",
+    "num_warps": "",
+    "num_stages": "",
+    "maxnreg": "",
+    "tile size": "",
+    "none": "",
+}
+"""Each word with its usual sentence; empty where the sentence depends on the numbers."""
+
+NOT_EDITS = frozenset({"num_warps", "num_stages", "maxnreg", "tile size", "none"})
+
+
+def suggestion(word: str, sentence: str = "") -> str:
+    """The text of a suggestion. Raises KeyError for a word that is not in the table."""
+    usual = CHANGES[word]
+    return f"{word}: {sentence or usual}"
+
+
+def word_of(hint: Hint) -> str:
+    """The word that a hint's suggestion begins with."""
+    return hint.suggestion.partition(":")[0]
+
+
+def suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:
+    """The edits that these hints name, most important first, each once."""
+    words = dict.fromkeys(word_of(h) for h in hints)
+    return tuple(w for w in words if w in CHANGES and w not in NOT_EDITS)

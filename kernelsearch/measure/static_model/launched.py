@@ -1,0 +1,266 @@
+"""One device launch in numbers: what its binary does, for these arguments, on this target.
+
+Everything follows from the binary and the launch; where sampled programs were counted, the counts correct it (they
+know masks). Times are those of one resource working alone, at rates of the target's datasheet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kernelsearch.compile.code import Access, Code, Dot, Loop, Scalar, folded
+from kernelsearch.core.types import ArgFact, TensorFact
+from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.static_model.counters import Counters
+from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.measure.static_model.occupancy import Machine, programs_per_sm
+
+DRAM_LATENCY_NS = 700.0
+"""Round number for a load that misses L2 on Hopper; microbenchmarks in the literature give 500 to 800 ns."""
+SECTOR = 32
+LANES_PER_CLOCK = 128
+SPECIAL_PER_CLOCK = 16
+SHARED_BYTES_PER_CLOCK = 128
+DIVIDE = 8
+"""Instructions of a float32 division, besides its reciprocal."""
+UNROLLED, UNROLLED_ELEMENTS = 4, 16
+"""ptxas unrolls a loop up to four times, so that the loads of its iterations start together, if a thread loads less than
+16 elements an iteration and no barrier stands between them: seen in the SASS of sm_90, and in times on an H100
+(studies/hints/findings.md)."""
+WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i32": 4, "fp32": 4, "i64": 8, "fp64": 8}
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A launch as data: the binary's machine half and code, grid, arguments by parameter name, options, target.
+
+    counts are of sampled programs, counters the hardware's own; both may be missing.
+    """
+
+    function: str
+    machine: Machine
+    code: Code
+    grid: tuple[int, int, int]
+    args: Mapping[str, ArgFact]
+    target: Target
+    options: Mapping[str, object] = field(default_factory=dict)
+    counts: Counts | None = None
+    counters: Counters | None = None
+
+    # ------------------------------------------------------------ sizes
+
+    @cached_property
+    def programs(self) -> int:
+        return math.prod(self.grid)
+
+    @cached_property
+    def occupancy(self) -> int:
+        """Programs that an SM holds at once."""
+        return programs_per_sm(self.machine, self.target)
+
+    @cached_property
+    def resident(self) -> int:
+        """Programs on the fullest SM at once."""
+        return min(self.occupancy, -(-self.programs // self.target.num_sms))
+
+    def number(self, value: Scalar) -> int | None:
+        """The value of an expression in the middle program."""
+        if value is None or isinstance(value, int):
+            return value
+        match value:
+            case ("arg", name):
+                arg = self.args.get(name)
+                return int(arg) if isinstance(arg, (bool, int)) else None
+            case ("pid", axis):
+                return self.grid[axis] // 2
+            case ("grid", axis):
+                return self.grid[axis]
+            case (operation, left, right):
+                a, b = self.number(left), self.number(right)
+                return None if a is None or b is None else folded(operation, a, b)
+        return None
+
+    def trips(self, loops: Iterable[Loop]) -> float:
+        """How often the inside of these loops runs; a loop of unknown length counts once."""
+        total = 1.0
+        for loop in loops:
+            ends = [self.number(v) for v in (loop.first, loop.last, loop.step)]
+            if None not in ends and ends[2] > 0:
+                total *= max(0, -(-(ends[1] - ends[0]) // ends[2]))
+        return total
+
+    def tensor_bytes(self, name: str) -> float:
+        """The size of a tensor argument, infinite where it is not known."""
+        arg = self.args.get(name)
+        return float(math.prod(arg.shape) * WIDTHS.get(arg.dtype, 1)) if isinstance(arg, TensorFact) else math.inf
+
+    # ------------------------------------------------------------ memory
+
+    def tile_bytes(self, access: Access) -> int:
+        return access.width * math.prod(access.shape)
+
+    def moved(self, access: Access) -> float:
+        """Bytes that all programs move at one place; a little more than the whole tensor is its masked edge."""
+        total = self.tile_bytes(access) * self.trips(access.loops) * self.programs
+        whole = self.tensor_bytes(access.base)
+        return whole if whole < total < 2 * whole else total
+
+    @cached_property
+    def main(self) -> tuple[Access, ...]:
+        """The accesses of tiles (at least 32 elements), without those that move next to nothing."""
+        tiles = [a for a in self.code.accesses if math.prod(a.shape) >= 32 and a.kind != "atomic"]
+        most = max(map(self.moved, tiles), default=0.0)
+        return tuple(a for a in tiles if self.moved(a) >= 0.05 * most)
+
+    @cached_property
+    def traffic(self) -> float:
+        """Bytes that the programs load and store."""
+        if self.counts is not None:
+            return self.counts.load_bytes + self.counts.store_bytes
+        return sum(map(self.moved, self.code.accesses))
+
+    @cached_property
+    def footprint(self) -> float:
+        """Distinct bytes that must cross the memory bus."""
+        if self.counts is not None and self.counts.footprint_bytes:
+            return self.counts.footprint_bytes
+        loaded: dict[tuple[str, str], float] = {}
+        for a in self.code.accesses:
+            kind = "load" if a.kind == "load" else "store"
+            loaded[a.base, kind] = loaded.get((a.base, kind), 0.0) + self.moved(a)
+        return sum(min(n, self.tensor_bytes(base)) for (base, _), n in loaded.items())
+
+    def sectors(self, access: Access) -> float:
+        """Bytes of the 32-byte sectors that a tile touches over the bytes that it uses: 1 is the best there is."""
+        strides = [self.number(s) for s in access.strides]
+        if None in strides or not access.shape:
+            return 1.0
+        axes = [(abs(s) * access.width, n) for s, n in zip(strides, access.shape, strict=True) if n > 1]
+        spread = sorted(axes)
+        run = access.width  # bytes that lie next to each other
+        rows = 1
+        for stride, n in spread:
+            if stride == 0:
+                continue
+            if stride <= run and rows == 1:
+                run = stride * (n - 1) + run
+            elif stride < SECTOR and rows == 1:
+                return max(1.0, stride / access.width)
+            else:
+                rows *= n
+        used = access.width * math.prod(n for (stride, n) in axes if stride)
+        return max(1.0, -(-run // SECTOR) * SECTOR * rows / used)
+
+    @cached_property
+    def flying(self) -> float:
+        """Bytes of loads that an SM has under way at once: the loads of one iteration, times the stages in use."""
+        bodies: dict[tuple[Loop, ...], float] = {}
+        moved: dict[tuple[Loop, ...], float] = {}
+        for a in self.main:
+            if a.kind == "load":
+                bodies[a.loops] = bodies.get(a.loops, 0.0) + self.tile_bytes(a)
+                moved[a.loops] = moved.get(a.loops, 0.0) + self.moved(a)
+        if not bodies:
+            return math.inf
+        body = max(moved, key=lambda loops: moved[loops])
+        return bodies[body] * min(self.ahead(body), self.trips(body)) * self.resident
+
+    def ahead(self, loops: tuple[Loop, ...]) -> int:
+        """How many iterations' loads are under way together: pipelined, unrolled by ptxas, or one."""
+        if not loops:
+            return 1
+        if self.pipelined:
+            return max(1, self.machine.num_stages - 1)
+        if self.synchronised(loops):
+            return 1
+        elements = sum(math.prod(a.shape) for a in self.main if a.kind == "load" and a.loops == loops)
+        each = max(1, elements // (32 * self.machine.num_warps))
+        return max(1, min(UNROLLED, UNROLLED_ELEMENTS // each))
+
+    def synchronised(self, loops: tuple[Loop, ...]) -> bool:
+        """Whether the warps of a program wait for each other in every iteration."""
+        inside = (*self.code.reduced, *(e.loops for e in self.code.exchanges), *(d.loops for d in self.code.dots))
+        return self.machine.num_warps > 1 and any(one[: len(loops)] == loops for one in inside)
+
+    @cached_property
+    def pipelined(self) -> bool:
+        return bool(self.machine.mix["cp_async"] or self.machine.mix["tma"])
+
+    @cached_property
+    def needed_in_flight(self) -> float:
+        """Bytes an SM must have under way to draw its share of the bandwidth: Little's law."""
+        return DRAM_LATENCY_NS * self.target.bandwidth_gbps / self.target.num_sms
+
+    # ------------------------------------------------------------ work
+
+    @cached_property
+    def flops(self) -> float:
+        """Floating operations of the matrix products."""
+        if self.counts is not None and self.counts.flops_dot:
+            return sum(self.counts.flops_dot.values())
+        return sum(2.0 * d.m * d.n * d.k * self.trips(d.loops) for d in self.code.dots) * self.programs
+
+    @property
+    def matrix_instructions(self) -> bool:
+        return bool(self.machine.mix["wgmma"] or self.machine.mix["mma"])
+
+    def rate_tflops(self, dots: Iterable[Dot]) -> float:
+        """The best rate for these products' operands, with tensor cores."""
+        kinds = {d.dtype for d in dots if not d.widened}
+        return self.target.tf32_tflops if kinds == {"f32"} else self.target.tensor_tflops
+
+    def _work(self, kind: str) -> float:
+        return sum(w.elements * self.trips(w.loops) for w in self.code.work if w.kind == kind) * self.programs
+
+    # ------------------------------------------------------------ times in microseconds, each resource alone
+
+    @cached_property
+    def dram_us(self) -> float:
+        return self.footprint / (self.target.bandwidth_gbps * 1e3)
+
+    @cached_property
+    def l2_us(self) -> float:
+        return self.traffic / (self.target.l2_bandwidth_gbps * 1e3)
+
+    @cached_property
+    def tensor_us(self) -> float:
+        """The matrix products at the best rate."""
+        return self.flops / (self.rate_tflops(self.code.dots) * 1e6)
+
+    @cached_property
+    def issue_us(self) -> float:
+        lanes = self.counts.elements if self.counts is not None else self._work("float")
+        return (lanes + DIVIDE * self._work("divide")) / self._lanes(LANES_PER_CLOCK)
+
+    @cached_property
+    def special_us(self) -> float:
+        return (self._work("special") + self._work("divide")) / self._lanes(SPECIAL_PER_CLOCK)
+
+    def shared_us(self, conflicts: bool) -> float:
+        passes = sum((e.ways if conflicts else 1.0) * e.size_bytes * self.trips(e.loops) for e in self.code.exchanges)
+        return passes * self.programs / self._lanes(SHARED_BYTES_PER_CLOCK)
+
+    @cached_property
+    def chain_us(self) -> float:
+        """The dependent loads of one program, one after the other, times the rounds of programs."""
+        longest = max((self.trips(a.loops) / self.ahead(a.loops) for a in self.main if a.kind == "load"), default=1.0)
+        rounds = max(1, -(-self.programs // (self.target.num_sms * self.occupancy)))
+        return rounds * max(1.0, longest) * DRAM_LATENCY_NS / 1e3
+
+    @cached_property
+    def roofline_us(self) -> float:
+        """The larger of memory traffic and matrix products, neither of which can be avoided."""
+        return max(self.dram_us, self.tensor_us)
+
+    @cached_property
+    def expected_us(self) -> float:
+        """What the launch takes when nothing is wrong with it, its own start left out."""
+        return max(self.roofline_us, self.l2_us, self.issue_us, self.special_us, self.shared_us(False))
+
+    def _lanes(self, per_clock: float) -> float:
+        """Lanes (or bytes) a microsecond on the SMs that have programs."""
+        busy = min(self.target.num_sms, self.programs)
+        return per_clock * busy * self.target.clock_ghz * 1e3

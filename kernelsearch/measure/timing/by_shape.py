@@ -1,0 +1,129 @@
+"""Which candidate runs at which shape when each shape gets its best, and what that gains together.
+
+A finding is the plain data of `report.confirmed.finding`. The seed counts as a candidate: where nothing is faster it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.measure.timing.protocol import LEAST_GAIN, margin
+
+Finding = Mapping[str, Any]
+C = TypeVar("C")
+
+EVEN = {"ratio": 1.0, "low": 1.0, "high": 1.0}
+
+
+def best(
+    candidates: Sequence[C], ratios: Callable[[C], Mapping[str, float]], order: Callable[[C], Hashable],
+    seed: C | None = None, ahead: float = LEAST_GAIN,
+) -> dict[str, C]:  # fmt: skip
+    """The candidate to run by shape.
+
+    ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
+    itself. The best one over all shapes runs wherever no other is `ahead` (a fraction) of it and the seed is not faster:
+    one kernel is simpler than several. Empty without candidates.
+    """
+    others = [c for c in candidates if c is not seed and ratios(c)]
+    if not others:
+        return dict.fromkeys(ratios(seed), seed) if seed is not None else {}
+    whole = max(len(ratios(c)) for c in others)
+    overall = min((c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_score(ratios(c)), 3), order(c)))
+    found = {}
+    for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
+        able = [c for c in candidates if shape in ratios(c)]
+        first = min(able, key=lambda c: (ratios(c)[shape], c is not seed, order(c)))
+        own = ratios(overall).get(shape, math.inf)
+        least = ratios(seed).get(shape, math.inf) if seed is not None else math.inf
+        found[shape] = overall if own < least and own <= ratios(first)[shape] * (1 + ahead) else first
+    return found
+
+
+def _score(ratios: Mapping[str, float]) -> float:
+    return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+
+
+def seed_finding(findings: Sequence[Finding]) -> Finding | None:
+    """The seed's own finding, as the findings of others tell it; of several that know a shape the first counts.
+
+    Its intervals follow from two others each (seed and baseline over the same candidate) and are wider than both.
+    None when no confirmed finding timed the seed.
+    """
+    shapes: dict[str, dict[str, Any]] = {}
+    told = [f for f in findings if f["status"] == "confirmed" and f["name"] != SEED]
+    for finding in told:
+        for entry in finding["shapes"]:
+            if entry["shape"] not in shapes and (made := _seed_entry(entry)):
+                shapes[entry["shape"]] = made
+    if not shapes:
+        return None
+    return {**{k: told[0][k] for k in ("device", "protocol", "status", "level")}, "name": SEED, "kernel": "", "config": {},
+            "reason": "timed beside the others; its intervals follow from theirs", "champion_at": [],
+            "aa_spread": max((f["aa_spread"] or 0.0) for f in told), "shapes": list(shapes.values())}  # fmt: skip
+
+
+def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    timed = {b["name"]: b for b in entry["baselines"] if "ratio" in b}
+    seed = timed.pop(SEED, None)
+    if seed is None:
+        return None
+    fastest = min(timed.values(), key=lambda b: b["time_us"], default=None)
+    versus = {n: _over(b, seed) for n, b in timed.items()}
+    kept = {k: entry[k] for k in ("shape", "label", "clocks", "control", "blocks", "dropped")}
+    return {
+        **kept, "time_us": seed["time_us"], "spread_us": seed["spread_us"], "vs_seed": dict(EVEN),
+        "fastest": fastest["name"] if fastest else "", "vs_fastest": versus[fastest["name"]] if fastest else None,
+        "baselines": [{**b, **versus[n]} for n, b in timed.items()],
+    }  # fmt: skip
+
+
+def _over(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {"ratio": one["ratio"] / other["ratio"], "low": one["low"] / other["high"], "high": one["high"] / other["low"]}
+
+
+def of_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
+    """The finding to run by shape, of confirmed ones and the seed; empty when nothing was confirmed."""
+    held = [f for f in findings if f["status"] == "confirmed" and f["name"] != SEED]
+    alone = [f for f in findings if f["status"] == "confirmed" and f["name"] == SEED]
+    seed = seed_finding(held) or next(iter(alone), None)
+    return best(held if seed is None else [*held, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed)
+
+
+def ratios_of(finding: Finding) -> dict[str, float]:
+    return {s["shape"]: 1.0 / s["vs_seed"]["ratio"] for s in finding["shapes"] if s["vs_seed"]}
+
+
+def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
+    """What running these findings' candidates by shape gains over the fastest baselines and over the seed.
+
+    Geometric means over the shapes. Their intervals are the means of the shapes' own ends, which hold together after
+    `level_for` all comparisons; so the mean's does, whoever was chosen, and it is wider than a bootstrap of one
+    choice. Where the seed runs and is the fastest baseline too, the gain is 1. None where a shape lacks a baseline.
+    """
+    shapes = [_gain_at(shape, finding) for shape, finding in chosen.items()]
+    if not shapes or any(s["vs_fastest"] is None for s in shapes):
+        return None
+    over = _mean([s["vs_fastest"] for s in shapes])
+    needed = margin(max((f["aa_spread"] or 0.0) for f in chosen.values()))
+    return {"vs_fastest": over, "vs_seed": _mean([s["vs_seed"] for s in shapes]), "margin": needed,
+            "faster": over["low"] > 1.0 + needed, "shapes": shapes}  # fmt: skip
+
+
+def _gain_at(shape: str, finding: Finding) -> dict[str, Any]:
+    entry = next(s for s in finding["shapes"] if s["shape"] == shape)
+    over, fastest = entry["vs_fastest"], entry["fastest"]
+    if finding["name"] == SEED and (over is None or over["ratio"] >= 1.0):
+        over, fastest = EVEN, SEED
+    return {
+        "shape": shape, "label": entry["label"], "name": finding["name"], "kernel": finding["kernel"],
+        "config": dict(finding["config"]), "time_us": entry["time_us"], "fastest": fastest,
+        "vs_fastest": dict(over) if over else None, "vs_seed": dict(entry["vs_seed"]),
+    }  # fmt: skip
+
+
+def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {k: math.exp(sum(math.log(f[k]) for f in found) / len(found)) for k in ("ratio", "low", "high")}

@@ -1,0 +1,195 @@
+"""The confirmed protocol's rules as plain functions: who is timed when, which blocks count, what a time may not be.
+
+A block is a random order of its contestants followed by the same order backwards (A B B A), so that a drift that is
+linear within a block cancels in every pair. Times are in microseconds. No torch, no GPU.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.timing import statistics as paired
+from kernelsearch.measure.timing.nvml import SLOWED, Reading
+from kernelsearch.measure.timing.protocol import spread_us
+
+PROTOCOL = "confirmed-1"
+CONTROL = "A/A control"
+MIN_BLOCKS = 40
+MAX_BLOCKS = 1000
+CHUNK = 20
+"""Blocks between two looks at the intervals."""
+HALF_WIDTH = 0.0025
+"""Sampling stops when every interval that decides is this narrow (0.25 %)."""
+SLOW_RATIO = 2.0
+"""Contestants slower than this many times the fastest are timed in every fourth block only: they decide nothing."""
+SLOW_EVERY = 4
+CLOCK_DRIFT = 0.03
+"""A block is dropped when the SM clock at one of its edges is this far from the run's median clock."""
+MAX_DROPPED = 0.30
+LAUNCH_BOUND = 3.0
+"""Times below this many empty kernels are called launch-bound."""
+AGREE_RATIO = 0.10
+AGREE_US = 3.0
+
+Block = tuple[tuple[str, float], ...]
+"""One block's samples in the order in which they were taken: (contestant, microseconds)."""
+
+
+def order(names: Sequence[str], slow: Sequence[str], number: int, rng: random.Random) -> tuple[str, ...]:
+    """The contestants of block `number`, forwards and backwards."""
+    chosen = [n for n in names if n not in slow or number % SLOW_EVERY == 0]
+    rng.shuffle(chosen)
+    return (*chosen, *reversed(chosen))
+
+
+def slow(pilot_us: Mapping[str, float]) -> tuple[str, ...]:
+    """Contestants that are too slow to decide anything, by their pilot times."""
+    fastest = min(pilot_us.values(), default=0.0)
+    return tuple(n for n, t in pilot_us.items() if t > SLOW_RATIO * fastest)
+
+
+def logs(blocks: Sequence[Block], one: str, other: str) -> list[float]:
+    """log(other's time / one's time) of every block that holds both, each by its geometric mean in the block."""
+    found = []
+    for block in blocks:
+        mine = [math.log(t) for n, t in block if n == one]
+        theirs = [math.log(t) for n, t in block if n == other]
+        if mine and theirs:
+            found.append(statistics.fmean(theirs) - statistics.fmean(mine))
+    return found
+
+
+def times(blocks: Sequence[Block], name: str) -> list[float]:
+    return [t for block in blocks for n, t in block if n == name]
+
+
+@dataclass(frozen=True)
+class Time:
+    """The median of a contestant's event times, half the distance between their quartiles, and how many there are."""
+
+    time_us: float
+    spread_us: float
+    samples: int
+
+
+def time_of(blocks: Sequence[Block], name: str) -> Time | None:
+    found = times(blocks, name)
+    return Time(statistics.median(found), spread_us(found), len(found)) if found else None
+
+
+# ---------------------------------------------------------------- blocks that count
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The blocks that count, how many were dropped and why; unstable says that too many were."""
+
+    blocks: tuple[Block, ...]
+    dropped: int = 0
+    reasons: tuple[str, ...] = ()
+    clocks: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def unstable(self) -> bool:
+        whole = len(self.blocks) + self.dropped
+        return whole > 0 and self.dropped > MAX_DROPPED * whole
+
+
+def kept(blocks: Sequence[Block], edges: Sequence[tuple[Reading | None, Reading | None]]) -> Kept:
+    """Drops blocks whose edges show throttling or another SM clock than the run's median; edges: before and after each."""
+    readings = [r for pair in edges for r in pair if r is not None]
+    if not readings:
+        return Kept(tuple(blocks))
+    usual = statistics.median(r.sm_mhz for r in readings)
+    good, reasons = [], []
+    for block, pair in zip(blocks, edges, strict=True):
+        why = [w for r in pair if r is not None for w in _affected(r, usual)]
+        reasons += why
+        if not why:
+            good.append(block)
+    said = {word for r in readings for word in r.said()}
+    clocks = {
+        "sm_mhz": usual, "memory_mhz": statistics.median(r.memory_mhz for r in readings),
+        "temperature": max(r.temperature for r in readings), "power_w": round(statistics.median(r.power_w for r in readings), 1),
+        "power_capped": float("software power cap" in said),
+    }  # fmt: skip
+    return Kept(tuple(good), len(blocks) - len(good), tuple(sorted(set(reasons))), clocks)
+
+
+def _affected(reading: Reading, usual_mhz: float) -> list[str]:
+    found = [word for word in Reading(0, 0, 0, 0.0, reading.reasons & SLOWED).said()]
+    if usual_mhz > 0 and abs(reading.sm_mhz - usual_mhz) > CLOCK_DRIFT * usual_mhz:
+        found.append("another SM clock")
+    return found
+
+
+# ---------------------------------------------------------------- when to stop
+
+
+def narrow(blocks: Sequence[Block], pairs: Sequence[tuple[str, str]], level: float, limit: float = HALF_WIDTH) -> bool:
+    """Whether the interval of every one of these pairs is narrow enough, by a few draws: the GPU waits meanwhile."""
+    found = [paired.interval([logs(blocks, one, other)], level, draws=paired.RESAMPLES) for one, other in pairs]
+    return all(f is not None and f.half_width <= limit for f in found)
+
+
+# ---------------------------------------------------------------- what a time may not be
+
+
+def floor_us(target: Target, bytes_moved: int | None, flops: int | None, dtypes: Sequence[str]) -> float:
+    """The least time that this target's datasheet allows, in microseconds; 0 when the task says neither figure.
+
+    Bytes that fit the L2 cache may have stayed there. The arithmetic rate is the highest that any of the
+    arguments' dtypes (Triton's names) has, so that no honest kernel is ever below it.
+    """
+    by_bytes = max(0, (bytes_moved or 0) - target.l2_bytes) / (target.bandwidth_gbps * 1e3)
+    return max(by_bytes, (flops or 0) / (peak_tflops(target, dtypes) * 1e6))
+
+
+def peak_tflops(target: Target, dtypes: Sequence[str]) -> float:
+    """The highest datasheet rate of these dtypes, in TFLOP/s."""
+    kinds = {d.lstrip("*") for d in dtypes}
+    if any(k.startswith("fp8") or k in ("i8", "u8", "i1") for k in kinds):
+        return 2 * target.tensor_tflops
+    if kinds & {"bf16", "fp16"}:
+        return target.tensor_tflops
+    return target.tf32_tflops
+
+
+def roofline_us(
+    ceilings: Mapping[str, float], bytes_moved: int | None, flops: int | None, dtypes: Sequence[str]
+) -> float | None:
+    """The larger of bytes over the measured copy bandwidth and flops over the measured matmul rate; None if not known.
+
+    A yardstick, not a limit: honest kernels pass it by a little.
+    """
+    kinds = {d.lstrip("*") for d in dtypes}
+    word = next((k for k in ("bf16", "fp16") if k in kinds), "fp32")
+    copy, rate = ceilings.get("copy_gbps"), ceilings.get(f"matmul_{word}_tflops")
+    parts = [bytes_moved / (copy * 1e3)] if bytes_moved and copy else []
+    parts += [flops / (rate * 1e6)] if flops and rate and flops > _ARITHMETIC * (bytes_moved or 0) else []
+    return max(parts) if parts else None
+
+
+_ARITHMETIC = 50.0
+"""Below this many operations a byte a task does no matrix products, and a matmul's rate says nothing of it."""
+
+
+def launch_bound(time_us: float, ceilings: Mapping[str, float]) -> bool:
+    empty = ceilings.get("empty_kernel_us")
+    return empty is not None and time_us < LAUNCH_BOUND * empty
+
+
+def disagreement(event_us: float, wall_us: float | None, kernel_us: float | None) -> str:
+    """What is wrong when an event time is smaller than the kernel or the wall clock says; empty when they agree.
+
+    Only too small an event time is a fault: events also span the gaps between launches, which kernel times do not.
+    """
+    for name, other in (("the wall clock", wall_us), ("the kernels' own times", kernel_us)):
+        if other is not None and other > event_us * (1 + AGREE_RATIO) + AGREE_US:
+            return f"events say {event_us:.3g} us, but {name} {other:.3g} us"
+    return ""

@@ -1,0 +1,1 @@
+"""Language models as proposers: the page they read, the call, the check of an answer, repair and spending."""

@@ -1,0 +1,81 @@
+"""Whether a model may be asked: what its engine did wrong so far, said once, and how long it rests for it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernelsearch.core.model_calls import ModelCall
+
+IN_A_ROW = 3
+"""Failures of an engine in a row after which it rests."""
+REST = 10
+"""Asks for which it rests then, doubled with each failure after that."""
+LEAST_PAGE = 256
+UNHELD = 4
+"""Answers outside the grammar, none inside, after which an engine is said to ignore it."""
+
+_CONTEXT = re.compile(r"(?:context of|context length is|context length of)\s+([0-9][0-9,]*)")
+
+
+@dataclass
+class Health:
+    """The state of one engine, a function of its calls. page_tokens is how long its prompts may be."""
+
+    label: str
+    page_tokens: int
+    answer_tokens: int
+    say: Callable[[str], None]
+    outside: int = 0
+    inside: int = 0
+    in_a_row: int = 0
+    rest_until: int = 0
+    given_up: bool = False
+    said: set[str] = field(default_factory=set)
+
+    def well(self, number: int) -> bool:
+        return not self.given_up and number >= self.rest_until
+
+    def tell(self, text: str) -> None:
+        """Says a sentence to the user, once."""
+        if text not in self.said:
+            self.said.add(text)
+            self.say(f"model: {text}")
+
+    def note(self, call: ModelCall) -> None:
+        """One more call, new or restored."""
+        if call.failure:
+            self._failed(call)
+            return
+        self.in_a_row = 0
+        stages = Counter(a.stage for a in call.answers)
+        self.outside += stages["grammar"]
+        self.inside += len(call.answers) - stages["grammar"] - stages["stopped"]
+        if self.outside >= UNHELD and not self.inside:
+            self.tell(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
+
+    def _failed(self, call: ModelCall) -> None:
+        self.tell(call.failure)
+        if call.kind == "refused":
+            self.given_up = True
+            self.tell(f"{self.label} is not asked again in this run; the search goes on with typed edits")
+        elif call.kind == "context":
+            self._shorten(call.failure)
+        elif call.kind == "busy":
+            self.in_a_row += 1
+            if self.in_a_row >= IN_A_ROW:
+                rest = REST * 2 ** (self.in_a_row - IN_A_ROW)
+                self.rest_until = call.landed + 1 + rest
+                self.tell(f"{self.label} failed {self.in_a_row} times in a row and rests for {rest} asks; "
+                          "the search goes on with typed edits")  # fmt: skip
+
+    def _shorten(self, failure: str) -> None:
+        """Prompts become shorter: to what the engine says that it holds, else to half of what they were."""
+        found = _CONTEXT.search(failure)
+        whole = int(found.group(1).replace(",", "")) - self.answer_tokens if found else self.page_tokens
+        self.page_tokens = min(whole, self.page_tokens * 3 // 4) if found else self.page_tokens // 2
+        if self.page_tokens < LEAST_PAGE:
+            self.given_up = True
+            self.tell(f"the context of {self.label} is too small for any prompt; the search goes on with typed edits")

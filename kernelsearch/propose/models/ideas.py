@@ -1,0 +1,88 @@
+"""Ideas: one thing to do to a kernel, said in a sentence, apart from how it is done.
+
+An idea whose first implementation fails is not lost: it stays among the actions and may be tried again (K-Search: "an
+idea should survive a buggy first implementation"). Ideas come from the parent's hints, from the summaries of the typed
+edits that apply, and from a short list of open ones.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+from kernelsearch.core.types import Hint, content_digest
+from kernelsearch.propose.edits import EDITS
+from kernelsearch.propose.history import History
+
+OPEN = (
+    "Change whatever you think costs the most time.",
+    "Do less work for each element: fewer, cheaper or shared operations.",
+    "Touch memory less: keep what is used twice, load early, store once.",
+    "Change the shape of the work: tile sizes, rows a program, the grid, num_warps, num_stages.",
+)
+HINT, FREE, EDIT = 6.0, 2.0, 0.4
+"""Odds of an idea by where it comes from, before anything was tried: hints first."""
+FAILURES = 3
+"""Implementations of an idea that may fail for one parent before it is let go there."""
+SHARPNESS = 4.0
+
+
+@dataclass(frozen=True)
+class Idea:
+    """One action in a sentence, its first odds, and an id by which its implementations are known."""
+
+    action: str
+    odds: float
+
+    @property
+    def id(self) -> str:
+        return content_digest(self.action)[:8]
+
+
+def ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
+    """What could be done to a kernel with these hints, for which these typed edits apply; each action once."""
+    found = [Idea(_sentence(h), HINT / (1 + place)) for place, h in enumerate(hints) if _doable(h)]
+    found += [Idea(action, FREE / (1 + place)) for place, action in enumerate(OPEN)]
+    found += [Idea(f"Try this: {e.summary}.", EDIT) for e in EDITS if e.name in offered]
+    return list({i.action: i for i in reversed(found)}.values())[::-1]
+
+
+def named(edit: str) -> Idea | None:
+    """What typed edits do, joined by + as a strategy asks for them, as one idea; None where no edit has such a name."""
+    summaries = {e.name: e.summary for e in EDITS}
+    known = [summaries[name] for name in edit.split("+") if name in summaries]
+    return Idea(f"Try this: {'; then: '.join(known)}.", EDIT) if known else None
+
+
+def choose(found: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
+    """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere."""
+    weights = [i.odds * _worth(i, parent, history) for i in found]
+    if not sum(weights):
+        return found[0]
+    return rng.choices(list(found), weights)[0]
+
+
+def _worth(idea: Idea, parent: str, history: History) -> float:
+    here = list(history.of(parent, idea.action))
+    failed = sum(e.best is None and e.refused is not None for e in here)
+    if failed >= FAILURES:
+        return 0.0
+    done = len(here) - failed  # a failed implementation counts for less than one that ran: the idea itself is untried
+    gains = [history.gain(e) or 0.0 for e in history.entries.values() if e.action == idea.action and e.best]
+    mean = sum(max(-0.3, min(0.3, g)) for g in gains) / (1 + len(gains))
+    return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
+
+
+def _doable(hint: Hint) -> bool:
+    return not hint.suggestion.startswith("none")
+
+
+def _sentence(hint: Hint) -> str:
+    word, _, rest = hint.suggestion.partition(": ")
+    return _capital(f"{rest or word} (the bottleneck is {hint.bottleneck}).")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,362 @@
+"""A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
+
+Several answers are asked for at once; those that are not needed now are kept for the next ask of the same parent. An
+engine that may be asked ahead answers later (`propose/models/ahead.py`): the ask gives nothing, and the first good answer is
+due at the ask at which they are taken in, whichever parent that one is about. What the engine does wrong is a value:
+the ask gives nothing, the reason is said once, and after several failures in a row the model rests. State is a function
+of the stored calls and of what was told, so that a resumed run goes on as it was.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.types import TaskFacts, Trial, Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Request, Rewrite
+from kernelsearch.propose.edits import EDITS, NotApplicable
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample
+from kernelsearch.propose.grammar import Grammar, NoGrammar, build
+from kernelsearch.propose.history import History
+from kernelsearch.propose.models import ahead, ideas, prompt
+from kernelsearch.propose.models.ahead import Asked, Underway
+from kernelsearch.propose.models.answers import Fate, Gate, again, fate
+from kernelsearch.propose.models.health import Health
+from kernelsearch.propose.models.ideas import Idea
+from kernelsearch.propose.models.launches import launched
+from kernelsearch.propose.models.repair import Failed, Repairs, clean, report
+from kernelsearch.propose.models.spending import Ledger
+
+REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
+@dataclass(frozen=True)
+class Settings:
+    """How a model is asked: answers at once, tokens an answer may have, tokens of the page, temperature."""
+
+    samples: int = 4
+    max_tokens: int = 512
+    page_tokens: int = 6000
+    temperature: float = 0.8
+    repairs: int = 2
+
+
+@dataclass
+class Models:
+    """What all models of one run share: gate, device, history, ledger, and where a sentence for the user goes."""
+
+    gate: Gate
+    device: prompt.Device
+    ledger: Ledger = field(default_factory=Ledger)
+    history: History = field(default_factory=History)
+    say: Callable[[str], None] = lambda text: None
+    grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
+
+    def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
+        """The grammar of a parent, kept, with the typed edits that apply there; no answer is longer than max_tokens."""
+        key = (parent.digest, max_tokens)
+        if key not in self.grammars:
+            found = {e.name: e.apply(parent, task) for e in EDITS}
+            edits = {name: v for name, v in found.items() if not isinstance(v, NotApplicable)}
+            try:
+                self.grammars[key] = build(parent, task, edits, budget=max_tokens)
+            except NoGrammar as none:
+                self.grammars[key] = none
+        return self.grammars[key]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A good answer that was not needed yet, with what it was asked to do."""
+
+    fate: Fate
+    arm: str
+    action: str
+    parent: str
+
+    @property
+    def rewrite(self) -> Rewrite:
+        return Rewrite(self.fate.answer.kernel, self.arm, self.action, self.parent)
+
+
+class ModelProposer:
+    """One engine as a proposer of rewrites and of repairs."""
+
+    def __init__(self, engine: Engine, models: Models, settings: Settings = Settings(), name: str = "") -> None:
+        self.engine, self.models, self.settings = engine, models, settings
+        self.name = f"model:{name or engine.label}"
+        self.repair_name = f"repair:{name or engine.label}"
+        self.repairs = Repairs(settings.repairs)
+        self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
+        self.underway: Underway | None = None
+        self._due: deque[_Kept] = deque()
+        self._looked = -1
+        self._kept: dict[str, list[_Kept]] = {}
+        self._stored: dict[str, list[ModelCall]] = {}
+        self._made: dict[str, tuple[ModelCall, str]] = {}
+        self._sent_back: set[str] = set()
+        self._refused: set[str] = set()
+
+    # ------------------------------------------------------------ what may be asked now
+
+    def available(self, number: int) -> bool:
+        spent = self.models.ledger.exhausted
+        if spent:
+            self.health.tell(f"the budget of {spent} is used up; the search goes on with typed edits")
+        return not spent and self.underway is None and self.health.well(number)
+
+    def can_repair(self, number: int) -> bool:
+        return self.available(number) and self.repairs.next() is not None
+
+    def kept(self, parent: str, seen: Container[str]) -> bool:
+        """Whether an answer for this parent is there already."""
+        return any(again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
+
+    # ------------------------------------------------------------ answers that come later
+
+    def due(self, request: Request, wait: bool = False) -> Rewrite | None:
+        """The answer for which a model was asked ahead and which has come since; wait: or which comes now.
+
+        One look for each ask of the search, the first, so that a replayed run looks when this one did.
+        """
+        number, look = request.number, request.number != self._looked or wait
+        self._looked = number
+        if self.underway is not None and look and (wait or self.underway.due(number)):
+            self.underway.wait()
+            self._land(request)
+        return self._first(request.seen)
+
+    def _first(self, seen: Container[str]) -> Rewrite | None:
+        while self._due:
+            kept = self._due.popleft()
+            if again(kept.fate, seen).good:
+                return kept.rewrite
+        return None
+
+    def ask_ahead(self, request: Request, rng: random.Random) -> None:
+        """Begins a call for this parent where nothing is there for the next ask of it and the engine may be asked so."""
+        if self._due or not ahead.ahead(self.engine) or not self.available(request.number):
+            return
+        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return
+        self._take_stored(grammar, request)
+        if not self.kept(request.parent.digest, request.seen):
+            self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+
+    def ended(self, told: int) -> None:
+        """The search is over after `told` trials: answers that came too late for it are paid for all the same, and stored.
+
+        A resumed run takes them in first. A call without an answer is lost, and said.
+        """
+        underway = self.underway
+        if underway is None or underway.reply is None:
+            return
+        if not underway.reply.done():
+            trouble = getattr(self.engine, "trouble", "")
+            self.health.tell(f"{self.engine.label} was still being asked when the search ended{trouble and f': {trouble}'}")
+            return
+        self.underway = None
+        call = self._call(underway, max(told, underway.asked.number + (underway.after or 0)), ())
+        self._note(call)
+        self.models.ledger.add(call)
+
+    # ------------------------------------------------------------ proposing
+
+    def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """A rewrite of the request's parent, or None when no answer makes a new kernel or it comes later."""
+        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return None
+        self._take_stored(grammar, request)
+        waiting = self._kept.get(request.parent.digest, [])
+        while waiting:
+            kept = waiting.pop(0)
+            if again(kept.fate, request.seen).good:
+                return kept.rewrite
+        if not self.available(request.number):
+            return None
+        self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+        return self._first(request.seen)
+
+    def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """A corrected answer to one that was refused; its parent is that one's, whatever the request's is."""
+        failed = self.repairs.next()
+        above = self.models.history.get(failed.parent) if failed else None
+        if failed is None or above is None:
+            return None
+        del self.repairs.waiting[failed.kernel]
+        self._sent_back.add(failed.kernel)
+        grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return None
+        asked = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
+        self._ask(asked, grammar, failed, rng)
+        return self._first(request.seen)
+
+    def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
+        """What the strategy asks for by name, else one of what could be done."""
+        asked = ideas.named(request.edit) if request.edit else None
+        found = ideas.ideas(request.hints, grammar.edits)
+        return asked or ideas.choose(found, request.parent.digest, self.models.history, rng)
+
+    def _ask(self, request: Request, grammar: Grammar, what: Idea | Failed, rng: random.Random) -> None:
+        """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
+        settings, seed = self.settings, rng.getrandbits(31)
+        failed = what if isinstance(what, Failed) else None
+        page = self._page(request, grammar, None if failed else what, failed)
+        arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
+        idea = failed.idea if failed else what.id
+        for _ in range(3):  # again, shorter, when the context is too small
+            budget = self.health.page_tokens
+            try:
+                text = prompt.written(page, self.engine.count, budget)
+            except prompt.TooLong as least:
+                said = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
+                self.health.tell(f"{said}; such kernels are left to the typed edits")
+                return
+            ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
+            asked = Asked(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
+            stored = self.models.ledger.stored(request.number, text)
+            self.underway = Underway(asked, known=stored) if stored else ahead.begun(self.engine, asked)
+            if self.underway.threaded or not self.underway.due(request.number):
+                return
+            self._land(request)
+            if self.health.page_tokens == budget or self.health.given_up:
+                return
+
+    def _land(self, request: Request) -> None:
+        """Takes the answers of the call under way in: the first good one is due, the others are kept."""
+        underway, self.underway = self.underway, None
+        seen = request.seen
+        call = underway.known or self._call(underway, request.number, seen)
+        self._note(call)
+        self.models.ledger.add(call, underway.known is not None)
+        asked = underway.asked or self._again(call, request.task)
+        if asked is None:
+            return
+        samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
+        unique: dict[str, _Kept] = {}
+        for found in (fate(s, asked.grammar, self.models.gate, seen) for s in samples):
+            if found.good:
+                kept = _Kept(found, asked.arm, asked.action, asked.parent.digest)
+                unique.setdefault(found.answer.kernel.digest, kept)
+        first, *others = [*unique.values()] or [None]
+        if first is not None:
+            self._due.append(first)
+        self._kept.setdefault(asked.parent.digest, []).extend(others)
+
+    def _again(self, call: ModelCall, task: TaskFacts) -> Asked | None:
+        """What a restored call was made for."""
+        above = self.models.history.get(call.parent)
+        grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
+        if grammar is None or isinstance(grammar, NoGrammar):
+            return None
+        ask = Ask(call.system, call.page, grammar)
+        return Asked(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
+
+    def _call(self, underway: Underway, number: int, seen: Container[str]) -> ModelCall:
+        """The record of a call whose answers are here."""
+        asked, reply = underway.asked, underway.reply.result()
+        if hasattr(self.engine, "landed"):
+            self.engine.landed(asked.ask, number - asked.number, underway.waited)
+        common = dict(
+            number=asked.number, arm=asked.arm, engine=self.engine.name, parent=asked.parent.digest, idea=asked.idea,
+            action=asked.action, system=asked.ask.system, page=asked.ask.page, grammar=asked.grammar.digest,
+            seconds=reply.seconds, repairs=asked.failed.kernel if asked.failed else "", landed=number,
+            waited=underway.waited,
+        )  # fmt: skip
+        if isinstance(reply, Failure):
+            return ModelCall(**common, failure=reply.reason, kind=reply.kind, tokens_in=0)
+        return self._answered(asked, reply, seen, common)
+
+    def _answered(self, asked: Asked, reply: Reply, seen: Container[str], common: dict[str, Any]) -> ModelCall:
+        for note in reply.notes:
+            self.health.tell(note)
+        answers = tuple(_answered(fate(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
+        usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
+        return ModelCall(**common, answers=answers, tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached,
+                         tokens_out=reply.tokens_out, usd=usd)  # fmt: skip
+
+    def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
+        history, digest = self.models.history, request.parent.digest
+        seed = next(iter(history.entries.values()), None)
+        return prompt.Page(
+            request.task, self.models.device, grammar.lines, idea,
+            config=prompt.configured(request.trial.config if request.trial else {}), trial=request.trial,
+            seed=seed.best if seed else None, hints=request.hints,
+            children=() if failed else prompt.family(history, digest),
+            elsewhere=() if failed else prompt.elsewhere(history, digest),
+            rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
+            fresh=prompt.fresh(grammar),
+            launch=launched(grammar.parent, request.task),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ state out of calls and trials
+
+    def tell(self, trial: Trial) -> None:
+        """A finished trial of a kernel that this model made; a refused one waits to be sent back."""
+        if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self._made:
+            return
+        verdict, known = trial.outcome.verdict, self.models.history.get(trial.kernel)
+        if known is not None and known.best is not None:  # it is right; what failed is one of its configs
+            self.repairs.waiting.pop(trial.kernel, None)
+            return
+        if trial.accepted or trial.kernel in self._refused:
+            return
+        self._refused.add(trial.kernel)
+        call, text = self._made[trial.kernel]
+        said = report(verdict)
+        if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
+            tries = 1 + self._tries(call.repairs) if call.repairs else 0
+            self.repairs.tell(Failed(trial.kernel, call.parent, call.idea, call.action, text, said, tries))
+        else:
+            self.repairs.count(said)
+
+    def restore(self, past: Sequence[ModelCall], underway: Sequence[ModelCall] = ()) -> None:
+        """The calls of a resumed run's past: what they made is known again, what they left over is kept again.
+
+        The one that was under way is taken in at the ask that its record names.
+        """
+        mine = (self.name, self.repair_name)
+        for call in past:
+            if call.arm in mine:
+                self._stored.setdefault(call.parent, []).append(call)
+                self._note(call)
+        for call in underway:
+            if call.arm in mine:
+                self.underway = Underway(None, known=call)
+
+    def _take_stored(self, grammar: Grammar, request: Request) -> None:
+        """Answers of restored calls become kernels again when their parent is next asked for."""
+        for call in self._stored.pop(request.parent.digest, ()):
+            samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
+            fates = (fate(s, grammar, self.models.gate, request.seen) for s in samples)
+            kept = [_Kept(f, call.arm, call.action, call.parent) for f in fates if f.good]
+            self._kept.setdefault(call.parent, []).extend(kept)
+
+    def _tries(self, kernel: str) -> int:
+        call = self._made[kernel][0] if kernel in self._made else None
+        return 1 + self._tries(call.repairs) if call and call.repairs else 0
+
+    def _note(self, call: ModelCall) -> None:
+        """What a call, new or restored, changes of this model's state."""
+        self.health.note(call)
+        for answer in call.answers:
+            if answer.kernel:
+                self._made.setdefault(answer.kernel, (call, answer.text))
+            elif answer.stage in ("parses", "names", "gate"):
+                self.repairs.count(answer.reason)
+        if call.repairs:
+            self._sent_back.add(call.repairs)
+            self.repairs.waiting.pop(call.repairs, None)
+
+
+def _answered(found: Fate) -> Answered:
+    kernel = found.answer.kernel.digest if found.good else ""
+    sample = found.sample
+    return Answered(sample.text, sample.finish, sample.tokens, found.stage, clean(found.reason), kernel)
+

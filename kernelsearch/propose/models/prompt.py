@@ -1,0 +1,226 @@
+"""The prompt page: what a model is shown of a task, a kernel and its past, within a budget of tokens.
+
+Parts are shown in a fixed order, what changes least first, so that engines with a prefix cache read only the end anew.
+Where they do not fit, they are cut by worth: the kernel, the thing to do and the format always stay; then come times,
+how it is launched, hints, what was tried from here, rules from failures, what was tried elsewhere, the ready-made edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernelsearch.core.types import Config, Hint, ShapeFact, TaskFacts, Trial
+from kernelsearch.kernel.targets import Target
+from kernelsearch.propose.edits import EDITS
+from kernelsearch.propose.grammar import Grammar
+from kernelsearch.propose.history import Entry, History
+from kernelsearch.propose.models.ideas import Idea
+from kernelsearch.propose.models.repair import Failed, clean
+
+SYSTEM = """\
+You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an \
+edit of that kernel and nothing else: no explanation, no code fence. The kernel must stay right for every size of its \
+inputs, not only for those that are timed.
+
+An answer is a few of these directives, line numbers ascending, and then END:
+LINE 12          the statement that begins at line 12 becomes the indented lines that follow
+BEFORE 12        the indented lines that follow are put before that statement
+DELETE 12        the statement goes
+GRID (expr,)     of a kernel whose programs loop: the launch grid becomes this expression over its arguments
+SET NAME value   a constexpr or a launch option (num_warps, num_stages) gets this value
+or instead of lines one ready-made edit by its name and variant:
+EDIT name 1
+END
+
+New lines are indented as the statement was. A replaced assignment assigns the same name. Use only names that exist at \
+that line, and of the new names at most two. Only functions of tl, with their own parameters."""
+
+RESERVE = 64
+"""Tokens left over for what a chat template adds."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the page says of the machine, and what rooflines are computed from."""
+
+    name: str
+    target: Target | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a page can say of one parent.
+
+    lines is the numbered source; trial the parent's best trial; children what was tried from here; elsewhere the best
+    other kernels of the run; rules short sentences; failed is an answer to be repaired; edits are the ready-made ones,
+    fresh the names that new lines may bind.
+    """
+
+    task: TaskFacts
+    device: Device
+    lines: Sequence[str]
+    idea: Idea | None
+    config: str = ""
+    trial: Trial | None = None
+    seed: Trial | None = None
+    hints: tuple[Hint, ...] = ()
+    children: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    failed: Failed | None = None
+    edits: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
+    launch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A heading and its lines; worth decides who stays (0: always), lines are cut from the end."""
+
+    heading: str
+    lines: tuple[str, ...]
+    worth: int = 0
+
+
+class TooLong(Exception):
+    """The kernel, the thing to do and the format alone do not fit; carries how many tokens they have."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"{tokens} tokens")
+        self.tokens = tokens
+
+
+def written(page: Page, count: Callable[[str], int], budget: int) -> str:
+    """The page's text within a budget of tokens, the system message included. Raises TooLong."""
+    parts = [p for p in _parts(page) if p.lines]
+    room = budget - RESERVE - count(SYSTEM)
+    kept = {i: replace(p, lines=p.lines if not p.worth else ()) for i, p in enumerate(parts)}
+    least = count(_joined(kept.values()))
+    if least > room:
+        raise TooLong(least + count(SYSTEM) + RESERVE)
+    for i, part in sorted(((i, p) for i, p in enumerate(parts) if p.worth), key=lambda item: item[1].worth):
+        for line in part.lines:
+            longer = {**kept, i: replace(part, lines=(*kept[i].lines, line))}
+            if count(_joined(longer.values())) > room:
+                break
+            kept = longer
+    return _joined(kept.values())
+
+
+def family(history: History, digest: str) -> tuple[str, ...]:
+    """What was tried from a kernel: what gained first, then what was refused, then what lost."""
+    children = history.children(digest)
+    gained = sorted((e for e in children if e.best), key=lambda e: (e.score, e.number))
+    refused = sorted((e for e in children if not e.best and e.refused), key=lambda e: -e.number)
+    better = [e for e in gained if (history.gain(e) or 0.0) > 0]
+    worse = [e for e in gained if (history.gain(e) or 0.0) <= 0]
+    return tuple(_told(history, e) for e in (*better, *refused, *worse))
+
+
+def offered(grammar: Grammar) -> tuple[str, ...]:
+    """The typed edits that an answer may name, with their variants and what they do."""
+    summaries = {e.name: e.summary for e in EDITS}
+    numbers = {name: "1" if len(v) == 1 else f"1 to {len(v)}" for name, v in grammar.edits.items()}
+    return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
+
+
+def fresh(grammar: Grammar) -> tuple[str, ...]:
+    """The names that an answer's new lines may bind, with what each holds."""
+    return tuple(f"{name}: {kind}" for name, kind in grammar.fresh.items())
+
+
+def elsewhere(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
+    """The best kernels of the run that are neither this one nor its children."""
+    others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
+    others.sort(key=lambda e: (e.score, e.number))
+    return tuple(f"{1 / e.score:.2f}x the seed: {_did(e)}" for e in others[:most])
+
+
+# ---------------------------------------------------------------- the parts, in the order in which they are shown
+
+
+def _parts(page: Page) -> list[_Part]:
+    task = page.task
+    contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
+    head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
+    numbered = tuple(f"{n:>3} {line}".rstrip() for n, line in enumerate(page.lines, 1))
+    parts = [_Part("TASK", (clean(head),)), _Part("KERNEL", numbered), _Part("HOW IT IS LAUNCHED", page.launch, 2)]
+    if page.fresh:
+        parts.append(_Part("NEW NAMES", page.fresh))
+    if page.config:
+        parts.append(_Part("ITS BEST CONFIG", (page.config,)))
+    parts += [
+        _Part("READY-MADE EDITS", page.edits, 7),
+        _Part("ITS TIMES", tuple(_times(page)), 1),
+        _Part("WHERE ITS TIME GOES", tuple(_hint(h) for h in page.hints), 3),
+        _Part("WHAT WAS TRIED FROM HERE", page.children, 4),
+        _Part("RULES FROM EARLIER FAILURES", page.rules, 5),
+        _Part("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
+    ]
+    if page.failed is not None:
+        parts.append(_Part("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
+        parts.append(_Part("WAS REFUSED", tuple(page.failed.report.split("\n"))))
+        again = f"Correct that edit of the kernel above. It was to do this: {page.failed.action}"
+        parts.append(_Part("DO THIS", (again,)))
+    elif page.idea is not None:
+        parts.append(_Part("DO THIS", (f"{page.idea.action} Implement only this change.",)))
+    parts.append(_Part("ANSWER", ("Directives and END, nothing else.",)))
+    return parts
+
+
+def _times(page: Page) -> list[str]:
+    lines = []
+    for shape in page.task.shapes:
+        parts = []
+        for name, trial in (("this kernel", page.trial), ("the seed", page.seed)):
+            time_us = trial.outcome.measurement.time_us(shape.key) if trial else None
+            if time_us is not None:
+                parts.append(f"{name} {time_us:.4g} us")
+        best = roofline_us(shape, page.device.target)
+        if best is not None:
+            parts.append(f"roofline {best:.4g} us")
+            time_us = page.trial.outcome.measurement.time_us(shape.key) if page.trial else None
+            if time_us:
+                parts.append(f"reached {100 * best / time_us:.0f} %")
+        if parts:
+            lines.append(f"{clean(shape.label)}: {', '.join(parts)}")
+    if lines and page.trial:
+        lines[0] += f" ({page.trial.outcome.measurement.evidence.value})"
+    return lines
+
+
+def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
+    """The least time in microseconds by a target's datasheet: bytes over bandwidth, or flops over the tensor peak."""
+    if target is None or not (shape.bytes_moved or shape.flops):
+        return None
+    moved = (shape.bytes_moved or 0) / target.bandwidth_gbps / 1e3
+    computed = (shape.flops or 0) / target.tensor_tflops / 1e6
+    return max(moved, computed)
+
+
+def _hint(hint: Hint) -> str:
+    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(hint.evidence.items())[:4])
+    return clean(f"{hint.bottleneck} ({numbers}): {hint.suggestion.partition(': ')[2] or hint.suggestion}", 400)
+
+
+def _told(history: History, entry: Entry) -> str:
+    gain = history.gain(entry)
+    if gain is not None:
+        word = "gained" if gain > 0 else "lost"
+        return f"{word} {100 * abs(gain):.1f} %: {_did(entry)}"
+    said = clean(entry.refused.reason, 120) if entry.refused else "not timed yet"
+    return f"refused ({said}): {_did(entry)}"
+
+
+def _did(entry: Entry) -> str:
+    return clean(entry.action or entry.edit, 140)
+
+
+def configured(config: Config) -> str:
+    """A config in words."""
+    return ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
+
+
+def _joined(parts: Sequence[_Part]) -> str:
+    return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)

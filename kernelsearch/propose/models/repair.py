@@ -1,0 +1,107 @@
+"""Repair: what the compiler or the referee said of a model's kernel, cut to what its author needs; whose turn it is.
+
+A refused answer goes back at most `tries` times, under the same grammar: the model corrects its edit of the same
+parent, and what comes of it keeps the idea. What fails often becomes a short rule for every later prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kernelsearch.core.types import Verdict, Word
+
+TRIES = 2
+OFTEN = 3
+"""A failure seen this often becomes a rule."""
+MOST_RULES = 5
+LONGEST = 240
+
+_CARET = re.compile(r"^\s*\^+\s*$")
+_LOCATION = re.compile(r"^at \d+:\d+:$")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A model's answer that became a kernel and was refused."""
+
+    kernel: str
+    parent: str
+    idea: str
+    action: str
+    text: str
+    report: str
+    tries: int = 0
+
+
+def report(verdict: Verdict) -> str:
+    """One to three lines: the line and the message of a compile error, or where values went wrong and by how much."""
+    detail = verdict.detail
+    if verdict.word is Word.COMPILE:
+        return _compiler(verdict.reason)
+    parts = [f"{verdict.word.value}: {clean(verdict.reason)}"]
+    if "index" in detail:
+        where = f" at {clean(str(detail.get('label') or detail.get('shape')), 80)}" if detail.get("shape") else ""
+        index, regime, expected, got = (clean(str(detail.get(n)), 40) for n in ("index", "regime", "expected", "got"))
+        parts.append(f"first wrong element {index}{where}, inputs {regime}: expected {expected}, got {got}")
+    if verdict.error_ratio is not None and verdict.word in (Word.WRONG, Word.PRECISION):
+        parts.append(f"the error is {verdict.error_ratio:.3g} times what is allowed")
+    return "\n".join(parts)
+
+
+def _compiler(message: str) -> str:
+    """The offending line and the message out of a compiler's text; its code listing is left out."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    carets = [i for i, line in enumerate(lines) if _CARET.match(line)]
+    if carets and carets[-1] > 0:
+        source = lines[carets[-1] - 1].strip()
+        after = " ".join(line.strip() for line in lines[carets[-1] + 1 :] if not _LOCATION.match(line.strip()))
+        return f"in the line `{clean(source, 120)}`\n{clean(after or 'it does not compile')}"
+    return clean(" ".join(lines[-2:]))
+
+
+def signature(text: str) -> str:
+    """What a failure has in common with others of its kind: its message without names in quotes and numbers."""
+    message = text.splitlines()[-1] if text else ""
+    return re.sub(r"\d+", "N", re.sub(r"(['\"`])(?:(?!\1).)*\1", "NAME", clean(message, 120)))
+
+
+@dataclass
+class Repairs:
+    """The failed answers of one model that may go back, and what failed how often."""
+
+    tries: int = TRIES
+    waiting: dict[str, Failed] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, failed: Failed) -> None:
+        """A refused kernel; one that was sent back often enough is counted and let go."""
+        self.count(failed.report)
+        if failed.tries < self.tries:
+            self.waiting[failed.kernel] = failed
+
+    def count(self, report: str) -> None:
+        key = signature(report)
+        example = report.splitlines()[-1] if report else ""
+        self.seen[key] += 1
+        self.examples[key] = min(self.examples.get(key, example), example)  # whatever the order of telling
+
+    def next(self, taken: Iterable[str] = ()) -> Failed | None:
+        """The failed answer whose turn it is: the least tried, then the newest."""
+        gone = set(taken)
+        left = [f for k, f in self.waiting.items() if k not in gone]
+        return min(reversed(left), key=lambda f: f.tries, default=None)
+
+    def rules(self) -> list[str]:
+        """Short rules out of what failed often, most frequent first."""
+        often = sorted((-n, key) for key, n in self.seen.items() if n >= OFTEN and key)
+        return [f"{-n} edits failed with: {clean(self.examples[key], 160)}" for n, key in often[:MOST_RULES]]
+
+
+def clean(text: str, most: int = LONGEST) -> str:
+    """One printable line: what comes from a compiler or a kernel is shown, and never looks like anything else."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split()).replace("```", "'''")
+    return line if len(line) <= most else f"{line[:most]}..."

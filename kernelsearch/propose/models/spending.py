@@ -1,0 +1,107 @@
+"""What models cost: the calls of a run, its budgets, and what is left of them.
+
+Calls are stored as they are made, and a resumed run is given them back, so that what was paid for once is not paid for
+again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kernelsearch.core.model_calls import ModelCall
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars for a million tokens, in and out."""
+
+    usd_in: float = 0.0
+    usd_out: float = 0.0
+
+    def of(self, tokens_in: int, tokens_out: int) -> float:
+        return (self.usd_in * tokens_in + self.usd_out * tokens_out) / 1e6
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may spend: tokens (in and out) and dollars, None for no limit."""
+
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: Price = Price()
+
+
+@dataclass
+class Ledger:
+    """The calls of a run. keep stores a new one; waiting are the stored ones whose asks will be made again.
+
+    before are calls that were made before the run had a row to belong to (the first kernel): see `begin`.
+    """
+
+    budget: Budget = Budget()
+    keep: Callable[[ModelCall], None] = lambda call: None
+    calls: list[ModelCall] = field(default_factory=list)
+    waiting: dict[int, deque[ModelCall]] = field(default_factory=dict)
+    before: list[ModelCall] = field(default_factory=list)
+
+    def begin(self, seed: str) -> None:
+        """Stores the calls that wrote the seed, now that its kernel is in the record."""
+        for call in self.before:
+            self.keep(replace(call, parent=seed))
+        self.before.clear()
+
+    def restore(self, calls: Sequence[ModelCall], told: int) -> tuple[list[ModelCall], list[ModelCall]]:
+        """Takes a resumed run's calls back: those whose answers its first `told` asks took in, and those then under way.
+
+        The rest, asked for at asks that will be made again, answer when the search comes to them.
+        """
+        past = [c for c in calls if c.landed < told]
+        underway = [c for c in calls if c.number < told <= c.landed]
+        self.calls += past
+        for call in calls:
+            if call.number >= told:
+                self.waiting.setdefault(call.number, deque()).append(call)
+        return past, underway
+
+    def stored(self, number: int, page: str) -> ModelCall | None:
+        """The stored call that this ask repeats, if there is one; it costs nothing and is not stored again."""
+        calls = self.waiting.get(number)
+        return calls.popleft() if calls and calls[0].page == page else None
+
+    def add(self, call: ModelCall, again: bool = False) -> None:
+        self.calls.append(call)
+        if not again:
+            self.keep(call)
+
+    @property
+    def tokens(self) -> int:
+        return sum(c.tokens_in + c.tokens_out for c in self.calls)
+
+    @property
+    def usd(self) -> float:
+        return sum(c.usd for c in self.calls)
+
+    @property
+    def exhausted(self) -> str:
+        """Which budget is used up, in words; empty while there is something left."""
+        if self.budget.max_tokens is not None and self.tokens >= self.budget.max_tokens:
+            return f"{self.budget.max_tokens:,} tokens"
+        if self.budget.max_usd is not None and self.usd >= self.budget.max_usd:
+            return f"${self.budget.max_usd:g}"
+        return ""
+
+    def words(self) -> str:
+        """Spend so far for the progress line; empty before the first call."""
+        if not self.calls:
+            return ""
+        return f"{counted(self.tokens)} tokens" + (f" ${self.usd:.2f}" if self.usd else "")
+
+
+def counted(number: float) -> str:
+    """A count in three digits: 950, 12.3k, 4.56M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"

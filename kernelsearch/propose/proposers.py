@@ -1,0 +1,199 @@
+"""Proposers by name: typed edits, a model, or the mix of both, opened with budgets and bound to a run's record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.core.errors import ModelError
+from kernelsearch.core.model_calls import ModelCall
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import Target
+from kernelsearch.propose import engines
+from kernelsearch.propose.contract import Proposer
+from kernelsearch.propose.engines.recorded_answers import Recording
+from kernelsearch.propose.grammar import NoGrammar
+from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.models import ahead, prompt
+from kernelsearch.propose.models.launches import launched
+from kernelsearch.propose.models.model import ModelProposer, Models, Settings
+from kernelsearch.propose.models.spending import Budget, Ledger, Price, counted
+from kernelsearch.propose.typed_edits import TypedEdits
+from kernelsearch.record.rows import Run
+from kernelsearch.record.store import Store
+from kernelsearch.verify import gate
+
+EDITS, MIX = "edits", "mix"
+USUAL_ANSWER = 140
+"""Tokens of a usual answer, for the estimate before a run."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Who proposes, as the command line says it.
+
+    proposer is empty (the mix when a model is named, else typed edits), `edits`, `mix`, or the spec of one engine;
+    models are specs for the mix; price is in US dollars for a million tokens, in and out; record is a file for answers.
+    """
+
+    proposer: str = ""
+    models: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: tuple[float, float] | None = None
+    record: str | None = None
+    settings: Settings = Settings()
+
+    def __post_init__(self) -> None:
+        if self.proposer == MIX and not self.models:
+            raise ModelError("--proposer mix needs a model: name one with --model, as openai:http://HOST:PORT/v1#MODEL")
+        if self.models and self.proposer not in ("", MIX):
+            raise ModelError(f"--model belongs to --proposer mix, not to {self.proposer}")
+        if self.max_usd is not None and self.price is None:
+            raise ModelError("--max-usd needs --price IN OUT, in US dollars for a million tokens")
+        if self.max_usd is not None or self.max_tokens is not None or self.record:
+            if not self.specs:
+                raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
+        for spec in self.specs:
+            _installed(engines.parsed(spec))
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The engines' specs; none for typed edits alone. Raises ModelError for a proposer that is unknown."""
+        if self.proposer in ("", MIX):
+            return self.models
+        if self.proposer == EDITS:
+            return ()
+        if self.proposer.partition(":")[0] not in engines.ENGINES or ":" not in self.proposer:
+            forms = ", ".join(k.form for k in engines.ENGINES.values())
+            raise ModelError(f"unknown proposer {self.proposer!r}: one of {EDITS}, {MIX}, {forms}")
+        return (self.proposer,)
+
+    @property
+    def name(self) -> str:
+        """What a run's record calls it."""
+        if not self.specs:
+            return EDITS
+        return self.proposer if self.proposer not in ("", MIX) else f"{MIX} {' '.join(self.specs)}"
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.max_tokens, self.max_usd, Price(*(self.price or (0.0, 0.0))))
+
+
+@dataclass(frozen=True)
+class Place:
+    """What models are told of the machine: the name of the device or target, and the target's facts."""
+
+    device: str
+    target: Target | None
+
+
+def opened(
+    options: ModelOptions, place: Place, limits: Limits, say: Say, edits: Proposer | None = None,
+    make: Callable[[str], engines.Engine] = engines.make,
+) -> Proposer:  # fmt: skip
+    """The proposer, its engines loaded. Raises ModelError. One with models has `close`, `bind` and `estimate` here.
+
+    edits makes the typed edits, for runs that share one; make gives the engine of a spec.
+    """
+    if not options.specs:
+        return edits or TypedEdits()
+    ledger = Ledger(options.budget)
+    shared = Models(gate.check, prompt.Device(place.device, place.target), ledger, say=say)
+    names: dict[str, int] = {}
+    models = []
+    for spec in options.specs:
+        engine = make(spec)
+        if options.record:
+            engine = Recording(engine, options.record)
+        names[engine.label] = names.get(engine.label, 0) + 1
+        name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
+        models.append(ModelProposer(engine, shared, options.settings, name))
+    return Mix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
+
+
+def bind(
+    proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()
+) -> None:  # fmt: skip
+    """Stores the calls of a run from now on, and those that wrote its seed; a resumed run's own are given back first."""
+    if not isinstance(proposer, Mix):
+        return
+    if resumed is not None:
+        proposer.restore(store.calls(resumed.id), len(store.trials(resumed.id)))
+    else:
+        proposer.shared.ledger.calls += before
+        proposer.shared.ledger.before += before
+    proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
+
+
+def waits(proposer: Proposer) -> bool:
+    """Whether an ask may stand still for a model that thinks elsewhere, so that other runs could go on meanwhile."""
+    return isinstance(proposer, Mix) and any(ahead.ahead(m.engine) for m in proposer.models)
+
+
+def ended(proposer: Proposer) -> None:
+    """After the last trial of a run, while its record is open."""
+    if isinstance(proposer, Mix):
+        proposer.ended()
+
+
+def close(proposer: Proposer) -> None:
+    if isinstance(proposer, Mix):
+        proposer.close()
+
+
+def speak(proposer: Proposer, say: Say) -> None:
+    """Sentences about models go to `say` from now on."""
+    if isinstance(proposer, Mix):
+        proposer.shared.say = say
+        for model in proposer.models:
+            model.health.say = say
+
+
+def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
+    """What the models may cost at most, in a sentence, from the seed's prompt; empty without a model."""
+    if not isinstance(proposer, Mix):
+        return ""
+    model, settings = proposer.models[0], proposer.models[0].settings
+    grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
+    if isinstance(grammar, NoGrammar):
+        return ""
+    page = prompt.Page(task, proposer.shared.device, grammar.lines, None,
+                       edits=prompt.offered(grammar), fresh=prompt.fresh(grammar),
+                       launch=launched(grammar.parent, task))  # fmt: skip
+    try:
+        text = prompt.written(page, model.engine.count, settings.page_tokens)
+    except prompt.TooLong as least:
+        most = settings.page_tokens
+        return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
+    asked, written = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
+    calls = max(1, trials // 2)
+    budget = proposer.shared.ledger.budget
+    usd = budget.price.of(calls * asked, calls * written)
+    cost = f", ${usd:.2f}" if usd else ""
+    said = (f"at most about {calls} calls of {counted(asked)} tokens in and {counted(written)} out: "
+            f"{counted(calls * (asked + written))} tokens{cost}")  # fmt: skip
+    stop = [f"{counted(budget.max_tokens)} tokens"] if budget.max_tokens else []
+    stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
+    return said + (f"; it stops at {' or '.join(stop)}" if stop else "")
+
+
+def _installed(spec: engines.Spec) -> None:
+    """Raises ModelError for an engine whose packages are not there, before anything is loaded."""
+    missing = engines.ENGINES[spec.kind].missing
+    if missing:
+        raise ModelError(engines.not_installed(spec.kind, missing))
+
+
+def as_facts(options: ModelOptions) -> dict[str, Any]:
+    """What of the options a resumed run must repeat."""
+    if not options.specs:
+        return {}
+    s = options.settings
+    return {"samples": s.samples, "answer_tokens": s.max_tokens, "page_tokens": s.page_tokens,
+            "temperature": s.temperature}  # fmt: skip

@@ -1,0 +1,111 @@
+"""Runs as Optuna studies, in any Optuna storage; SQLite's may be the database's own file.
+
+A study is named after its run and holds its trials in order: configs are the parameters, time over the seed's is the
+value, everything else a user attribute. A rejected candidate is a FAILed trial and an abandoned one is PRUNED.
+Writing again adds only what is missing. Numbers are integer or float parameters, whose ranges may grow with a run;
+texts and flags stay attributes, since a categorical's choices may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import Trial
+from kernelsearch.record.rows import Run
+from kernelsearch.record.store import Store
+
+if TYPE_CHECKING:
+    import optuna
+
+
+def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run, optuna.Study, int]]:
+    """Brings a storage up to date with the newest runs (all by default), newest first.
+
+    Yields each run with its study and the number of trials that were added. url is an Optuna storage URL, for example
+    `sqlite:///studies.db`.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    storage = _storage(url)
+    for run in store.runs()[:runs]:
+        study = optuna.create_study(storage=storage, study_name=run.name, direction="minimize", load_if_exists=True)
+        if not study.user_attrs:
+            for name, value in _about(run).items():
+                study.set_user_attr(name, value)
+        known = len(study.get_trials(deepcopy=False))
+        structures = {digest: number for number, digest in enumerate(store.structures(run.id))}
+        finished = {r["number"]: r["finished"] for r in store.query("SELECT number, finished FROM trial WHERE run = ?", [run.id])}
+        missing = [t for t in store.trials(run.id) if t.number >= known]
+        for trial in missing:
+            study.add_trial(_frozen(trial, structures, finished[trial.number]))
+        yield run, study, len(missing)
+
+
+def _storage(url: str) -> optuna.storages.RDBStorage:
+    """The storage that a URL names. Raises StoreError: no such driver, no such server, not a storage's URL."""
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    options = {"connect_args": {"timeout": 30}} if url.startswith("sqlite") else None
+    try:
+        return optuna.storages.RDBStorage(url, engine_kwargs=options)
+    except (ImportError, ValueError, SQLAlchemyError) as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        scheme = url.partition("://")[0]
+        raise StoreError(f"the {scheme} storage cannot be opened: {why}") from None
+
+
+def _about(run: Run) -> dict[str, Any]:
+    facts = run.facts
+    return {"run": run.id, "task": run.task, "strategy": facts.strategy, "proposer": facts.proposer, "seed": facts.seed,
+            "target": facts.target, "versions": dict(facts.versions), "value": "time over the seed's time"}  # fmt: skip
+
+
+def _frozen(trial: Trial, structures: Mapping[str, int], finished: str) -> optuna.trial.FrozenTrial:
+    import optuna
+
+    outcome = trial.outcome
+    measurement = outcome.measurement
+    state = optuna.trial.TrialState.COMPLETE
+    if measurement is None or trial.score is None:
+        state = optuna.trial.TrialState.FAIL
+    elif measurement.abandoned:
+        state = optuna.trial.TrialState.PRUNED
+    params, attributes = _params(trial, structures)
+    said = {"kernel": trial.kernel, "edit": trial.edit, "rationale": trial.rationale, "verdict": outcome.verdict.word.value,
+            "reason": outcome.verdict.reason, "kind": trial.proposal.kind.value,
+            "hints": [hint.suggestion for hint in outcome.hints]}  # fmt: skip
+    if measurement is not None:
+        said |= {"evidence": measurement.evidence.value, "device": measurement.device,
+                 "time_us": measurement.by_shape}  # fmt: skip
+    end = datetime.fromisoformat(finished).astimezone().replace(tzinfo=None)
+    frozen = optuna.trial.create_trial(
+        state=state,
+        value=None if state == optuna.trial.TrialState.FAIL else trial.score,
+        params={name: value for name, (value, _) in params.items()},
+        distributions={name: distribution for name, (_, distribution) in params.items()},
+        user_attrs=attributes | {name: value for name, value in said.items() if value},
+    )
+    frozen.datetime_start = end - timedelta(seconds=outcome.seconds)
+    frozen.datetime_complete = end
+    return frozen
+
+
+def _params(trial: Trial, structures: Mapping[str, int]) -> tuple[dict[str, tuple[Any, Any]], dict[str, Any]]:
+    """(Numbers as parameters with their distributions, the rest as attributes). `structure` counts the run's kernels."""
+    import optuna
+
+    params: dict[str, tuple[Any, Any]] = {}
+    attributes: dict[str, Any] = {}
+    for name, value in {"structure": structures.get(trial.kernel, 0), **trial.config}.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            attributes[f"config.{name}"] = value
+        elif isinstance(value, int):
+            params[name] = value, optuna.distributions.IntDistribution(min(value, 0), max(value, 1))
+        else:
+            params[name] = value, optuna.distributions.FloatDistribution(min(value, 0.0), max(value, 1.0))
+    return params, attributes

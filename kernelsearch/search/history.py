@@ -1,0 +1,87 @@
+"""What a run has been told, and what follows from it: the best, the best per shape, the unit of every score."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Outcome, TaskFacts, Trial
+from kernelsearch.record.rows import Structure, geometric_mean
+
+
+@dataclass
+class Told:
+    """seed is the first trial, count how many there were; the store has them all. structures and by_kernel (the best
+    trial) are by a kernel's digest, per_shape by a shape's key.
+    """
+
+    task: TaskFacts
+    seed: Trial | None = None
+    count: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    structures: dict[str, Structure] = field(default_factory=dict)
+    by_kernel: dict[str, Trial] = field(default_factory=dict)
+    best: Trial | None = None
+    per_shape: dict[str, Trial] = field(default_factory=dict)
+
+    def tell(self, trial: Trial) -> None:
+        self.seed = self.seed or trial
+        self.count += 1
+        self.counts[trial.outcome.verdict.word.value] += 1
+        if not trial.accepted or trial.outcome.measurement.abandoned:
+            return
+        if self.best is None or trial.score < self.best.score:
+            self.best = trial
+        if trial.kernel not in self.by_kernel or trial.score < self.by_kernel[trial.kernel].score:
+            self.by_kernel[trial.kernel] = trial
+        for shape in trial.outcome.measurement.times:
+            known = self.per_shape.get(shape.shape)
+            if known is None or shape.time_us < known.outcome.measurement.time_us(shape.shape):
+                self.per_shape[shape.shape] = trial
+
+    def ranked(self) -> list[Trial]:
+        """The best trial of every kernel that was measured, the fastest first."""
+        return sorted(self.by_kernel.values(), key=lambda t: (t.score, t.number))
+
+    def beats(self, outcome: Outcome) -> bool:
+        """Whether a candidate with this outcome would be the new best."""
+        if outcome.measurement is None or outcome.measurement.abandoned:
+            return False
+        return self.best is None or self.score(outcome) < self.best.score
+
+    def score(self, outcome: Outcome) -> float | None:
+        """The geometric mean of time / seed time over the timed shapes. Raises TaskError when there is none.
+
+        An abandoned measurement may lack shapes; it was given up for being slower than the incumbent, so
+        that its score is at least the incumbent's, and missing shapes count as its worst one.
+        """
+        if outcome.measurement is None:
+            return None
+        unit = self.seed.outcome.measurement if self.seed else outcome.measurement
+        times = [(outcome.measurement.time_us(t.shape), t.time_us) for t in unit.times]
+        ratios = [time / base for time, base in times if time is not None]
+        ratios += [max(ratios, default=1.0)] * (len(times) - len(ratios))
+        score = geometric_mean(ratios)
+        if score is None:
+            raise TaskError(f"{self.task.name} has no timed shape to compare kernels on")
+        if outcome.measurement.abandoned and self.best:
+            return max(score, self.best.score)
+        return score
+
+
+def seed_is_wrong(task: TaskFacts, trial: Trial) -> str:
+    """Why a search cannot begin, as a sentence: the verdict on the seed."""
+    verdict = trial.outcome.verdict
+    key = verdict.detail.get("shape")
+    label = next((s.label for s in (*task.shapes, *task.test_shapes) if s.key == key), key)
+    regime = verdict.detail.get("regime")
+    where = (f" on {label}" if label else "") + (f" with inputs of regime {regime!r}" if regime else "")
+    ratio = verdict.error_ratio
+    much = ""
+    if ratio and math.isfinite(ratio) and "times what is allowed" not in verdict.reason:
+        much = f" (its error is {ratio:.3g} times what is allowed)"
+    said = f"{verdict.word.value}, {verdict.reason}{much}"
+    more = "; `kernelsearch verify TASK.py --explain` says more" if regime else ""
+    return f"the seed kernel of {task.name} is itself rejected{where}: {said}{more}"

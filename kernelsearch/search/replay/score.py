@@ -1,0 +1,77 @@
+"""How good runs on a recorded space are: evaluations to come near the optimum, and a score against random search.
+
+The score follows KernelTuner's methodology (Willemsen et al., 2024, "A methodology for comparing optimization algorithms
+for auto-tuning"): unique evaluations only; the baseline is the *calculated* expectation of random search without
+replacement; at each evaluation count the gain is the distance from the baseline over the baseline's own distance from
+the optimum (1: the optimum, 0: no better than random, below: worse); the mean over a budget that ends where the
+baseline has come 95 % of the way from the median to the optimum. Evaluations stand for time here.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.search.replay.simulation import Simulated
+
+NEAR = 1.02
+CUTOFF = 0.95
+NEVER = math.inf
+
+
+def evaluations_to(space: Recorded, run: Simulated, near: float = NEAR) -> float:
+    """Unique evaluations until the best is within near times the optimum; infinite if it never was."""
+    limit = near * space.optimum_us
+    return next((n for n, us in enumerate(run.best_us, 1) if us is not None and us <= limit), NEVER)
+
+
+def random_search(space: Recorded, trials: int) -> list[float]:
+    """The expected best time after 1, 2, ... uniform draws without replacement, in microseconds; exact.
+
+    While all drawn configs failed the slowest time counts.
+    """
+    times = sorted(row.time_us for row in space.rows if row.time_us is not None)
+    total = len(space.rows)
+    above = [1.0] * (len(times) + 1)  # above[i]: the chance that none of the i fastest is drawn
+    found = []
+    for drawn in range(min(trials, total)):
+        above = [p * max(0, total - i - drawn) / (total - drawn) for i, p in enumerate(above)]
+        found.append(sum((above[i] - above[i + 1]) * t for i, t in enumerate(times)) + above[-1] * times[-1])
+    return found
+
+
+def budget(space: Recorded) -> int:
+    """Evaluations until the expected random search has come CUTOFF of the way from the median to the optimum."""
+    median = statistics.median(row.time_us for row in space.rows if row.time_us is not None)
+    limit = median - CUTOFF * (median - space.optimum_us)
+    expected = random_search(space, len(space.rows))
+    return next((n for n, us in enumerate(expected, 1) if us <= limit), len(expected))
+
+
+def score(space: Recorded, runs: Sequence[Simulated], most: int | None = None) -> float:
+    """The mean score of the runs over the space's budget, or its first `most` evaluations.
+
+    A run that ended early keeps its best.
+    """
+    expected = random_search(space, min(budget(space), most or len(space.rows)))
+    worst = max(row.time_us for row in space.rows if row.time_us is not None)
+    found = []
+    for run in runs:
+        best = [worst if us is None else us for us in run.best_us] or [worst]
+        best += [best[-1]] * (len(expected) - len(best))
+        gaps = [(e - b) / (e - space.optimum_us) for e, b in zip(expected, best, strict=False) if e > space.optimum_us]
+        found.append(statistics.fmean(gaps) if gaps else 0.0)
+    return statistics.fmean(found)
+
+
+def as_text(space: Recorded, runs: Sequence[Simulated]) -> str:
+    """One line on how the runs did."""
+    needed = [evaluations_to(space, run) for run in runs]
+    median = statistics.median(needed)
+    reached = f"{median:g} evaluations" if median < NEVER else "more than were made"
+    made = max(len(run.best_us) for run in runs)
+    note = "" if made >= budget(space) else f" over the first {made} of {budget(space)} evaluations"
+    return (f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
+            f"score {score(space, runs, made):+.2f} against random search{note}")  # fmt: skip

@@ -1,0 +1,124 @@
+"""`simulate`: a strategy on a recorded space, unique evaluations only, as often as there are seeds.
+
+The loop is the search's own without compilers, GPU and database: ask n has seen the trials up to n - window, each
+config is free once, and where a strategy asks for a rewrite it gets a retune, since there is one kernel.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.core.errors import StrategyError
+from kernelsearch.core.types import Config, Proposal, ProposalKind, Trial, config_key
+from kernelsearch.kernel.space import Space
+from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.search import strategies
+from kernelsearch.search.contract import Start, Strategy
+from kernelsearch.search.replay.evaluator import Replayed
+from kernelsearch.tune import SAMPLERS, Tuner
+
+KERNEL = "recorded"
+"""The digest of the one kernel."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One run: its seed, and the true time of the config that looked best after 1, 2, ... unique trials.
+
+    None before the first config that did not fail.
+    """
+
+    seed: int
+    best_us: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class TunerAlone:
+    """The strategy that a sampler's name stands for: every ask is the sampler's."""
+
+    sampler: str
+
+    def ask(self, number: int) -> Proposal | None:
+        return Proposal(ProposalKind.RETUNE, (KERNEL,), sampler=self.sampler)
+
+    def tell(self, trial: Trial) -> None:
+        """The tuner is told by the simulation."""
+
+
+def named(name: str) -> Callable[[Start], Strategy]:
+    """The strategy of a shipped name or a path, or a sampler of the tuner by its name. Raises StrategyError."""
+    if name not in strategies.shipped() and name in SAMPLERS:
+        return lambda start: TunerAlone(name)
+    try:
+        strategies.load(name)
+    except StrategyError as error:
+        if "unknown strategy" not in str(error):
+            raise
+        samplers = ", ".join(s for s in SAMPLERS if s not in strategies.shipped())
+        raise StrategyError(f"{error}; or one of the tuner's samplers: {samplers}") from None
+    return lambda start: strategies.make(name, start)
+
+
+def simulated(
+    space: Recorded, strategy: str | Callable[[Start], Strategy], trials: int, seed: int, noise: bool = False, window: int = 1,
+    first: Sequence[Config] = (), estimates: Sequence[tuple[Config, float]] = (),
+) -> Simulated:  # fmt: skip
+    """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
+
+    strategy is what `named` knows, or what makes one; first are configs that the tuner gives first, estimates configs with
+    estimated times that its default sampler goes by.
+    """
+    parameters = {name: values for name, values in space.parameters.items()}
+    tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])
+    tuner.first, tuner.estimates = [dict(c) for c in first], estimates
+    strategy = (named(strategy) if isinstance(strategy, str) else strategy)(Start(KERNEL, parameters, {}, seed, trials))
+    evaluator = Replayed(space, seed if noise else None)
+    told, flight, best = _Told(space), [], []
+
+    def land(trial: Trial) -> None:
+        tuner.tell(trial.config, trial.score)
+        strategy.tell(trial)
+        best.append(told.add(trial))
+
+    for number in range(1, min(trials, len(space.rows)) + 1):
+        while len(flight) >= window:
+            land(flight.pop(0))
+        proposal = strategy.ask(number)
+        config = None if proposal is None else _config(tuner, proposal, random.Random(f"{seed}/{number}/tuner"))
+        if config is None:
+            break
+        outcome = evaluator.evaluate(None, config)
+        score = outcome.measurement.times[0].time_us if outcome.measurement else None
+        flight.append(Trial(number, proposal, KERNEL, config, outcome, score))
+    for trial in flight:
+        land(trial)
+    return Simulated(seed, tuple(best))
+
+
+def as_json(space: Recorded, strategy: str, runs: list[Simulated]) -> dict[str, Any]:
+    """The command's output."""
+    found = [{"seed": run.seed, "best_us": list(run.best_us)} for run in runs]
+    return {"strategy": strategy, "optimum_us": space.optimum_us, "runs": found}
+
+
+def _config(tuner: Tuner, proposal: Proposal, rng: random.Random) -> Config | None:
+    if proposal.kind is not ProposalKind.REWRITE and proposal.config is not None:
+        best = tuner.best[1] if tuner.best else {}
+        return tuner.take({**best, **proposal.config})
+    return tuner.ask(rng, proposal.sampler)
+
+
+class _Told:
+    """The config that looked best so far, and the time that was recorded for it."""
+
+    def __init__(self, space: Recorded) -> None:
+        self.space, self.looked, self.best_us = space, float("inf"), None
+
+    def add(self, trial: Trial) -> float | None:
+        if trial.score is not None and trial.score < self.looked:
+            self.looked = trial.score
+            self.best_us = self.space.by_key[config_key(trial.config)].time_us
+        return self.best_us

@@ -1,0 +1,77 @@
+"""Finds and loads strategies: one loader by path for the shipped ones, a checkout's and a user's own.
+
+A strategy's file runs with the driver's rights: it is the user's code, as trusted as the task file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernelsearch.core.errors import StrategyError
+from kernelsearch.core.types import content_digest
+from kernelsearch.search.contract import Start, Strategy
+
+DEFAULT = "evolve"
+
+
+def folder() -> Path:
+    """Where the shipped strategies are: inside an installed package, else at the root of the checkout."""
+    here = Path(__file__).resolve().parents[1]
+    packed = here / "_strategies"
+    return packed if packed.is_dir() else here.parent / "strategies"
+
+
+def shipped() -> tuple[str, ...]:
+    """The names that `load` knows without a path."""
+    return tuple(sorted(p.stem for p in folder().glob("*.py") if not p.stem.startswith("_")))
+
+
+def load(name_or_path: str) -> ModuleType:
+    """The module of a shipped strategy by name, or of any file by path. Raises StrategyError."""
+    by_path = name_or_path.endswith(".py") or "/" in name_or_path
+    path = Path(name_or_path) if by_path else folder() / f"{name_or_path}.py"
+    if not path.is_file():
+        if by_path:
+            raise StrategyError(f"no strategy file {name_or_path}")
+        raise StrategyError(f"unknown strategy {name_or_path!r}: one of {', '.join(shipped())}, or the path of a file")
+    module = _executed(path)
+    if not isinstance(getattr(module, "Strategy", None), type):
+        raise StrategyError(f"{path} defines no class Strategy")
+    if not is_dataclass(getattr(module, "Params", None)):
+        raise StrategyError(f"{path} defines no dataclass Params")
+    missing = [m for m in ("ask", "tell") if not callable(getattr(module.Strategy, m, None))]
+    if missing:
+        raise StrategyError(f"{path}: class Strategy has no method {' and no '.join(missing)}")
+    return module
+
+
+def make(name_or_path: str, start: Start, **params: Any) -> Strategy:
+    """A strategy ready to be asked; params override its defaults by name. Raises StrategyError."""
+    module = load(name_or_path)
+    known = [f.name for f in fields(module.Params)]
+    unknown = [name for name in params if name not in known]
+    if unknown:
+        raise StrategyError(f"{name_or_path} has no parameter {unknown[0]!r}: it has {', '.join(known) or 'none'}")
+    try:
+        return module.Strategy(module.Params(**params), start)
+    except (TypeError, ValueError) as error:
+        raise StrategyError(f"{name_or_path} cannot be made: {error}") from error
+
+
+def _executed(path: Path) -> ModuleType:
+    name = f"kernelsearch_strategy_{path.stem}_{content_digest(str(path.resolve()))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up the module of their annotations there
+    try:
+        spec.loader.exec_module(module)
+    except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError) as error:
+        del sys.modules[name]
+        line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise StrategyError(f"{path} cannot be loaded{line}: {type(error).__name__}: {error}") from error
+    return module

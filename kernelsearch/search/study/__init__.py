@@ -1,0 +1,1 @@
+"""Studies: tasks x arms x seeds at equal budget, in one database."""

@@ -1,0 +1,220 @@
+"""A study as a file: which tasks, which arms, which seeds, at what equal budget; read from TOML and checked.
+
+    trials = 200
+    seeds = 5                                   # 0 to 4; or a list
+    baselines = ["eager", "compile"]            # timed where there is a GPU
+    [[task]]
+    path = "../column_sum/column_sum.py"        # from this file's folder
+    shapes = ["0"]                              # all timed shapes by default
+    [[arm]]
+    name = "evolve"                             # the first arm is the one that the others are compared with
+    strategy = "evolve"
+    params = { rewrite = 0.5 }                  # of the strategy
+    [[arm]]
+    name = "mixed"
+    strategy = "evolve"
+    models = ["openai:http://localhost:8000/v1#MODEL"]   # a bandit between edits, models and repairs; max_tokens = 500000,
+    # or max_usd = 0.5 with price = [0.1, 0.4] (US dollars for a million tokens in and out) limit each run of the arm.
+    # proposer = "openai:..." asks one model alone; `replay:FILE`, `hf:./FOLDER`: from this file's folder
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core.errors import ModelError, StudyError
+from kernelsearch.propose.proposers import EDITS, ModelOptions
+from kernelsearch.search import strategies
+
+CHECKPOINTS = (25, 50, 100, 200)
+BASELINES = ("eager", "compile", "max-autotune")
+WINDOW = 16
+"""Candidates in flight in each run: equal for all arms, and recorded, since an ask has not seen what is in flight."""
+
+
+@dataclass(frozen=True)
+class StudyTask:
+    """A task of a study: its file, and which of its timed shapes (all by default)."""
+
+    path: str
+    shapes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return Path(self.path).stem
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way to search: strategy, its parameters, and who proposes.
+
+    model is that as the file says it, and what a run's record calls it; opening is the same with paths that lead there.
+    """
+
+    name: str
+    strategy: str
+    params: Mapping[str, Any] | None = None
+    model: ModelOptions = ModelOptions(EDITS)
+    opening: ModelOptions = ModelOptions(EDITS)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is run: every task with every arm and every seed, each for `trials` trials."""
+
+    name: str
+    tasks: tuple[StudyTask, ...]
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    trials: int = 200
+    window: int = WINDOW
+    checkpoints: tuple[int, ...] = CHECKPOINTS
+    baselines: tuple[str, ...] = BASELINES
+
+
+_TOP = ("name", "trials", "seeds", "window", "checkpoints", "baselines", "task", "arm")
+_TASK = tuple(f.name for f in fields(StudyTask))
+_ARM = ("name", "strategy", "proposer", "models", "max_tokens", "max_usd", "price", "params")
+_FILES = ("replay", "hf", "vllm")
+"""Engines whose models are files, or may be."""
+
+
+def read(path: str | Path) -> Study:
+    """The study of a file. Raises StudyError, one sentence that says what to change."""
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+    try:
+        told = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"{path} is not TOML: {error}") from None
+    _known(path, told, _TOP, "the study")
+    tasks = tuple(_task(path, t) for t in _tables(path, told, "task"))
+    arms = tuple(_arm(path, a) for a in _tables(path, told, "arm"))
+    for what, names in (("arm", [a.name for a in arms]), ("task", [t.name for t in tasks])):
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise StudyError(f"{path} has two {what}s named {twice!r}: give each its own name")
+    trials = _count(path, told, "trials", 200)
+    checkpoints = told.get("checkpoints", [n for n in CHECKPOINTS if n <= trials] or [trials])
+    if not isinstance(checkpoints, list) or not all(_positive(n) and n <= trials for n in checkpoints) or not checkpoints:
+        raise StudyError(f"{path}: checkpoints is a list of trial counts up to {trials}, not {checkpoints!r}")
+    baselines = told.get("baselines", list(BASELINES))
+    if not isinstance(baselines, list) or any(b not in BASELINES for b in baselines):
+        raise StudyError(f"{path}: baselines is a list of {', '.join(BASELINES)}, not {baselines!r}")
+    name = told.get("name", path.resolve().parent.name if path.stem == "study" else path.stem)
+    if not isinstance(name, str) or not name:
+        raise StudyError(f"{path}: name is a text, not {name!r}")
+    window = _count(path, told, "window", WINDOW)
+    return Study(name, tasks, arms, _seeds(path, told), trials, window, tuple(sorted(set(checkpoints))), tuple(baselines))
+
+
+def _known(path: Path, table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+    unknown = next((key for key in table if key not in known), None)
+    if unknown is not None:
+        raise StudyError(f"{path}: {what} has an unknown key {unknown!r}: the known ones are {', '.join(known)}")
+
+
+def _tables(path: Path, told: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = told.get(name)
+    if not isinstance(found, list) or not found or not all(isinstance(t, dict) for t in found):
+        raise StudyError(f"{path} has no {name}: add at least one [[{name}]] table")
+    return found
+
+
+def _task(path: Path, table: Mapping[str, Any]) -> StudyTask:
+    _known(path, table, _TASK, "a [[task]]")
+    file = table.get("path")
+    if not isinstance(file, str):
+        raise StudyError(f"{path}: each [[task]] needs its path, a text")
+    whole = path.parent / file
+    if not whole.is_file():
+        raise StudyError(f"{path}: there is no task file {whole}")
+    shapes = table.get("shapes", [])
+    if not isinstance(shapes, list) or not all(isinstance(s, str) for s in shapes):
+        raise StudyError(f"{path}: shapes of {file} is a list of texts such as [\"0\"], not {shapes!r}")
+    return StudyTask(str(whole), tuple(shapes))
+
+
+def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
+    _known(path, table, _ARM, "an [[arm]]")
+    strategy = table.get("strategy", table.get("name"))
+    if not isinstance(strategy, str):
+        raise StudyError(f"{path}: each [[arm]] needs its strategy, one of {', '.join(strategies.shipped())} or a file")
+    name, params = table.get("name", strategy), table.get("params", {})
+    if not isinstance(name, str) or not isinstance(params, dict):
+        raise StudyError(f"{path}: arm {name!r}: name is a text, params is a table")
+    model = _model(path, name, table)
+    if strategy.endswith(".py") or "/" in strategy:
+        strategy = str(path.parent / strategy)
+    known = [f.name for f in fields(strategies.load(strategy).Params)]
+    unknown = next((key for key in params if key not in known), None)
+    if unknown is not None:
+        raise StudyError(f"{path}: {strategy} has no parameter {unknown!r}: it has {', '.join(known) or 'none'}")
+    return Arm(name, strategy, params, model, _led(path.parent, model))
+
+
+def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
+    """Who proposes in an arm. What the command line says of options is said here of keys."""
+    models, price = table.get("models", []), table.get("price")
+    proposer = table.get("proposer", "" if models else EDITS)
+    if not isinstance(proposer, str) or not isinstance(models, list) or not all(isinstance(m, str) for m in models):
+        raise StudyError(f"{path}: arm {arm!r}: proposer is a text, models is a list of texts")
+    if price is not None and not (isinstance(price, list) and len(price) == 2 and all(map(_amount, price))):
+        raise StudyError(f"{path}: arm {arm!r}: price is two numbers of US dollars for a million tokens, in and out")
+    tokens, usd = table.get("max_tokens"), table.get("max_usd")
+    if not (tokens is None or _positive(tokens)) or not (usd is None or _amount(usd)):
+        raise StudyError(f"{path}: arm {arm!r}: max_tokens is a whole number above 0, max_usd a number")
+    try:
+        return ModelOptions(proposer, tuple(models), tokens, usd, tuple(price) if price else None)
+    except ModelError as error:
+        raise StudyError(f"{path}: arm {arm!r}: {_as_keys(str(error))}") from None
+
+
+def _as_keys(said: str) -> str:
+    """An error of the command line's options, in the words of the file."""
+    for option in ("max-tokens", "max-usd", "proposer", "price", "record", "model"):
+        said = said.replace(f"--{option}", "models" if option == "model" else option.replace("-", "_"))
+    return said
+
+
+def _led(folder: Path, model: ModelOptions) -> ModelOptions:
+    """The same models; those that are files are looked for from the study's folder."""
+
+    def led(spec: str) -> str:
+        kind, colon, rest = spec.partition(":")
+        file = kind == "replay" or rest.startswith(("./", "../"))
+        return f"{kind}:{folder / rest}" if colon and kind in _FILES and file else spec
+
+    return replace(model, proposer=led(model.proposer), models=tuple(map(led, model.models)))
+
+
+def _amount(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _count(path: Path, told: Mapping[str, Any], name: str, default: int) -> int:
+    value = told.get(name, default)
+    if not _positive(value):
+        raise StudyError(f"{path}: {name} is a whole number above 0, not {value!r}")
+    return value
+
+
+def _seeds(path: Path, told: Mapping[str, Any]) -> tuple[int, ...]:
+    value = told.get("seeds", 5)
+    if _positive(value):
+        return tuple(range(value))
+    if isinstance(value, list) and value and all(isinstance(s, int) and not isinstance(s, bool) for s in value):
+        if len(set(value)) == len(value):
+            return tuple(value)
+    raise StudyError(f"{path}: seeds is how many (above 0), or a list of different whole numbers, not {value!r}")

@@ -1,0 +1,117 @@
+"""The tasks of a study, opened: workers and an evaluator that all runs of a task share, and PyTorch's own times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from kernelsearch.core import words
+from kernelsearch.core.errors import KernelsearchError, WorkerError
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.timing.device import LiveDevice
+from kernelsearch.measure.timing.protocol import PROTOCOL, spread_us
+from kernelsearch.record.store import Store
+from kernelsearch.search.study.definition import StudyTask
+from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial import bench as benches
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.reuse import Reusing, terms
+
+MOST_OPEN = 8
+"""Tasks that stay open on a GPU, which has the memory; opening one costs seconds."""
+
+
+@dataclass
+class Opened:
+    """An opened task: the facts of its shapes, and the evaluator that all its runs share. users are runs under way."""
+
+    bench: Bench
+    facts: TaskFacts
+    evaluation: Evaluation
+    evaluator: Reusing
+    users: int = 0
+
+
+@dataclass
+class Tasks:
+    """Opens tasks when they are needed, and closes idle ones when there are too many. asked is the target's name."""
+
+    store: Store
+    asked: str
+    target: Target
+    device: LiveDevice | None
+    open: dict[str, Opened] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    gpu: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def where(self) -> str:
+        """The name of what is measured, or estimated for."""
+        return self.device.name if self.device else self.target.name
+
+    @property
+    def most(self) -> int:
+        return MOST_OPEN if self.device else 1
+
+    def opened(self, task: StudyTask) -> Opened:
+        """The task, opened now if need be. Raises KernelsearchError."""
+        if task.name not in self.open:
+            idle = [name for name, one in self.open.items() if not one.users]
+            for name in idle[: max(0, len(self.open) + 1 - self.most)]:
+                self.open.pop(name).bench.workplace.close()
+            self.open[task.name] = self._served(task, self._bench(task))
+        return self.open[task.name]
+
+    def open_ahead(self, tasks: Sequence[StudyTask]) -> None:
+        """Opens as many of these as may be open, side by side and before anything is timed."""
+        some = list(tasks)[: self.most]
+        with ThreadPoolExecutor(max(1, len(some))) as pool:
+            found = [pool.submit(self._bench, task) for task in some]
+        for task, bench in zip(some, found, strict=True):
+            try:
+                self.open[task.name] = self._served(task, bench.result())
+            except KernelsearchError as error:
+                self.failed[task.name] = str(error)
+
+    def close(self) -> None:
+        for one in self.open.values():
+            one.bench.workplace.close()
+
+    def time_baselines(
+        self, tasks: Sequence[StudyTask], names: Sequence[str], stopping: Callable[[], bool], say: Callable[[str], None]
+    ) -> None:
+        """Times PyTorch's own versions of each task by the search's protocol, once per device and versions."""
+        for task in tasks:
+            if task.name in self.failed:
+                continue
+            opened = self.opened(task)
+            known = self.store.baselines(opened.facts.digest, self.device.name, PROTOCOL, benches.versions())
+            for shape in opened.facts.shapes:
+                for name in names:
+                    if (shape.key, name) in known or stopping():
+                        continue
+                    times, failure = (), None
+                    try:
+                        times = opened.evaluation.baseline(name, shape.key)
+                    except WorkerError as error:
+                        failure = str(error)[:300]
+                    middle = sorted(times)[len(times) // 2] if times else None
+                    self.store.add_baseline(
+                        opened.facts, shape.key, self.device.name, name, PROTOCOL, benches.versions(),
+                        middle, spread_us(times), failure,
+                    )  # fmt: skip
+                    say(f"{task.name} {shape.label}: {name} {words.time(middle) if middle else failure}")
+
+    def _bench(self, task: StudyTask) -> Bench:
+        return Bench.open(task.path, self.asked, compiled=default_folder(), gpu=self.gpu)
+
+    def _served(self, task: StudyTask, bench: Bench) -> Opened:
+        facts = narrowed(bench.facts, task.shapes)
+        evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+        known = Reusing(evaluation, terms(evaluation, facts, self.where, benches.versions()), self.store)
+        return Opened(bench, facts, evaluation, known)

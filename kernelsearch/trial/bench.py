@@ -1,0 +1,262 @@
+"""A task opened for evaluation: its facts, its target, and the pools of workers that serve it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kernelsearch import __version__
+from kernelsearch.compile.build import Binary
+from kernelsearch.core.errors import TaskError, WorkerError
+from kernelsearch.core.types import Config, LaunchFact, TaskFacts, Verdict, Word
+from kernelsearch.kernel import targets
+from kernelsearch.kernel.launch import Bound, Specialisation, bind
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.timing.device import LiveDevice, live_device
+from kernelsearch.trial.compile_cache import CompileCache
+from kernelsearch.trial.run_jobs import prover
+from kernelsearch.trial.slow_steps import Say, patience
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
+
+COMPILE_LIMIT_S = 20.0
+OPEN_LIMIT_S = 120.0
+"""For a task file's own import, its inputs and its reference: what is slower is taken for an endless loop."""
+
+JUDGE_LIMIT_S = 300.0
+FEW_COMPILERS = 2
+"""With so many a build takes the place of another: each is waited for, none is begun ahead."""
+
+
+def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
+    """The target of that name and the live device if candidates run on it; `auto` is the device, else h100."""
+    device = live_device()
+    if name == "auto":
+        if device is None:
+            return targets.named("h100"), None
+        model = targets.for_device(device.name, device.capability)
+        return replace(model, num_sms=device.num_sms), device
+    target = targets.named(name)
+    if device is not None and targets.for_device(device.name, device.capability).name == name:
+        return replace(target, num_sms=device.num_sms), device
+    return target, None
+
+
+def versions() -> dict[str, str]:
+    """The versions that decide what a kernel compiles to and how it is judged."""
+    return {"kernelsearch": __version__, **{name: metadata.version(name) for name in ("triton", "torch", "numpy")}}
+
+
+@dataclass
+class Bench:
+    """An opened task. As a context manager it stops its workers at the end.
+
+    runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
+    compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
+    where they are not known; rounds_sixteen says whether the interpreter finds the seed right in 16 bits (None: not tried),
+    right_on the verdict on it at a case of sizes that the task does not name; say tells who waits why it takes long.
+    """
+
+    path: str
+    target: Target
+    device: LiveDevice | None
+    facts: TaskFacts
+    workplace: Workplace
+    judge: Pool
+    compilers: Pool
+    interpreters: Pool | None = None
+    runners: Pool | None = None
+    secret: int = field(default_factory=lambda: secrets.randbits(30))
+    gpu: threading.Lock = field(default_factory=threading.Lock)
+    compiled: CompileCache | None = None
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    rounds_sixteen: bool | None = None
+    right_on: dict[jobs.Case, Verdict] = field(default_factory=dict)
+    say: Say | None = None
+    _built: dict[str, Future] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _inputs: dict[tuple[jobs.Case, bool], tuple[Any, ...]] = field(default_factory=dict)
+    _cases: dict[str, tuple[jobs.Case, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def open(
+        cls, path: str | Path, target: str = "auto", compile_workers: int | None = None, compiled: Path | None = None,
+        gpu: threading.Lock | None = None, say: Say | None = None,
+    ) -> Bench:
+        """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
+
+        compiled is the folder of the compile cache; gpu the lock that several benches on one GPU share; say is told what
+        takes long.
+        """
+        machine, device = choose_target(target)
+        full = os.path.abspath(path)
+        if not os.path.exists(full):
+            raise TaskError(f"no such file: {path}")
+        workplace = Workplace((os.path.dirname(os.path.realpath(full)),))
+        try:
+            cores = len(os.sched_getaffinity(0))
+            judge = workplace.pool("judge", 1, fork=device is None)
+            compilers = workplace.pool("compile", compile_workers or max(2, cores - 1))
+            if device is None:
+                others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
+            else:
+                others = {"runners": workplace.pool("run", 1)}
+                others["runners"].proves = prover(compilers, machine)
+            for pool in workplace.pools:
+                pool.warm()
+            reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
+            with patience(say, reading):
+                facts = _opened(judge, jobs.OpenTask(full, machine, device is not None), path)
+            cache = CompileCache(compiled, versions()) if compiled else None
+            gpu = gpu or threading.Lock()
+            return cls(full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, say=say, **others)
+        except BaseException:
+            workplace.close()
+            raise
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.workplace.close()
+
+    @property
+    def seed(self) -> Kernel:
+        return self._seed_kernel
+
+    def __post_init__(self) -> None:
+        self._seed_kernel = Kernel.parse(self.facts.seed)
+
+    # ------------------------------------------------------------ what a candidate is, for workers
+
+    def candidate(self, kernel: Kernel, config: Config, *, code: bool) -> jobs.Candidate:
+        """The message for a worker; without code the functions' texts are left out (the run worker gets none)."""
+        seed = self.seed
+        if not code:
+            kernel, seed = _without_code(kernel), _without_code(seed)
+        return jobs.Candidate(kernel, dict(config), seed, dict(self.facts.config), self.facts.sites, self.target)
+
+    def bound(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> list[tuple[LaunchFact, Bound]]:
+        """What every launch of these shapes becomes. Raises LaunchError."""
+        found = []
+        for shape in shapes:
+            for index, fact in enumerate(self.facts.traces[shape].launches):
+                found.append((fact, self._bind(kernel, config, shape, index, fact)))
+        return found
+
+    def _bind(self, kernel: Kernel, config: Config, shape: str, index: int, fact: LaunchFact) -> Bound:
+        def grid_of(meta: Mapping[str, Any]) -> tuple[int, ...]:
+            if fact.grid is not None:
+                return fact.grid
+            plain = {k: v for k, v in meta.items() if isinstance(v, (bool, int, float, str)) or v is None}
+            key = repr((shape, index, sorted(plain.items(), key=lambda item: item[0])))
+            if key not in self._grids:
+                self._grids[key] = trusted(self.judge, jobs.LauncherGrid(shape, index, plain), JUDGE_LIMIT_S)
+            return self._grids[key]
+
+        seed, config_of_seed = self.seed, self.facts.config
+        return bind(kernel, config, seed, config_of_seed, self.facts.sites, fact, grid_of, self.target.num_sms)
+
+    # ------------------------------------------------------------ compiling
+
+    def binaries(
+        self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]
+    ) -> tuple[dict[str, Binary], Verdict | None]:
+        """The binaries of these specialisations by `jobs.spec_key`, or the first verdict that stands in the way."""
+        futures = self._begun(kernel, specs)
+        found: dict[str, Binary] = {}
+        for key, future in futures.items():
+            answer = future.result()
+            if isinstance(answer, Verdict):
+                return {}, answer
+            found[key] = answer
+        return found, None
+
+    def begin(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> None:
+        """Begins these builds and does not wait for them; nothing happens where that would take from others' compilers."""
+        if self.compilers.size > FEW_COMPILERS:
+            self._begun(kernel, specs)
+
+    def _begun(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Future]:
+        return {jobs.spec_key(s, of_seed): self._building(self.seed if of_seed else kernel, s) for s, of_seed in specs}
+
+    def _building(self, kernel: Kernel, spec: Specialisation) -> Future:
+        """The build of one specialisation, begun at most once."""
+        key = spec.key(kernel.digest, self.target.name, "")
+        with self._lock:
+            future = self._built.get(key)
+            if future is not None:
+                return future
+            future = self._built[key] = Future()
+        kept = self.compiled.get(self._cache_key(kernel, spec)) if self.compiled else None
+        if kept is not None:
+            future.set_result(kept.verdict or kept.binaries[0])
+        elif self.compilers.size > FEW_COMPILERS:
+            threading.Thread(target=self._build, args=(kernel, spec, future), daemon=True).start()
+        else:
+            self._build(kernel, spec, future)
+        return future
+
+    def _build(self, kernel: Kernel, spec: Specialisation, future: Future) -> None:
+        job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
+        try:
+            answer = self.compilers.ask(job, COMPILE_LIMIT_S)
+            if self.compiled:
+                self.compiled.put(self._cache_key(kernel, spec), answer)
+            future.set_result(answer.verdict or answer.binaries[0])
+        except WorkerHung:
+            future.set_result(Verdict(Word.TIMEOUT, "compile", f"the compiler took more than {COMPILE_LIMIT_S:g} s"))
+        except WorkerDied as died:
+            future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
+        except WorkerError as error:
+            future.set_exception(error)  # who waits for the build says it
+        except BaseException as error:
+            future.set_exception(error)
+            raise
+
+    def _cache_key(self, kernel: Kernel, spec: Specialisation) -> str:
+        return self.compiled.key(kernel, spec, self.target, self.facts.precision)
+
+    # ------------------------------------------------------------ judging
+
+    def cases(self, depth: str) -> tuple[jobs.Case, ...]:
+        if depth not in self._cases:
+            self._cases[depth] = trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
+        return self._cases[depth]
+
+    def inputs(self, cases: tuple[jobs.Case, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
+        missing = tuple(c for c in cases if (c, twin) not in self._inputs)
+        if missing:
+            made = trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
+            self._inputs.update({(c, twin): m for c, m in zip(missing, made, strict=True)})
+        return tuple(self._inputs[c, twin] for c in cases)
+
+    def judged(
+        self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool, atomics: bool = False
+    ) -> Verdict:
+        return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
+
+
+def _opened(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
+    """The judge's answer to a task file. Raises TaskError for a file that never comes to its end."""
+    try:
+        return trusted(judge, job, OPEN_LIMIT_S)
+    except WorkerError as error:
+        if "no answer within" not in str(error):
+            raise
+        raise TaskError(f"{path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
+                        "loop or wait? What only a script should do belongs under `if __name__ == \"__main__\":`") from None  # fmt: skip
+
+
+def _without_code(kernel: Kernel) -> Kernel:
+    return replace(kernel, functions=tuple(replace(f, text="") for f in kernel.functions), constants=())

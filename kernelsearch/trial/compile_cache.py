@@ -1,0 +1,151 @@
+"""Nothing is compiled twice: answers of compile workers on disk, by content, shared by runs and processes.
+
+A key covers all that decides an answer: canonical source, specialisation with its constexprs and options, target,
+precision contract, versions, and the texts of this package's own modules that read a binary. The driver writes what a
+compile worker answered; entries are read by the channel's unpickler, which knows data and nothing else, and only if
+their checksum holds. Anything odd about an entry makes it a miss. Not kept are timeouts and crashes: they may come
+out otherwise on another day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.source import Kernel, canonical_source
+from kernelsearch.kernel.targets import Target
+from kernelsearch.worker.messages import channel, jobs
+
+MAX_BYTES = 1 << 30
+"""Of all entries; the oldest go first."""
+
+_KEPT = 0.8
+"""Share of the limit that a clean-up leaves."""
+
+_READERS = ("compile", "verify/precision.py", "kernel/launch.py")
+"""What of the package decides what an answer holds, besides Triton."""
+
+_DIGEST_BYTES = 32
+
+
+def default_folder() -> Path:
+    """Where entries are kept unless another folder is named."""
+    return Path.home() / ".cache" / "kernelsearch" / "compiled"
+
+
+@dataclass
+class CompileCache:
+    """A folder of answers. Every failure of the file system makes a miss, or an answer that is not kept."""
+
+    folder: Path
+    versions: Mapping[str, str]
+    max_bytes: int = MAX_BYTES
+    hits: int = 0
+    misses: int = 0
+    _added: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def key(self, kernel: Kernel, spec: Specialisation, target: Target, precision: str) -> str:
+        """The SHA-256 of all that decides the answer."""
+        parts = [*sorted(canonical_source(f.text) for f in kernel.functions), *sorted(kernel.constants)]
+        about = repr((spec, target.name, target.capability, target.shared_per_program, precision, sorted(self.versions.items())))
+        return hashlib.sha256("\x1f".join([*parts, about, _own_text()]).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def get(self, key: str) -> jobs.Compiled | None:
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+            os.utime(path)  # used now: the clean-up takes the oldest
+        except OSError:
+            self.misses += 1
+            return None
+        answer = _opened(data)
+        if answer is None:
+            self.misses += 1
+            self._remove(path)
+        else:
+            self.hits += 1
+        return answer
+
+    def put(self, key: str, answer: jobs.Compiled) -> None:
+        """Keeps a lasting answer. Concurrent writers of one key write the same; the last rename wins."""
+        if not _lasting(answer.verdict):
+            return
+        body = zlib.compress(channel.packed(answer), 1)
+        path = self._path(key)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+                file.write(hashlib.sha256(body).digest() + body)
+            os.replace(file.name, path)
+        except OSError:
+            return
+        with self._lock:
+            self._added += len(body)
+            clean = self._added > self.max_bytes // 16
+            self._added = 0 if clean else self._added
+        if clean:
+            self.clean()
+
+    def clean(self) -> None:
+        """Removes the entries that were not used for longest, until the folder is within its limit."""
+        entries = []
+        for path in self.folder.glob("*/*"):
+            try:
+                about = path.stat()
+            except OSError:
+                continue
+            entries.append((about.st_mtime, about.st_size, path))
+        total = sum(size for _, size, _ in entries)
+        if total <= self.max_bytes:
+            return
+        for _, size, path in sorted(entries):
+            if total <= _KEPT * self.max_bytes:
+                return
+            self._remove(path)
+            total -= size
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key[2:]
+
+    @staticmethod
+    def _remove(path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            return
+
+
+def _opened(data: bytes) -> jobs.Compiled | None:
+    checksum, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    if hashlib.sha256(body).digest() != checksum:
+        return None
+    try:
+        answer = channel.unpacked(zlib.decompress(body))
+    except (zlib.error, channel.ChannelClosed):
+        return None
+    return answer if isinstance(answer, jobs.Compiled) else None
+
+
+def _lasting(verdict: Verdict | None) -> bool:
+    """A refusal by the compiler or by the precision contract; not what a worker says of its own trouble."""
+    return verdict is None or (verdict.word in (Word.COMPILE, Word.PRECISION) and "trace" not in verdict.detail)
+
+
+@lru_cache(maxsize=1)
+def _own_text() -> str:
+    root = Path(__file__).resolve().parent.parent
+    files = [p for name in _READERS for p in ([root / name] if name.endswith(".py") else sorted((root / name).glob("*.py")))]
+    found = hashlib.sha256()
+    for path in files:
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()

@@ -1,0 +1,297 @@
+"""One attempt at one shape by the confirmed protocol: contestants in, blocks of times and verdicts out.
+
+The driver's side of a `confirm` worker. A contestant that spoils the worker raises `Lost`, and `confirmation` starts a
+fresh one without it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.types import Config, ShapeFact, TensorFact, Verdict, Word
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing import confirm as protocol
+from kernelsearch.measure.timing import statistics as paired
+from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.measure.timing.nvml import Reading
+from kernelsearch.trial.bench import Bench
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.messages.confirm_jobs import (
+    CRASHED,
+    Blocks,
+    Clocks,
+    Enter,
+    Entered,
+    Handed,
+    Opened,
+    OpenShape,
+    Outputs,
+    Sampled,
+)  # fmt: skip
+from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
+from kernelsearch.worker.processes.pool import trusted
+
+CONTENTS = 3
+ENTER_LIMIT_S = 120.0
+COMPILE_LIMIT_S = 600.0
+BLOCKS_LIMIT_S = 120.0
+JUDGE_LIMIT_S = 300.0
+SECONDS = 10.0
+"""What sampling one shape may take, unless the caller says otherwise; preparing and judging come on top."""
+
+ALONE = 24
+"""Calls of one contestant by itself, when it must be found out who spoils the process."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A kernel with its config, under the name that reports use. The seed's name is `seed`."""
+
+    name: str
+    kernel: Kernel
+    config: Config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to confirm: seconds of sampling per shape, the level at which all the candidates' intervals hold together."""
+
+    seconds: float = SECONDS
+    level: float = paired.LEVEL
+    seed: int = field(default_factory=lambda: secrets.randbits(30))
+
+
+@dataclass(frozen=True)
+class ShapeRun:
+    """What one shape gave: the blocks that count, who failed and why, verdicts on candidates, and other clocks."""
+
+    shape: ShapeFact
+    kept: protocol.Kept
+    candidates: tuple[str, ...]
+    fastest: str | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    judged: Mapping[str, int] = field(default_factory=dict)
+    clocks: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+    def time(self, name: str) -> protocol.Time | None:
+        return protocol.time_of(self.kept.blocks, name)
+
+    def baselines(self) -> tuple[str, ...]:
+        """Those that were timed, the fastest first, by their medians."""
+        timed = {n for block in self.kept.blocks for n, _ in block} - set(self.candidates) - {protocol.CONTROL}
+        timed |= {SEED} & set(self.candidates)
+        return tuple(sorted(timed, key=lambda n: self.time(n).time_us))
+
+    def interval(self, candidate: str, other: str, level: float) -> paired.Interval | None:
+        return paired.interval([protocol.logs(self.kept.blocks, candidate, other)], level)
+
+    def control(self) -> paired.Interval | None:
+        """The A/A control: the fastest baseline against a second copy of itself."""
+        return self.interval(protocol.CONTROL, self.fastest, paired.LEVEL) if self.fastest else None
+
+
+class Lost(Exception):
+    """The process died, hung or lost its CUDA context over this contestant; no name says that several were running."""
+
+    def __init__(self, name: str, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.name, self.verdict = name, verdict
+
+
+def asked(worker: Worker, job: object, limit_s: float, name: str = "") -> object:
+    """The worker's answer. Raises Lost, or WorkerError when the fault is nobody's."""
+    try:
+        answer = worker.ask(job, limit_s)
+    except WorkerHung:
+        raise Lost(name, Verdict(Word.TIMEOUT, "confirm", f"did not finish within {limit_s:g} s")) from None
+    except WorkerDied as died:
+        raise Lost(name, Verdict(Word.CRASH, "confirm", f"the worker died: {died}")) from None
+    if isinstance(answer, jobs.Failure):
+        if answer.kind == CRASHED:
+            worker.kill()
+            raise Lost(name, Verdict(Word.CRASH, "confirm", answer.message))
+        raise WorkerError(answer.message)
+    return answer
+
+
+class Session:
+    """One attempt at one shape in one process: `run` is all of it, the other public methods are its steps."""
+
+    def __init__(
+        self, bench: Bench, plan: Plan, say: Say, worker: Worker, shape: ShapeFact, contestants: Sequence[Contestant],
+        failures: dict[str, str] | None = None, verdicts: dict[str, Verdict] | None = None,
+    ) -> None:  # fmt: skip
+        failures, verdicts = {} if failures is None else failures, {} if verdicts is None else verdicts
+        self.bench, self.plan, self.say, self.worker, self.facts = bench, plan, say, worker, shape
+        self.contestants = [c for c in contestants if c.name not in failures]
+        self.failures, self.verdicts = failures, verdicts
+        self.rng = random.Random(f"{self.plan.seed}/{shape.key}")
+        self.pilot: dict[str, float] = {}
+        self.blocks: list[protocol.Block] = []
+        self.edges: list[tuple[Reading | None, Reading | None]] = []
+        self.notes: list[str] = []
+
+    def run(self, *, alone: bool = False) -> ShapeRun:
+        """alone: each contestant is first called by itself, so that the one who spoils the process is known by name."""
+        baselines = self.open()
+        names = [c.name for c in self.contestants]
+        for contestant in self.contestants:
+            self.enter_kernel(contestant)
+        for name in baselines:
+            if name not in self.failures:
+                self._enter_baseline(name)
+        candidates = tuple(n for n in names if n in self.pilot and n != SEED) or tuple(n for n in names if n in self.pilot)
+        baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
+        fastest = min(baselines, key=lambda n: baselines[n], default=None)
+        if not candidates or fastest is None:
+            return ShapeRun(self.facts, protocol.Kept(()), candidates, None, self.failures, self.verdicts, dtypes=self.dtypes)
+        if alone:
+            for name in sorted(self.pilot, key=lambda n: n not in candidates):
+                self._ask(Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
+        self.sample(candidates, fastest)
+        kept = protocol.kept(self.blocks, self.edges)
+        judged = {name: self._judged(name) for name in candidates}
+        clocks = {name: self._clocks(name, kept) for name in candidates}
+        return ShapeRun(
+            self.facts, kept, candidates, fastest, self.failures, self.verdicts, judged, clocks,
+            tuple(dict.fromkeys(self.notes)), self.dtypes,
+        )  # fmt: skip
+
+    # ------------------------------------------------------------ getting ready
+
+    def open(self) -> tuple[str, ...]:
+        """Makes the inputs; returns the baselines that exist here besides the seed."""
+        one_set = self.bench.facts.form == "kernelbench"  # its weights come from the same seed as its inputs
+        seeds = tuple(self.rng.randrange(1 << 30) for _ in range(CONTENTS))
+        try:
+            opened = self._ask(OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, "")
+        except WorkerError as error:
+            raise WorkerError(f"{self.facts.label}: {error}") from None
+        assert isinstance(opened, Opened)
+        self.notes += opened.notes
+        return opened.baselines
+
+    def enter_kernel(self, contestant: Contestant) -> None:
+        self.say(f"{self.facts.label}: {contestant.name}")
+        candidate = self.bench.candidate(contestant.kernel, contestant.config, code=False)
+        try:
+            bound = self.bench.bound(contestant.kernel, contestant.config, (self.facts.key,))
+        except LaunchError as error:
+            return self._out(contestant.name, Verdict(Word.STATIC, "launch", str(error)))
+        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
+        binaries: dict = {}
+        for _ in range(3):
+            built, verdict = self.bench.binaries(contestant.kernel, specs)
+            if verdict is not None:
+                return self._out(contestant.name, verdict)
+            binaries |= built
+            answer = self._ask(Enter(contestant.name, candidate, binaries), ENTER_LIMIT_S, contestant.name)
+            if not isinstance(answer, jobs.MissingBinary):
+                return self._entered(contestant.name, answer)
+            specs = tuple(zip(answer.specs, answer.of_seed, strict=True))
+        reason = "the launcher asks for other arguments each time"
+        return self._out(contestant.name, Verdict(Word.STATIC, "launch", reason))
+
+    def _enter_baseline(self, name: str) -> None:
+        self.say(f"{self.facts.label}: {name}")
+        self._entered(name, self._ask(Enter(name), COMPILE_LIMIT_S, name))
+
+    def _entered(self, name: str, answer: object) -> None:
+        assert isinstance(answer, Entered)
+        if answer.verdict is not None:
+            if answer.verdict.detail.get("poisoned"):
+                self.worker.kill()
+                raise Lost(name, answer.verdict)
+            self._out(name, answer.verdict)
+        elif answer.failure:
+            self.failures[name] = answer.failure
+        else:
+            self.pilot[name] = answer.pilot_us
+
+    def _out(self, name: str, verdict: Verdict) -> None:
+        self.verdicts[name], self.failures[name] = verdict, verdict.reason
+
+    # ------------------------------------------------------------ sampling
+
+    def sample(self, candidates: tuple[str, ...], fastest: str) -> None:
+        """Times blocks of all contestants and the A/A control until the intervals against the fastest are narrow."""
+        names = [*self.pilot, protocol.CONTROL]
+        slow = [n for n in protocol.slow(self.pilot) if n not in candidates and n != fastest]
+        same = {protocol.CONTROL: fastest}
+        deciding = [(c, fastest) for c in candidates if c != fastest] + [(protocol.CONTROL, fastest)]
+        deadline = time.monotonic() + self.plan.seconds
+        number = 0
+        self.say(f"{self.facts.label}: timing {len(self.pilot)} contestants")
+        while number < protocol.MAX_BLOCKS and (number < protocol.MIN_BLOCKS or time.monotonic() < deadline):
+            if number and time.monotonic() > deadline + 3 * self.plan.seconds:
+                break
+            orders = tuple(protocol.order(names, slow, number + i, self.rng) for i in range(protocol.CHUNK))
+            answer = self._ask(Blocks(orders, same), BLOCKS_LIMIT_S, "")
+            assert isinstance(answer, Sampled)
+            self._take(orders, answer)
+            number += len(orders)
+            if number >= protocol.MIN_BLOCKS and self._narrow(deciding):
+                break
+
+    def _take(self, orders: Sequence[tuple[str, ...]], answer: Sampled) -> None:
+        for order, times in zip(orders, answer.times_us, strict=True):
+            self.blocks.append(tuple(zip(order, times, strict=True)))
+        readings = [Reading(*e) if e is not None else None for e in answer.edges]
+        self.edges += list(zip(readings, readings[1:], strict=False))
+        if answer.why:
+            self.notes.append(answer.why)
+        for name in answer.changed:
+            self.verdicts[name] = Verdict(Word.MEMORY, "confirm", "a timed call changed an input", depth="full")
+
+    def _narrow(self, deciding: Sequence[tuple[str, str]]) -> bool:
+        blocks = protocol.kept(self.blocks, self.edges).blocks
+        return protocol.narrow(blocks, deciding, self.plan.level)
+
+    # ------------------------------------------------------------ afterwards
+
+    def _judged(self, name: str) -> int:
+        """How many of a candidate's timed outputs the judge has seen, or found equal bit for bit to one that it has."""
+        handed = self._ask(Outputs(name), ENTER_LIMIT_S, name)
+        assert isinstance(handed, Handed)
+        for seed, ran in handed.outputs:
+            case = jobs.Case(self.facts.key, "randn", seed)
+            verdict = trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), JUDGE_LIMIT_S)
+            if not verdict.accepted:
+                self.verdicts.setdefault(name, verdict)
+        return handed.sampled
+
+    def _clocks(self, name: str, kept: protocol.Kept) -> tuple[float, float | None]:
+        """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""
+        event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
+        clocked = self._ask(Clocks(name, event.time_us), ENTER_LIMIT_S, name)
+        wrong = protocol.disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
+        least = protocol.floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
+        if event.time_us < least:
+            wrong = f"{event.time_us:.3g} us is impossible: {self.bench.target.name} needs at least {least:.3g} us for this"
+        if wrong:
+            self.verdicts.setdefault(name, Verdict(Word.TIMING, "confirm", wrong, depth="full"))
+        return clocked.wall_us, clocked.kernel_us
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return dtypes_of(self.bench, self.facts.key)
+
+    def _ask(self, job: object, limit_s: float, name: str) -> object:
+        return asked(self.worker, job, limit_s, name)
+
+
+def dtypes_of(bench: Bench, shape: str) -> tuple[str, ...]:
+    """Triton's names of the dtypes that the launcher's tensors have at a shape."""
+    launches = bench.facts.traces[shape].launches
+    return tuple(sorted({a.dtype for f in launches for a in f.args.values() if isinstance(a, TensorFact)}))

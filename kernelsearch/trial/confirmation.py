@@ -1,0 +1,142 @@
+"""The confirmed protocol from the driver's side: contestants in, paired intervals against every baseline out.
+
+One fresh process with seeds of its own times all contestants of a shape, block by block; after every few blocks the
+driver looks at the intervals and stops when they are narrow enough or the time is spent. Then the judge sees
+what was kept of the timed outputs, and the times are held against other clocks and the datasheet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Sequence
+
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.types import ShapeFact, Verdict
+from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.record.store import Store
+from kernelsearch.trial.bench import Bench, versions
+from kernelsearch.trial.confirm_session import (
+    COMPILE_LIMIT_S,
+    ENTER_LIMIT_S,
+    SECONDS,
+    Contestant,
+    Lost,
+    Plan,
+    Say,
+    Session,
+    ShapeRun,
+    asked,
+)  # fmt: skip
+from kernelsearch.worker.messages.confirm_jobs import Ceilings, MeasureCeilings, Prepare
+from kernelsearch.worker.processes.handle import Worker, WorkerDied
+from kernelsearch.worker.processes.pool import Pool
+
+__all__ = ["SECONDS", "Confirmation", "Contestant", "Plan", "ShapeRun"]
+
+TOGETHER = "the process was lost while this kernel was timed among others, and none of them fails alone: {reason}"
+
+
+class Confirmation:
+    """Runs the confirmed protocol for one opened task on its live GPU. As a context manager it ends its process."""
+
+    def __init__(self, bench: Bench, plan: Plan | None = None, say: Say = lambda text: None) -> None:
+        self.bench, self.plan, self.say = bench, plan or Plan(), say
+        self.pool: Pool = bench.workplace.pool("confirm", 1, fork=False)
+        self._preparing: threading.Thread | None = None
+        self._worker: Worker | None = None
+        self._ended = False
+
+    def __enter__(self) -> Confirmation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        if self._preparing is not None:
+            if self._worker is not None:  # its thread still reads from it, and finds it ended
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(self._worker.pid, signal.SIGKILL)
+            self._preparing.join()
+        worker = self.pool.free.get()
+        if worker is not None:
+            worker.kill()
+        self.pool.free.put(None)
+
+    def prepare(self) -> None:
+        """Starts the process and warms up the baselines in the background; whoever confirms later waits for it."""
+        self._preparing = threading.Thread(target=self._prepare, daemon=True)
+        self._preparing.start()
+
+    def _prepare(self) -> None:
+        facts = self.bench.facts
+        with contextlib.suppress(WorkerError, WorkerDied, Lost), self.pool.lease() as worker:
+            self._worker = worker
+            if not self._ended:
+                asked(worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S)
+        self._worker = None
+
+    def _await(self) -> None:
+        """Waits until the process is prepared, before anybody takes the GPU for it."""
+        if self._preparing is not None:
+            self._preparing.join()
+
+    def ceilings(self) -> dict[str, float]:
+        """What this GPU can do at best, measured now."""
+        self._await()
+        with self.bench.gpu, self.pool.lease() as worker:
+            answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
+        return dict(answer.values) if isinstance(answer, Ceilings) else {}
+
+    def run(self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]) -> tuple[ShapeRun, ...]:
+        return tuple(self.shape(shape, contestants) for shape in shapes)
+
+    def known_ceilings(self, store: Store | None) -> dict[str, float]:
+        """This device's ceilings from the store, measured and kept there if they never were."""
+        device = self.bench.device.name
+        found = store.ceilings(device) if store else {}
+        if not found:
+            self.say("measuring what this GPU can do at best")
+            found = self.ceilings()
+            if store and found:
+                store.add_ceilings(device, found, versions())
+        return found
+
+    def shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ShapeRun:
+        """One shape. The first contestant must be the seed; those and baselines that fail are left out and named.
+
+        When the process is lost while several are timed, the next attempt first calls each alone to find out who it is.
+        """
+        failures: dict[str, str] = {}
+        verdicts: dict[str, Verdict] = {}
+        alone = together = False
+        self._await()
+        while True:
+            try:
+                with self.bench.gpu, self.pool.lease() as worker:
+                    session = Session(self.bench, self.plan, self.say, worker, shape, contestants, failures, verdicts)
+                    return session.run(alone=alone)
+            except Lost as lost:
+                if lost.name in failures or (not lost.name and together):
+                    raise WorkerError(f"the confirming worker failed: {lost}") from None
+                if lost.name:
+                    _leave_out(lost.name, lost.verdict, contestants, failures, verdicts)
+                elif alone:
+                    together = True
+                    verdict = Verdict(lost.verdict.word, "confirm", TOGETHER.format(reason=lost))
+                    for one in contestants:
+                        if one.name != SEED and one.name not in failures:
+                            _leave_out(one.name, verdict, contestants, failures, verdicts)
+                if len(contestants) > 1 and all(c.name in failures for c in contestants):
+                    raise WorkerError(f"the confirming worker failed over every kernel: {lost}") from None
+                alone = not lost.name and not alone
+                self.say(f"{shape.label}: {lost}; a fresh process goes on without {', '.join(failures) or 'nobody yet'}")
+
+
+def _leave_out(
+    name: str, verdict: Verdict, contestants: Sequence[Contestant], failures: dict[str, str], verdicts: dict[str, Verdict]
+) -> None:
+    failures[name] = verdict.reason
+    if name in {c.name for c in contestants}:
+        verdicts[name] = verdict

@@ -1,0 +1,153 @@
+"""`verify`: a task and a kernel file in, a verdict out, as JSON and in words."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core.errors import KernelSyntaxError, TaskError
+from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.interpret import HERE
+from kernelsearch.trial.slow_steps import Say, patience
+from kernelsearch.tune import seed_tuners
+from kernelsearch.verify import gate
+from kernelsearch.verify.regime_words import WORDS
+from kernelsearch.verify.unseen import WITHOUT_A_GPU
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import trusted
+
+
+def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None) -> Verdict:
+    """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read.
+
+    say is told what takes long.
+    """
+    if not os.path.exists(task):
+        raise TaskError(f"no such file: {task}")
+    text = asked(task, kernel)
+    if text is not None and not (verdict := checked(text)).accepted:
+        return verdict
+    with Bench.open(task, target, say=say) as bench:
+        if text is None:
+            verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
+        else:
+            with patience(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
+                verdict = verify_text(bench, text)
+        return _noted(bench, verdict) if verdict.accepted else verdict
+
+
+def _noted(bench: Bench, verdict: Verdict) -> Verdict:
+    """The verdict with a note where the task would accept a trivial answer too, so that it says little."""
+    passing = trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+    notes = [*verdict.detail.get("notes", ()), *(f"the task says little: {one}" for one in passing)]
+    return replace(verdict, detail={**verdict.detail, "notes": notes}) if notes else verdict
+
+
+def asked(task: str, kernel: str | None) -> str | None:
+    """The text of the kernel file that a command is about; None for the task's own, which the task's file means too."""
+    same = kernel is not None and os.path.realpath(kernel) == os.path.realpath(task)
+    return read_kernel(kernel) if kernel and not same else None
+
+
+def checked(text: str) -> Verdict:
+    """The gate's verdict on a kernel file; a task file gets a note that says what a kernel file is."""
+    verdict = gate.check(text)
+    if verdict.accepted or not _HOST.search(text):
+        return verdict
+    return replace(verdict, detail={**verdict.detail, "notes": [KERNEL_FILE]})
+
+
+_HOST = re.compile(r"^(import torch|from torch|def (get_inputs|reference)\b|class Model)", re.MULTILINE)
+
+KERNEL_FILE = (
+    "this looks like a task file; a kernel file has only the @triton.jit functions, under the names of the task's, with "
+    "`import triton` and `import triton.language as tl`: `kernelsearch show best` prints one"
+)
+
+
+def verify_text(bench: Bench, text: str, limit_s: float | None = None) -> Verdict:
+    """The full verdict on a kernel file's text for an opened task; limit_s shortens what a candidate may run."""
+    verdict = gate.check(text)
+    if not verdict.accepted:
+        return verdict
+    try:
+        candidate = Kernel.parse(text)
+    except KernelSyntaxError as error:
+        return Verdict(Word.STATIC, "gate", str(error), depth="full")
+    return Evaluation(bench, limit_s=limit_s).verify(candidate, config_of(candidate, bench.facts))
+
+
+def read_kernel(path: str) -> str:
+    """A kernel file's text. Raises TaskError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TaskError(f"no such file: {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
+    """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space."""
+    seed = Kernel.parse(facts.seed)
+    start = dict(seed_tuners(facts, seed, 0).best(seed.digest))
+    names = {n for f in kernel.functions for n in f.constexprs}
+    kept = {k: v for k, v in start.items() if k in names or k.startswith("num_") or k == "maxnreg"}
+    first = {k: v[0] for k, v in kernel.space.items()}
+    return {**first, **kept, **kernel.config}
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The contract's JSON; what JSON has no number for is null in error_ratio (nothing finite to measure), else a word."""
+    ratio = verdict.error_ratio
+    blind = verdict.accepted and verdict.referee.mode == "interpreter"
+    detail = {**verdict.detail, **({"cannot see": list(WITHOUT_A_GPU)} if blind else {})}
+    return {
+        "verdict": verdict.word.value, "stage": verdict.stage, "reason": verdict.reason, "depth": verdict.depth,
+        "error_ratio": ratio if ratio is None or math.isfinite(ratio) else None,
+        "referee": {"mode": verdict.referee.mode, "layers": list(verdict.referee.layers)},
+        "detail": {k: _plain(v) for k, v in detail.items() if k != "trace"},
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def explained(verdict: Verdict) -> str:
+    """What a rejected kernel's author needs to know, a line each: where, what was expected, what came, how far off."""
+    lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
+    detail = verdict.detail
+    for name, said in _EXPLAINED.items():
+        if detail.get(name) not in (None, ""):
+            words = f" ({WORDS[detail[name]]})" if name == "regime" and detail[name] in WORDS else ""
+            lines.append(f"  {said}: {detail[name]}{words}")
+    if "element" in detail:
+        lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
+    if "wrong" in detail:
+        lines.append(f"  wrong elements: {detail['wrong']} of {detail['of']}")
+    if verdict.error_ratio is not None:
+        lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
+    for note in detail.get("notes", ()):
+        lines.append(f"  note: {note}")
+    lines.append(f"  referee: {verdict.referee.mode}, depth {verdict.depth}")
+    if verdict.referee.mode == "interpreter" and verdict.accepted:
+        lines += [f"  not seen without a GPU: {one}" for one in WITHOUT_A_GPU]
+    return "\n".join(lines)
+
+
+_EXPLAINED = {
+    "shape": "shape", "label": "sizes", "regime": "regime", "padded": "rows lie apart", "order": "order of programs",
+    "output": "output", "index": "first wrong element", "expected": "expected", "got": "got", "line": "line",
+    "source": "offending line", "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
+    "not judged, the seed is not right there": "not judged, the seed is not right there",
+    "not judged, the seed is too slow there in the interpreter": "not judged, the seed is too slow there in the interpreter",
+}
+"""What of a verdict's detail is shown, and how it is named."""

@@ -1,0 +1,27 @@
+"""How a stage ends an evaluation: the exception that carries a verdict, and a worker's death as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.pool import Pool
+
+
+class Rejected(Exception):
+    """Carries the verdict that ends an evaluation."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+def asked(pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
+    """A worker's answer to a job that runs candidate code. Raises Rejected when the worker hangs or dies of it."""
+    try:
+        return pool.ask(job, limit_s)
+    except WorkerHung:
+        raise Rejected(Verdict(Word.TIMEOUT, stage, f"did not finish within {limit_s:g} s")) from None
+    except WorkerDied as died:
+        raise Rejected(Verdict(Word.CRASH, stage, f"the worker died: {died}")) from None

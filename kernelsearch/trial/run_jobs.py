@@ -1,0 +1,93 @@
+"""Asking the run worker on a GPU: binaries that it misses, a worker that dies, and the proof that a fresh one computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernelsearch.compile.build import Binary
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.targets import Target
+from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
+from kernelsearch.worker.processes.pool import Pool, trusted
+
+PROOF_LIMIT_S = 20.0
+KNOWN = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def known_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, 3.0 * x + tl.sum(x, axis=0), mask=at < n)
+"""
+"""What every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
+SPEC = Specialisation(
+    "known_kernel", (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
+    (("BLOCK", jobs.PROOF_BLOCK),), ("x_ptr", "y_ptr"), (("num_warps", 4),),
+)  # fmt: skip
+
+
+def on_gpu(
+    pool: Pool, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any],
+    built: Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]], limit_s: float,
+    then: Callable[[Any], Any] = lambda answer: answer,
+) -> Any:  # fmt: skip
+    """What then makes of the run worker's answer, while no other job reaches that worker; or the Verdict that ended it.
+
+    binaries that the worker finds missing are built and added. When the worker dies the job goes to a fresh one, once:
+    somebody else may have killed it. A lost CUDA context ends the worker, after its answer.
+    """
+    for last in (False, True):
+        with pool.lease() as runner:
+            try:
+                answer = _asked(runner, binaries, job, built, limit_s)
+            except WorkerHung:
+                return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s")
+            except WorkerDied as died:
+                if last:
+                    return Verdict(Word.CRASH, "run", f"the run worker died: {died}")
+                continue
+            first = answer[0] if isinstance(answer, tuple) else answer
+            if isinstance(first, Verdict):
+                return first
+            if first.verdict is not None and first.verdict.detail.get("poisoned"):
+                runner.kill()
+                return first.verdict
+            return then(answer)
+    raise AssertionError("the last attempt returns")
+
+
+def _asked(runner: Worker, binaries: dict[str, Binary], job: Callable[..., Any], built: Callable[..., Any], limit_s: float) -> Any:
+    for _ in range(3):
+        answer = runner.ask(job(binaries), limit_s)
+        if not isinstance(answer, jobs.MissingBinary):
+            return answer
+        binaries.update(built(tuple(zip(answer.specs, answer.of_seed, strict=True))))
+    return Verdict(Word.STATIC, "launch", "the launcher asks for other arguments each time")
+
+
+def prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
+    """Whether a run worker that took the place of a lost one computes the known kernel rightly.
+
+    The kernel is compiled at the first such question and kept. Raises WorkerError when it cannot be compiled.
+    """
+    kept: list[Binary] = []
+
+    def proves(worker: Worker) -> bool:
+        if not kept:
+            done = trusted(compilers, jobs.Compile(KNOWN, "known", (SPEC,), target), PROOF_LIMIT_S)
+            if done.verdict is not None:
+                raise WorkerError(f"the kernel that proves a worker healthy does not compile: {done.verdict.reason}")
+            kept.append(done.binaries[0])
+        try:
+            return bool(worker.ask(jobs.Prove(kept[0]), PROOF_LIMIT_S))
+        except (WorkerDied, WorkerHung):
+            return False
+
+    return proves

@@ -1,1 +1,0 @@
-"""The confirmed protocol: its questions, its worker, and the driver's session with it."""

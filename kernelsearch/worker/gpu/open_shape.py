@@ -1,0 +1,103 @@
+"""One open shape of the confirming worker: its live tensors, its contestants, and what is kept of their timed outputs.
+
+Copies are taken of a secret share of the outputs, each distinct one kept once. Comparisons are of bits and stay on the
+device until it is done, so that nothing waits inside a timed span.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernelsearch.worker.messages.confirm_jobs import OpenShape
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_KEPT = 8
+"""Outputs that are kept of one candidate; more differing ones than this would only cost memory."""
+
+
+@dataclass
+class Contestant:
+    call: Callable[..., Any]
+    wipe: Callable[[], None]
+    judged: bool
+    host_us: float = 0.0
+    kept: list[tuple[int, list[Any]]] = field(default_factory=list)
+    sampled: int = 0
+
+
+@dataclass
+class Stage:
+    """One open shape. live holds the tensors that every call is given; contents the values that rotate through them."""
+
+    task: Any
+    job: OpenShape
+    case: Any
+    live: list[Any]
+    contents: list[list[Any]]
+    flush: Any
+    monitor: Any
+    contestants: dict[str, Contestant] = field(default_factory=dict)
+    turn: int = 0
+
+    def load(self) -> tuple[int, list[Any]]:
+        """Queues the next contents into the live tensors; (which, the arguments of a call)."""
+        import torch
+
+        which = self.turn = (self.turn + 1) % len(self.contents)
+        args = []
+        for live, value in zip(self.live, self.contents[which], strict=True):
+            if isinstance(live, torch.Tensor):
+                live.copy_(value)
+                args.append(live)
+            else:
+                args.append(value)
+        return which, args
+
+
+def looked_at(stage: Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
+    """Copies of a timed call's outputs, and whether it changed an input that it must not; queued behind the call."""
+    import torch
+
+    from kernelsearch.worker.launcher import tensors
+
+    names, mutates = stage.case.names, stage.task.mutates
+    outputs = [o.clone() for o in tensors.flattened(result, names, args, mutates)]
+    pairs = zip(names, stage.live, stage.contents[which], strict=True)
+    moved = [differ(a, b) for n, a, b in pairs if isinstance(a, torch.Tensor) and n not in mutates and a.numel()]
+    return which, outputs, torch.stack(moved).any() if moved else None
+
+
+def differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Whether two tensors differ in any bit, as a tensor on the device; NaN equals the same NaN."""
+    import torch
+
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
+    if whole is None or one.shape != other.shape or one.dtype != other.dtype:
+        same = one.shape == other.shape and torch.equal(one, other)
+        return torch.tensor(not same, device="cuda")
+    return (one.view(whole) != other.view(whole)).any()
+
+
+def remember(stage: Stage, contestant: Contestant, which: int, outputs: list[Any]) -> None:
+    """Counts a sampled output, and keeps it unless it is bit for bit one that is kept already."""
+    contestant.sampled += 1
+    if which and stage.job.one_set:
+        return
+    for known, kept in contestant.kept:
+        if known == which and len(kept) == len(outputs):
+            if not any(bool(differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
+                return
+    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or room_for(outputs)):
+        contestant.kept.append((which, outputs))
+
+
+def room_for(outputs: list[Any]) -> bool:
+    """Whether the GPU has room to keep these and still work: the first outputs are kept in any case."""
+    import torch
+
+    size = sum(o.untyped_storage().nbytes() for o in outputs if o.is_cuda)
+    return not size or torch.cuda.mem_get_info()[0] > 8 * size

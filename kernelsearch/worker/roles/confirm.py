@@ -1,0 +1,292 @@
+"""The worker of the confirmed protocol: a fresh process, one open shape, contestants timed block by block.
+
+It has what the run worker has (the user's code, compiled binaries, never candidate Python) and keeps a secret tenth
+of the timed outputs for the judge. Contents rotate at the same pointers: before each sample another seed's
+values are copied into the same input tensors, then the L2 cache is flushed by writing and reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.worker.gpu.open_shape import Contestant, Stage, looked_at, remember
+from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.messages.confirm_jobs import (
+    CRASHED,
+    Blocks,
+    Ceilings,
+    Clocked,
+    Clocks,
+    Enter,
+    Entered,
+    Handed,
+    MeasureCeilings,
+    Opened,
+    OpenShape,
+    Outputs,
+    Prepare,
+    Prepared,
+    Sampled,
+)  # fmt: skip
+from kernelsearch.worker.messages.jobs import Failure, MissingBinary, Ran
+
+LIMITS = Limits(descriptors=4096, file_bytes=None)
+WARM_UP_CALLS = 3
+PILOT_SAMPLES = 7
+KEPT_SHARE = 0.1
+CYCLES_PER_US = 2_000
+
+
+def preload() -> None:
+    """Nothing: a process that touches a GPU is started, not forked."""
+
+
+def handle(job: Any) -> Any:
+    match job:
+        case Prepare():
+            return _prepare(job)
+        case OpenShape():
+            return _open(job)
+        case Enter():
+            return _enter(job)
+        case Blocks():
+            return _blocks(job)
+        case Outputs():
+            return _outputs(job)
+        case Clocks():
+            return _clocks(job)
+        case MeasureCeilings():
+            from kernelsearch.measure.timing import ceilings
+
+            return Ceilings(ceilings.measured())
+    return Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
+
+
+def failed(job: Any, message: str, trace: str) -> Any:
+    """A contestant that raised is kept out and says why; a lost CUDA context means that this process is of no more use."""
+    if "OutOfMemoryError" in message:
+        message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
+    elif "CUDA error" in message or isinstance(job, (Blocks, Outputs, Clocks)):
+        return Failure(message, CRASHED)
+    if isinstance(job, Enter):
+        if job.candidate is None:
+            return Entered(failure=_said(message))
+        return Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
+    return Failure(message, "WorkerError")
+
+
+def _said(message: str) -> str:
+    """A baseline's failure in words: what is only missing is `not installed`."""
+    kind, _, what = message.partition(": ")
+    missing = re.search(r"No module named '(\w+)", what)
+    return f"not installed: {missing.group(1)}" if kind == "ModuleNotFoundError" and missing else message
+
+
+_STAGE: list[Stage] = []
+
+
+def _prepare(job: Prepare) -> Prepared:
+    """Runs every baseline once at a small shape, but for max-autotune, whose benchmarks would disturb a search."""
+    import torch
+
+    from kernelsearch.measure.timing import baselines
+    from kernelsearch.worker.launcher import trace
+
+    begun = time.perf_counter()
+    task = trace.open_task(job.path)
+    case = task.build(job.shape, 0, "cuda")
+    for name in baselines.names(task):
+        if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
+            with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
+                baselines.make(name, task, case)(*case.inputs)  # who fails here fails again, and is reported, when entered
+    torch.cuda.synchronize()
+    return Prepared(time.perf_counter() - begun)
+
+
+def _open(job: OpenShape) -> Opened:
+    import torch
+
+    from kernelsearch.measure.timing import baselines, nvml
+    from kernelsearch.measure.timing.events import Flush
+    from kernelsearch.worker.launcher import trace
+
+    _STAGE.clear()
+    torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
+    torch.cuda.empty_cache()
+    if "torch._dynamo" in sys.modules:  # its import takes seconds
+        torch._dynamo.reset()  # each shape compiles afresh, so that no limit of recompilations is ever met
+    task = trace.open_task(job.path)
+    torch.set_float32_matmul_precision(baselines.tf32_policy(task.precision))
+    case = task.build(job.shape, job.seeds[0], "cuda")
+    contents, notes = [list(case.inputs)], []
+    size = sum(v.untyped_storage().nbytes() for v in contents[0] if isinstance(v, torch.Tensor))
+    for seed in job.seeds[1:]:
+        if 8 * size > torch.cuda.mem_get_info()[0]:
+            notes.append(f"GPU memory is short: {len(contents)} contents rotate, not {len(job.seeds)}")
+            break
+        contents.append(list(task.build(job.shape, seed, "cuda").inputs))
+    live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
+    monitor = nvml.Monitor.open(nvml.bus_id())
+    _STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
+    return Opened(baselines.names(task), tuple(notes))
+
+
+# ---------------------------------------------------------------- contestants
+
+
+def _enter(job: Enter) -> Entered | MissingBinary:
+    from kernelsearch.measure.timing import baselines
+    from kernelsearch.worker.gpu.cuda import CudaError
+    from kernelsearch.worker.gpu.launching import Missing
+
+    stage = _STAGE[0]
+    try:
+        if job.candidate:
+            contestant = Contestant(*_launcher(stage, job), judged=True)
+        else:
+            contestant = Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
+        pilot_us = _pilot(stage, contestant)
+    except Missing as missing:
+        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+    except LaunchError as error:
+        return Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
+    except CudaError as error:
+        return Entered(verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky}))
+    stage.contestants[job.name] = contestant
+    return Entered(pilot_us, contestant.host_us)
+
+
+def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """A candidate's call, and what takes from memory what the call left in its scratch."""
+    from kernelsearch.worker.gpu.launching import Launcher
+    from kernelsearch.worker.launcher import intercept
+
+    def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
+        function.launch(step.grid, [args[n] for n, _ in function.binary.params])
+
+    launcher = Launcher(job.candidate, job.binaries, execute)
+
+    def call(*inputs: Any) -> Any:
+        launcher.used.clear()
+        with intercept.intercepted(launcher):
+            return stage.case.launch(*inputs)
+
+    return call, launcher.wipe
+
+
+def _pilot(stage: Stage, contestant: Contestant) -> float:
+    """Warms it up (and lets it compile), and returns its median event time."""
+    import torch
+
+    with torch.no_grad():
+        for _ in range(WARM_UP_CALLS):
+            contestant.call(*stage.load()[1])
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        contestant.call(*stage.load()[1])
+        contestant.host_us = (time.perf_counter() - begun) * 1e6
+        torch.cuda.synchronize()
+        spans = [_sample(stage, contestant)[0] for _ in range(PILOT_SAMPLES)]
+        torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) * 1e3 for a, b in spans)
+
+
+# ---------------------------------------------------------------- samples
+
+
+def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
+    """Queues one sample; (its events, what is to be looked at once the device is done).
+
+    The device first waits, so that the host has queued all of it before the timed span begins.
+    """
+    import torch
+
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(int(min(2_000.0, 1.5 * contestant.host_us + 40.0) * CYCLES_PER_US))
+    which, args = stage.load()
+    stage.flush()
+    start.record()
+    result = contestant.call(*args)
+    end.record()
+    contestant.wipe()
+    return (start, end), [looked_at(stage, which, args, result)] if keep else []
+
+
+def _blocks(job: Blocks) -> Sampled:
+    import torch
+
+    stage, secret = _STAGE[0], random.SystemRandom()
+    times, edges, changed = [], [stage.monitor.read()], set()
+    with torch.no_grad():
+        for order in job.orders:
+            _reset_persisting_l2()
+            queued, looks = [], []
+            for name in order:
+                contestant = stage.contestants[job.same.get(name, name)]
+                keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
+                events, look = _sample(stage, contestant, keep)
+                queued.append(events)
+                looks += [(name, contestant, *found) for found in look]
+                if len(queued) % 8 == 0:
+                    torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
+            torch.cuda.synchronize()
+            times.append(tuple(a.elapsed_time(b) * 1e3 for a, b in queued))
+            for name, contestant, which, outputs, moved in looks:
+                if moved is not None and bool(moved):
+                    changed.add(job.same.get(name, name))
+                remember(stage, contestant, which, outputs)
+            edges.append(stage.monitor.read(edges[-1]))
+    edges[-1] = stage.monitor.read()
+    return Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
+
+
+def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
+    if reading is None:
+        return None
+    return reading.sm_mhz, reading.memory_mhz, reading.temperature, reading.power_w, reading.reasons
+
+
+def _reset_persisting_l2() -> None:
+    """Gives lines that some kernel asked the L2 cache to keep back to everyone."""
+    ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def _outputs(job: Outputs) -> Handed:
+    from kernelsearch.worker.messages import ipc
+
+    stage = _STAGE[0]
+    ipc.release()
+    contestant = stage.contestants[job.name]
+    handed = []
+    for which, outputs in contestant.kept:
+        inputs = tuple(ipc.share(v) for v in stage.contents[which])
+        handed.append((stage.job.seeds[which], Ran(tuple(ipc.share(o) for o in outputs), inputs)))
+    import torch
+
+    torch.cuda.synchronize()
+    return Handed(tuple(handed), contestant.sampled)
+
+
+def _clocks(job: Clocks) -> Clocked:
+    import torch
+
+    from kernelsearch.worker.gpu import clocks
+
+    stage = _STAGE[0]
+    contestant = stage.contestants[job.name]
+    _, args = stage.load()
+    with torch.no_grad():
+        return Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))

@@ -1,0 +1,248 @@
+"""The plan of a launch, and its specialisation held against the binder of the installed Triton."""
+
+import inspect
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from hypothesis import given
+from hypothesis import strategies as st
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
+from triton.runtime.jit import create_function_from_signature
+
+from kernelsearch.core.types import DtypeFact, LaunchFact, TensorFact
+from kernelsearch.kernel import launch
+from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, bind, plan, specialise
+from kernelsearch.kernel.source import Kernel
+
+TEXT = """
+@triton.jit
+def k(x_ptr, y_ptr, a, b, c, BLOCK: tl.constexpr): pass
+"""
+
+
+@triton.jit
+def k(x_ptr, y_ptr, a, b, c, BLOCK: tl.constexpr):
+    pass
+
+
+class Pointer:
+    """What Triton's binder looks at in a tensor."""
+
+    def __init__(self, dtype, address):
+        self.dtype, self.address = dtype, address
+
+    def data_ptr(self):
+        return self.address
+
+
+BINDER = create_function_from_signature(k.signature, k.params, make_backend(GPUTarget("cuda", 90, 32)))
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64",
+          torch.int8: "i8", torch.int32: "i32", torch.int64: "i64", torch.uint8: "u8", torch.bool: "i1"}  # fmt: skip
+
+integers = st.one_of(
+    st.sampled_from([0, 1, -1, 16, 17, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1]),
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(-(2**20), 2**20).map(lambda n: 16 * n),
+)
+scalars = st.one_of(integers, st.booleans(), st.floats(allow_nan=False), st.none())
+pointers = st.builds(Pointer, st.sampled_from(list(DTYPES)), st.integers(0, 4096))
+
+
+def ours(x, y, a, b, c):
+    def fact(value):
+        if isinstance(value, Pointer):
+            return TensorFact(DTYPES[value.dtype], (4,), (1,), value.address % 16 == 0)
+        return value
+
+    args = {name: fact(v) for name, v in zip(("x_ptr", "y_ptr", "a", "b", "c"), (x, y, a, b, c), strict=True)}
+    told = LaunchFact("k", {**args, "BLOCK": 64}, {}, (1,))
+    return specialise(plan(Kernel.parse(TEXT), ("k",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
+
+
+@given(pointers, st.one_of(pointers, st.none()), scalars, scalars, scalars)
+def test_specialisation_is_that_of_tritons_binder(x, y, a, b, c):
+    _, theirs, _ = BINDER(x, y, a, b, c, BLOCK=64)
+    spec = ours(x, y, a, b, c)
+    names = [p.name for p in k.params]
+    types, constants = dict(spec.signature), dict(spec.constexprs)
+    for name, (kind, key) in zip(names[:5], [(t[0], t[1]) for t in theirs[:5]], strict=True):
+        assert types[name].replace("*i1", "*u1") == kind, name  # two names of Triton's for a pointer to bool
+        assert (name in constants) == (kind == "constexpr"), name
+        assert (name in spec.divisible) == (key == "D"), name
+    assert types["BLOCK"] == "constexpr" and constants["BLOCK"] == 64
+    assert [n for n, _ in spec.signature] == names
+
+
+@triton.jit
+def annotated(a: tl.int64, b: "i64", c: tl.float64, d: tl.int32, BLOCK: tl.constexpr):
+    pass
+
+
+@given(integers.filter(lambda n: abs(n) < 2**31), integers.filter(lambda n: abs(n) < 2**63), st.floats(0, 1))
+def test_annotated_scalars_keep_their_type(small, large, real):
+    binder = create_function_from_signature(annotated.signature, annotated.params, make_backend(GPUTarget("cuda", 90, 32)))
+    _, theirs, _ = binder(small, large, real, small, BLOCK=64)
+    kernel = Kernel.parse(inspect.getsource(annotated.fn))
+    told = LaunchFact("annotated", {"a": small, "b": large, "c": real, "d": small, "BLOCK": 64}, {}, (1,))
+    spec = specialise(plan(kernel, ("annotated",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
+    assert [kind for _, kind in spec.signature] == [t[0] for t in theirs] == ["i64", "i64", "fp64", "i32", "constexpr"]
+    assert list(spec.divisible) == [n for n, t in zip("abcd", theirs, strict=False) if t[1] == "D"]
+    assert [n for n, _ in spec.constexprs] == ["BLOCK"]
+
+
+def test_what_no_binary_may_share():
+    """Sizes that differ in divisibility, one-ness or width have different keys; others share one."""
+    aligned = Pointer(torch.float32, 256)
+    key = lambda n, p=aligned: ours(p, aligned, n, 0.5, True).key("digest", "h100", "")  # noqa: E731
+    assert key(1024) == key(2048) == key(-16)
+    assert key(50257) == key(257)
+    assert len({key(1024), key(50257), key(1), key(2**31), key(2**63), key(1024, Pointer(torch.float32, 8))}) == 6
+    spec = ours(aligned, aligned, 16, 16, 16)
+    assert spec.key("d", "h100", "") != spec.key("e", "h100", "") != spec.key("e", "a100", "")
+
+
+# ---------------------------------------------------------------- plans
+
+SOFTMAX = """
+GRID = "(cdiv(n_rows, ROWS),)"
+ARGS = {"n_rows": "shape(x_ptr, 0)"}
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, n_cols, n_rows, BLOCK: tl.constexpr, ROWS: tl.constexpr, EPS: tl.constexpr = 1): pass
+"""
+FACT = LaunchFact(
+    "softmax_kernel",
+    {"x_ptr": TensorFact("fp32", (7, 50), (50, 1)), "y_ptr": TensorFact("fp32", (7, 50), (50, 1)), "n_cols": 50, "BLOCK": 64},
+    {"num_warps": 4},
+    (7,),
+)  # fmt: skip
+
+
+def planned(text, config, fact=FACT, grid=lambda meta: (7,)):
+    kernel = Kernel.parse(text)
+    return plan(kernel, kernel.steps_at(fact.site, (fact.site,)), config, fact, grid, num_sms=132)
+
+
+def test_a_rewrite_with_its_own_grid_and_arguments():
+    step = planned(SOFTMAX, {"ROWS": 2, "num_warps": 8}).steps[0]
+    assert step.grid == (4, 1, 1)
+    assert step.args == {"x_ptr": Passed("x_ptr"), "y_ptr": Passed("y_ptr"), "n_cols": Passed("n_cols"), "n_rows": 7}
+    assert step.constexprs == {"BLOCK": 64, "ROWS": 2, "EPS": 1}
+    assert step.options == {"num_warps": 8}
+
+
+def test_config_overrides_what_the_launcher_passes_and_the_launchers_grid_sees_it():
+    text = "@triton.jit\ndef softmax_kernel(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr): pass\n"
+    seen = []
+    step = planned(text, {"BLOCK": "next_power_of_2(n_cols) * 2"}, grid=lambda meta: seen.append(meta["BLOCK"]) or (3, 2)).steps[0]
+    assert step.constexprs == {"BLOCK": 128} and seen == [128] and step.grid == (3, 2, 1)
+
+
+def test_several_launches_with_scratch():
+    text = """
+LAUNCHES = ["one", "two"]
+GRID = {"one": "(SPLIT,)", "two": "(1,)"}
+SCRATCH = {"p_ptr": ("float32", "(SPLIT, n_cols)", 0)}
+INIT = {"y_ptr": 0}
+@triton.jit
+def one(x_ptr, p_ptr, n_cols, SPLIT: tl.constexpr): pass
+@triton.jit
+def two(p_ptr, y_ptr, n_cols, SPLIT: tl.constexpr): pass
+"""
+    found = planned(text, {"SPLIT": 4, "two.num_warps": 1})
+    assert [s.function for s in found.steps] == ["one", "two"]
+    assert found.scratch["p_ptr"] == launch.Buffer("fp32", (4, 50), True) and found.init == {"y_ptr": 0}
+    assert found.steps[0].args["p_ptr"] == Scratch("p_ptr")
+    assert [s.options["num_warps"] for s in found.steps] == [4, 1]
+    spec = specialise(found.steps[0], FACT, found.scratch)
+    assert dict(spec.signature)["p_ptr"] == "*fp32" and "p_ptr" in spec.divisible
+
+
+@pytest.mark.parametrize("change, said", [
+    (("shape(x_ptr, 0)", "shape(x_ptr, 5)"), "'x_ptr' has 2 axes"),
+    (("shape(x_ptr, 0)", "n_rowz"), "'n_rowz' is not an argument"),
+    (("ARGS", "FACTS"), "argument 'n_rows' of softmax_kernel has no value"),
+    (('"(cdiv(n_rows, ROWS),)"', '"(1, 2, 3, 4)"'), "not one to three integers"),
+    (('"(cdiv(n_rows, ROWS),)"', '"(n_rows - 7,)"'), "axes go from 1"),
+    (('"(cdiv(n_rows, ROWS),)"', '"(1, 65536)"'), "axes go from 1"),
+])  # fmt: skip
+def test_what_cannot_be_launched_is_said_in_one_sentence(change, said):
+    with pytest.raises(LaunchError, match=said.replace("(", r"\(")):
+        planned(SOFTMAX.replace(*change), {"ROWS": 1})
+    with pytest.raises(LaunchError, match="argument 'ROWS'"):
+        planned(SOFTMAX, {})
+
+
+def test_scratch_has_limits():
+    text = SOFTMAX.replace("n_rows, BLOCK", "n_rows, s_ptr, BLOCK") + 'SCRATCH = {"s_ptr": (%r, %r)}\n'
+    for dtype, shape, said in (("float31", "(1,)", "unknown"), ("float32", "(0,)", "empty"), ("float32", "(8589934593,)", "too large")):
+        with pytest.raises(LaunchError, match=said):
+            planned(text % (dtype, shape), {"ROWS": 1})
+
+
+SPLIT = """
+GRID = {"k_partial": "(SPLIT,)"}
+LAUNCHES = {"k": ["k_partial", "k"]}
+@triton.jit
+def k_partial(x_ptr, n_cols, BLOCK: tl.constexpr, SPLIT: tl.constexpr): pass
+@triton.jit
+def k(x_ptr, n_cols, BLOCK: tl.constexpr, SPLIT: tl.constexpr): pass
+"""
+
+
+def test_a_config_of_a_site_reaches_every_step_there_and_a_steps_own_goes_before_it():
+    """In a task with several sites a name is dotted; both halves of a split reduction must hear it."""
+    kernel = Kernel.parse(SPLIT)
+    told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "n_cols": 64, "BLOCK": 16}, {"num_warps": 4}, (2,))
+    config = {"k.BLOCK": 32, "k.num_warps": 8, "other.BLOCK": 1, "BLOCK": 2, "SPLIT": 4}
+    seen = []
+    grid = lambda meta: seen.append(meta["BLOCK"]) or (3,)  # noqa: E731
+
+    def steps(**own):
+        return plan(kernel, kernel.steps_at("k", ("k", "other")), {**config, **own}, told, grid, 1).steps
+
+    assert [(s.constexprs["BLOCK"], s.options["num_warps"]) for s in steps()] == [(32, 8), (32, 8)]
+    assert set(seen) == {32}, "the launcher's grid is asked with the site's value"
+    own = steps(**{"k_partial.BLOCK": 64, "k_partial.num_warps": 1})
+    assert [(s.constexprs["BLOCK"], s.options["num_warps"]) for s in own] == [(64, 1), (32, 8)]
+
+
+def test_a_sites_value_reaches_a_grid_whose_constexpr_a_step_no_longer_has():
+    kernel = Kernel.parse("@triton.jit\ndef k(x_ptr): pass\n")
+    told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "BLOCK": 16}, {}, (2,))
+    seen = []
+    plan(kernel, ("k",), {"k.BLOCK": 32, "other.BLOCK": 8}, told, lambda meta: seen.append(meta["BLOCK"]) or (3,), 1)
+    assert seen == [32]
+
+
+def test_a_kernel_that_no_launch_would_reach_is_refused():
+    """Nothing of it would run, and the seed would be judged and timed in its place."""
+    seed = Kernel.parse("@triton.jit\ndef a(x_ptr): pass\n@triton.jit\ndef b(x_ptr): pass\n")
+    told = LaunchFact("a", {"x_ptr": TensorFact("fp32", (4,), (1,))}, {}, (1,))
+    stranger = Kernel.parse("@triton.jit\ndef c(x_ptr): pass\n")
+    with pytest.raises(LaunchError, match="launches a or b, but this file has c"):
+        bind(stranger, {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1)
+
+
+def test_sites_that_a_kernel_leaves_alone_run_the_seed():
+    seed = Kernel.parse("@triton.jit\ndef a(x_ptr): pass\n@triton.jit\ndef b(x_ptr): pass\n")
+    mine = Kernel.parse("@triton.jit\ndef b(x_ptr, N: tl.constexpr = 4): pass\n")
+    told = lambda site: LaunchFact(site, {"x_ptr": TensorFact("fp32", (4,), (1,))}, {}, (1,))  # noqa: E731
+    bound = [bind(mine, {}, seed, {}, ("a", "b"), told(s), lambda meta: (1,), 1) for s in ("a", "b")]
+    assert [b.of_seed for b in bound] == [True, False]
+    with pytest.raises(LaunchError, match="neither this kernel nor the seed"):
+        bind(mine, {}, seed, {}, ("a", "b"), told("c"), lambda meta: (1,), 1)
+
+
+def test_dtype_constexprs_are_compared_by_name():
+    text = "@triton.jit\ndef k(x_ptr, T: tl.constexpr): pass\n"
+    told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (4,), (1,)), "T": DtypeFact("bf16")}, {}, (1,))
+    spec = specialise(planned(text, {}, told).steps[0], told, {})
+    assert dict(spec.constexprs) == {"T": DtypeFact("bf16")}
+
+
+def test_the_test_kernel_has_the_binders_parameters():
+    assert tuple(inspect.signature(k.fn).parameters) == Kernel.parse(TEXT).function("k").params
+    assert tl.constexpr is k.fn.__annotations__["BLOCK"]

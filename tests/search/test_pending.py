@@ -1,0 +1,158 @@
+"""A run that goes on while `full` verdicts are awaited is the run that waits for each, whatever they say."""
+
+import dataclasses
+import hashlib
+import random
+import threading
+import time
+
+import pytest
+
+import simulated
+from kernelsearch.core.types import Outcome, Verdict, Word, config_key
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import FirstAsks, Search, Settings, pending, start_for, strategies
+
+LAND = simulated.Landscape(5)
+EXACT = simulated.Simulated(LAND)
+WINDOW = 4
+
+
+class Proving:
+    """Accepts at `screen`; `full` takes its time and rejects a share of the candidates."""
+
+    def __init__(self, rejected=0.0, seconds=0.0):
+        self.rejected, self.seconds, self.asked = rejected, seconds, []
+        self.rng, self.lock = random.Random(0), threading.Lock()
+
+    def evaluate(self, kernel, config, incumbent=None):
+        return EXACT.evaluate(kernel, config, incumbent)
+
+    def complete(self, kernel, config, outcome):
+        with self.lock:
+            self.asked.append((kernel.digest, config_key(config)))
+            pause = self.rng.random() * self.seconds
+        time.sleep(pause)
+        number = int(hashlib.sha256(f"{kernel.digest}{config_key(config)}".encode()).hexdigest()[:8], 16)
+        if number < self.rejected * 2**32:
+            return Outcome(Verdict(Word.WRONG, "judge", "wrong where only full looks", "full"))
+        return dataclasses.replace(outcome, verdict=dataclasses.replace(outcome.verdict, depth="full"))
+
+
+def ordered(kernel, configs):
+    return sorted(((c, LAND.ratio(frozenset(), c)) for c in configs), key=lambda one: one[1])
+
+
+def search(store, name, evaluator, goes_on, count=60, resume=None, **settings):
+    task = simulated.task()
+
+    def made():
+        return strategies.make(name, start_for(task, 3, count))
+
+    facts = RunFacts(name, "simulated", 3, WINDOW, count)
+    settings = Settings(facts, first=FirstAsks(ordered, 16, 4), anew=made if goes_on else None, **settings)
+    return Search(task, made(), simulated.SimulatedProposer(LAND), evaluator, store, settings, resume)
+
+
+def story(trials):
+    return [
+        (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.outcome.verdict.depth, t.score, t.edit)
+        for t in trials
+    ]
+
+
+def told(name, evaluator, goes_on, **settings):
+    """(What the rows say, what was reported, what the result calls the best)."""
+    reported = []
+    with Store.in_memory() as store:
+        result = search(store, name, evaluator, goes_on, **settings).run(lambda trial, progress: reported.append((trial, progress)))
+        rows = story(result.trials)
+        structures = store.structures(result.run.id)
+        assert [p.done for _, p in reported] == list(range(1, len(rows) + 1))
+        assert set(structures) == {row[2] for row in rows}
+        best = result.best
+        assert best.outcome.verdict.depth == "full" or best.number == 0
+        bests = [None if p.best is None else p.best.number for _, p in reported]
+        return rows, story(t for t, _ in reported), bests, best.number, {k: t.number for k, t in result.per_shape.items()}
+
+
+@pytest.mark.parametrize("rejected", [0.0, 0.4])
+@pytest.mark.parametrize("name", strategies.shipped())
+def test_going_on_gives_the_trials_of_waiting(name, rejected):
+    waiting = told(name, Proving(rejected), goes_on=False)
+    assert len(waiting[0]) == 60 and waiting[0] == waiting[1]
+    assert told(name, Proving(rejected, seconds=0.02), goes_on=True) == waiting
+
+
+def test_many_trials_are_told_while_a_proof_is_awaited(monkeypatch):
+    goes_on, release = [], threading.Event()
+
+    class Waits(Proving):
+        def evaluate(self, kernel, config, incumbent=None):
+            goes_on.append(1)
+            if len(goes_on) == 40:
+                release.set()
+            return super().evaluate(kernel, config, incumbent)
+
+        def complete(self, kernel, config, outcome):
+            assert release.wait(60)  # until 40 candidates were evaluated: a run that waits here would never get there
+            return super().complete(kernel, config, outcome)
+
+    rows = told("random_walk", Waits(), goes_on=True)[0]
+    assert len(rows) == 60 and len(goes_on) == 60
+
+
+def test_no_more_than_so_many_are_held(monkeypatch):
+    monkeypatch.setattr(pending.Held.settled, "__defaults__", (5,))
+    lengths = []
+    settled = pending.Held.settled
+
+    def watched(self, **most):
+        lengths.append(len(self.waiting))
+        return settled(self, **most)
+
+    monkeypatch.setattr(pending.Held, "settled", watched)
+    waiting = told("random_walk", Proving(0.4), goes_on=False)
+    assert told("random_walk", Proving(0.4, seconds=0.05), goes_on=True) == waiting
+    assert max(lengths) <= 6
+
+
+def test_a_resumed_run_goes_on_in_the_same_way(tmp_path):
+    whole = told("evolve", Proving(0.4), goes_on=False)[0]
+    with Store.open(tmp_path / "held.db") as store:
+        stopped = search(store, "evolve", Proving(0.4, seconds=0.02), True)
+        seen = []
+
+        class Enough(Exception):
+            pass
+
+        def stop(trial, progress):
+            seen.append(trial)
+            if len(seen) == 25:
+                raise Enough
+
+        with pytest.raises(Enough):
+            stopped.run(stop)
+        run = store.runs()[0]
+        assert story(store.trials(run.id)) == whole[: store.count(run.id)]
+        result = search(store, "evolve", Proving(0.4, seconds=0.02), True, resume=run).run()
+        assert story(result.trials) == whole
+
+
+def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
+    class Listening(simulated.SimulatedProposer):
+        def __init__(self):
+            super().__init__(LAND)
+            self.heard = []
+
+        def tell(self, trial, kernel, parent):
+            self.heard.append(trial)
+
+    proving = Proving(0.4, seconds=0.02)
+    with Store.in_memory() as store:
+        going = search(store, "evolve", proving, True)
+        listening = Listening()
+        going = Search(going.task, strategies.make("evolve", start_for(going.task, 3, 60)), listening, proving, store, going.settings)
+        result = going.run()
+        assert story(listening.heard) == story(result.trials)

@@ -1,0 +1,124 @@
+"""An opened task: what its launches become, which shapes share a binary, and what cannot be opened."""
+
+from collections import defaultdict
+
+import pytest
+
+from kernelsearch.core.errors import TargetError, TaskError
+from kernelsearch.core.types import Word
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing.device import live_device
+from kernelsearch.tasks import shipped
+from kernelsearch.trial.bench import FEW_COMPILERS, Bench, choose_target, versions
+from kernelsearch.worker.messages import jobs
+
+
+@pytest.fixture
+def opened(borrowing):
+    benches = []
+
+    def opened(path, target="h100"):
+        benches.append(Bench.open(path, target, compile_workers=1))
+        return benches[-1]
+
+    yield opened
+    for bench in benches:
+        bench.workplace.close()
+
+
+def by_specialisation(bench):
+    """The timed and test shapes' labels by the key of what is compiled for them."""
+    groups = defaultdict(set)
+    for shape in (*bench.facts.shapes, *bench.facts.test_shapes):
+        for fact, bound in bench.bound(bench.seed, bench.facts.config, (shape.key,)):
+            (spec,) = bound.specialisations(fact)
+            groups[spec].add((fact.args["n_cols"], fact.args["x_stride"]))
+    return groups
+
+
+@pytest.mark.parametrize("name", ["softmax", "softmax_wide"])
+def test_unaligned_rows_never_share_a_binary_with_aligned_ones(opened, name):
+    bench = opened(shipped.path(name))
+    groups = by_specialisation(bench)
+    widths = {cols for group in groups.values() for cols, _ in group}
+    assert {257, 8192} <= widths if name == "softmax" else 50257 in widths
+    for spec, group in groups.items():
+        for cols, stride in group:
+            assert ("n_cols" in spec.divisible) == (cols % 16 == 0)
+            assert ("x_stride" in spec.divisible) == (stride % 16 == 0 and stride != 1)
+            assert ("x_ptr" in spec.divisible) and ("y_ptr" in spec.divisible)
+            assert (dict(spec.signature)["n_cols"] == "constexpr") == (cols == 1)
+    if name == "softmax":
+        shape = {s.label: s.key for s in bench.facts.shapes}
+        odd, even = (next(k for label, k in shape.items() if f"cols={n}" in label) for n in (257, 1024))
+        keys = []
+        for key in (odd, even):
+            (fact, bound), = bench.bound(bench.seed, {"num_warps": 4}, (key,))
+            (spec,) = bound.specialisations(fact)
+            found, verdict = bench.binaries(bench.seed, ((spec, False),))
+            assert verdict is None
+            keys.append(found[jobs.spec_key(spec, False)])
+        assert keys[0].identity != keys[1].identity
+        assert set(keys[0].mix.loads) == {4} and set(keys[1].mix.loads) == {16}  # bytes a thread loads at once
+
+
+def test_the_same_specialisation_is_built_once_and_refusals_are_remembered(opened):
+    bench = opened(shipped.path("softmax"))
+    (fact, bound), = bench.bound(bench.seed, {"num_warps": 2}, ("timed:1",))
+    spec = bound.specialisations(fact)[0]
+    first, _ = bench.binaries(bench.seed, ((spec, False),))
+    again, _ = bench.binaries(bench.seed, ((spec, False),))
+    key = jobs.spec_key(spec, False)
+    assert first[key] is again[key] and first[key].num_warps == 2
+    broken = Kernel.parse(bench.facts.seed.replace("tl.exp(x)", "tl.exp(undefined)"))
+    for _ in range(2):
+        found, verdict = bench.binaries(broken, ((spec, False),))
+        assert found == {} and verdict.word is Word.COMPILE and "undefined" in verdict.reason
+
+
+def test_a_rewrite_with_a_grid_of_its_own_and_one_that_cannot_be_bound(opened):
+    bench = opened(shipped.path("softmax"))
+    kernel = bench.seed.changed(grid={"softmax_kernel": "(num_sms * 2,)"})
+    (_, bound), = bench.bound(kernel, {}, ("timed:0",))
+    assert bound.plan.steps[0].grid == (264, 1, 1) and not bound.of_seed
+    with pytest.raises(LaunchError, match="not an argument"):
+        bench.bound(bench.seed.changed(grid={"softmax_kernel": "(rows,)"}), {}, ("timed:0",))
+
+
+def test_the_run_worker_gets_no_text_of_a_candidate(opened):
+    bench = opened(shipped.path("softmax"))
+    candidate = bench.candidate(bench.seed, {}, code=False)
+    for kernel in (candidate.kernel, candidate.seed):
+        assert all(f.text == "" for f in kernel.functions) and kernel.constants == ()
+    assert "tl.load" in bench.candidate(bench.seed, {}, code=True).kernel.functions[0].text
+
+
+def test_what_cannot_be_opened(borrowing, tmp_path):
+    with pytest.raises(TaskError, match="no such file"):
+        Bench.open(tmp_path / "absent.py")
+    with pytest.raises(TargetError, match="unknown target"):
+        Bench.open(shipped.path("softmax"), "h1000")
+    (tmp_path / "broken.py").write_text("def (:\n")
+    with pytest.raises(TaskError):
+        Bench.open(tmp_path / "broken.py", "h100")
+
+
+def test_targets_by_name_and_by_device():
+    target, device = choose_target("a100")
+    assert target.capability == 80
+    if live_device() is None:
+        assert device is None and choose_target("auto")[0].name == "h100"
+    assert set(versions()) == {"kernelsearch", "triton", "torch", "numpy"}
+
+
+@pytest.mark.parametrize("compilers", [FEW_COMPILERS, FEW_COMPILERS + 1])
+def test_a_build_begun_ahead_is_the_one_that_is_asked_for_later_and_takes_nobodys_place(borrowing, compilers):
+    with Bench.open(shipped.path("softmax"), "h100", compile_workers=compilers) as bench:
+        (fact, bound), = bench.bound(bench.seed, {"num_warps": 2}, ("timed:1",))
+        specs = tuple((s, False) for s in bound.specialisations(fact))
+        bench.begin(bench.seed, specs)
+        begun = dict(bench._built)
+        assert len(begun) == (1 if compilers > FEW_COMPILERS else 0)
+        found, verdict = bench.binaries(bench.seed, specs)
+        assert verdict is None and all(future.result() in found.values() for future in begun.values())

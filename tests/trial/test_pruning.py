@@ -1,0 +1,96 @@
+"""Estimates before anything runs: the order of first asks, and hopeless candidates that never reach the GPU."""
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+
+import simulated
+from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial import Evaluation, pruning
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.pruning import STAGE, Pruned, estimate, ordered
+
+SEED = Kernel.parse(simulated.task().seed)
+
+
+def times(us, evidence=Evidence.MEASURED):
+    return Measurement(evidence, "gpu", "p", (ShapeTime("timed:0", us),))
+
+
+@dataclass
+class Inner:
+    """Measures 10 times what a config's `us` says, and remembers what it was asked."""
+
+    asked: list = field(default_factory=list)
+
+    def evaluate(self, kernel, config, incumbent=None):
+        self.asked.append(config["us"])
+        return Outcome(Verdict(Word.ACCEPT, "judge"), times(10.0 * config["us"]))
+
+    def complete(self, kernel, config, outcome):
+        return replace(outcome, verdict=replace(outcome.verdict, depth="full"))
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Estimates are a config's `says`, None where it has none."""
+    monkeypatch.setattr(pruning, "estimate", lambda e, k, c: times(c["says"], Evidence.ESTIMATED) if "says" in c else None)
+
+
+def test_what_is_estimated_far_above_the_incumbent_is_not_measured(told):
+    inner = Inner()
+    pruned = Pruned(inner, None, factor=2.0)
+    seed = pruned.evaluate(SEED, {"us": 4, "says": 8})  # measured 40, estimated 8: estimates are 5 times too low here
+    for says, measured in ((15.0, True), (17.0, False)):  # 75 and 85 against twice 40
+        outcome = pruned.evaluate(SEED, {"us": 3, "says": says}, seed.measurement)
+        assert outcome.verdict.accepted is measured
+        if not measured:
+            assert (outcome.verdict.word, outcome.verdict.stage) == (Word.TIMING, STAGE) and "2.1 times" in outcome.verdict.reason
+    assert inner.asked == [4, 3]
+    assert pruned.complete(SEED, {}, seed).verdict.depth == "full"
+
+
+def test_what_cannot_be_estimated_is_evaluated(told):
+    inner = Inner()
+    pruned = Pruned(inner, None)
+    seed = pruned.evaluate(SEED, {"us": 1, "says": 1})
+    assert pruned.evaluate(SEED, {"us": 2}, seed.measurement).verdict.accepted and inner.asked == [1, 2]
+
+
+def test_without_a_measured_seed_nothing_is_left_out(told):
+    inner = Inner()
+    pruned = Pruned(inner, None)
+    assert pruned.evaluate(SEED, {"us": 9, "says": 900}, times(1.0)).verdict.accepted
+    with pytest.raises(ValueError, match="above 1"):
+        Pruned(inner, None, factor=1.0)
+
+
+def test_the_order_of_first_asks_is_that_of_the_estimates(told):
+    evaluation = SimpleNamespace(bench=SimpleNamespace(compilers=SimpleNamespace(size=2)))
+    configs = [{"says": 3, "n": 0}, {"n": 1}, {"says": 1, "n": 2}, {"says": 3, "n": 3}]
+    assert [(c["n"], us) for c, us in ordered(evaluation, SEED, configs)] == [(2, pytest.approx(1.0)), (0, pytest.approx(3.0)), (3, pytest.approx(3.0))]
+
+
+def test_a_real_kernel_is_estimated_without_a_gpu_and_without_the_interpreter(tmp_path):
+    path = tmp_path / "scale.py"
+    path.write_text(
+        "import torch, triton, triton.language as tl\n"
+        "def reference(x): return x * 2\n"
+        "def get_inputs(n=1 << 24): return [torch.randn(n)]\n"
+        "SHAPES = [dict(n=1 << 24)]\nTEST_SHAPES = [dict(n=1000)]\n"
+        'SPACE = {"BLOCK": [256, 1024], "num_warps": [1, 4]}\n'
+        "@triton.jit\ndef scale_kernel(x, y, n, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)\n"
+        "def scale(x):\n    y = torch.empty_like(x)\n"
+        "    scale_kernel[lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)](x, y, x.numel(), BLOCK=1024)\n    return y\n"
+    )
+    with Bench.open(path, "h100") as bench:
+        evaluation = Evaluation(bench)
+        found = estimate(evaluation, bench.seed, {"BLOCK": 1024, "num_warps": 4})
+        assert found.evidence is Evidence.ESTIMATED
+        assert found.times[0].time_us >= 2 * 4 * (1 << 24) / 3350e3
+        assert len(ordered(evaluation, bench.seed, [{"BLOCK": b, "num_warps": 4} for b in (256, 1024)])) == 2
+        assert estimate(evaluation, bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two

@@ -1,0 +1,169 @@
+"""What the confirming worker does besides timing needs no GPU: contents rotate in place, outputs are kept, inputs watched."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from kernelsearch.worker.gpu import open_shape as confirm_stage
+from kernelsearch.worker.messages.confirm_jobs import CRASHED, Blocks, Clocks, Enter, Entered, OpenShape, Outputs
+from kernelsearch.worker.messages.jobs import Candidate, Failure
+from kernelsearch.worker.roles import confirm as confirming
+
+
+def stage(mutates=(), one_set=False):
+    contents = [[torch.full((4, 3), float(i)), torch.arange(5) + i, i] for i in range(3)]
+    return confirm_stage.Stage(
+        task=SimpleNamespace(mutates=mutates), job=OpenShape("t.py", "timed:0", (7, 8, 9), one_set),
+        case=SimpleNamespace(names=("x", "index", "k")), live=[torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64), 0],
+        contents=contents, flush=None, monitor=None,
+    )  # fmt: skip
+
+
+def contestant():
+    return confirm_stage.Contestant(call=None, wipe=None, judged=True)
+
+
+def test_contents_rotate_at_the_same_pointers():
+    here = stage()
+    pointers, seen = [v.data_ptr() for v in here.live[:2]], []
+    for _ in range(6):
+        which, args = here.load()
+        assert [a.data_ptr() for a in args[:2]] == pointers and args[2] == which
+        assert torch.equal(args[0], here.contents[which][0]) and torch.equal(args[1], here.contents[which][1])
+        seen.append(which)
+    assert seen == [1, 2, 0, 1, 2, 0]
+
+
+def test_a_changed_input_is_seen_unless_the_task_says_that_it_may_be():
+    for mutates, expected in (((), True), (("x",), False)):
+        here = stage(mutates)
+        which, args = here.load()
+        args[0][2, 1] = -1.0
+        _, outputs, moved = confirm_stage.looked_at(here, which, args, args[0] * 2)
+        assert bool(moved) is expected and len(outputs) == 1 + len(mutates)
+
+
+def test_kept_outputs_are_copies():
+    here = stage()
+    which, args = here.load()
+    result = args[0] * 2
+    _, (kept,), moved = confirm_stage.looked_at(here, which, args, result)
+    result.zero_()
+    assert kept.abs().sum() > 0 and not bool(moved)
+
+
+def test_equal_outputs_are_kept_once_and_counted_each_time():
+    here, one = stage(), contestant()
+    nan = torch.tensor([1.0, float("nan")])
+    for which, output in ((0, nan), (0, nan.clone()), (1, nan), (0, torch.tensor([1.0, 2.0]))):
+        confirm_stage.remember(here, one, which, [output])
+    assert one.sampled == 4 and [w for w, _ in one.kept] == [0, 1, 0]
+    for i in range(20):
+        confirm_stage.remember(here, one, 0, [torch.tensor([float(i), 9.0])])
+    assert len(one.kept) == confirm_stage.MOST_KEPT and one.sampled == 24
+
+
+def test_with_weights_that_follow_the_seed_only_the_first_contents_are_kept():
+    here, one = stage(one_set=True), contestant()
+    for which in (0, 1, 2):
+        confirm_stage.remember(here, one, which, [torch.ones(2)])
+    assert [w for w, _ in one.kept] == [0]
+
+
+def test_bits_are_compared_not_values():
+    zero = torch.tensor([0.0])
+    assert bool(confirm_stage.differ(zero, -zero)) and not bool(confirm_stage.differ(zero, zero.clone()))
+    assert bool(confirm_stage.differ(zero.bfloat16(), torch.ones(1).bfloat16()))
+    assert not bool(confirm_stage.differ(torch.tensor([True]), torch.tensor([True])))
+
+
+def test_failures_are_said_where_they_belong():
+    baseline = confirming.failed(Enter("liger"), "TypeError: no", "")
+    assert baseline == Entered(failure="TypeError: no")
+    missing = confirming.failed(Enter("liger"), "ModuleNotFoundError: No module named 'liger_kernel.transformers'", "")
+    assert missing == Entered(failure="not installed: liger_kernel")
+    candidate = Candidate(None, {}, None, {}, (), None)
+    assert confirming.failed(Enter("new", candidate), "RuntimeError: boom", "").verdict.word.value == "crash"
+    assert isinstance(confirming.handle(object()), Failure)
+
+
+@pytest.mark.parametrize("job", [OpenShape("t.py", "timed:0", (1,)), Blocks(()), Enter("eager")])
+def test_too_little_memory_is_nobodys_crash(job):
+    message = "OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 GiB. See documentation for details."
+    said = confirming.failed(job, message, "")
+    if isinstance(job, Enter):
+        assert said == Entered(failure="too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB")
+    else:
+        assert said == Failure("too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB", "WorkerError")
+
+
+@pytest.mark.parametrize("job", [Blocks(()), Outputs("new"), Clocks("new", 1.0), Enter("compile"), Enter("new", object())])
+def test_a_lost_context_ends_the_process(job):
+    lost = confirming.failed(job, "AcceleratorError: CUDA error: an illegal memory access was encountered", "")
+    assert isinstance(lost, Failure) and lost.kind == CRASHED
+
+
+@pytest.mark.parametrize(("precision", "word"), [("ieee", "highest"), ("tf32", "high"), ("half-accumulate", "highest")])
+def test_baselines_keep_to_the_precision_contract(precision, word):
+    from kernelsearch.measure.timing import baselines
+
+    assert baselines.tf32_policy(precision) == word
+
+
+def test_the_baselines_of_a_task():
+    from kernelsearch.measure.timing import baselines
+
+    class Autotuner:
+        fn = None
+
+    tuned = SimpleNamespace(fn=Autotuner())
+    task = SimpleNamespace(name="mine", baselines={"theirs": abs, "eager": max}, kernels=lambda: {"k": tuned})
+    assert baselines.names(task) == ("eager", "compile", "max-autotune", "seed autotune", "theirs")
+    case = SimpleNamespace(reference=min, launch=sum)
+    assert baselines.make("theirs", task, case) is abs and baselines.make("eager", task, case) is max
+    assert baselines.make("seed autotune", task, case) is sum
+
+
+class FakeEvent:
+    def __init__(self, enable_timing=False):
+        pass
+
+    def record(self):
+        pass
+
+    def elapsed_time(self, other):
+        return 0.025
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """Events, waits and the L2 reset of a GPU that is not there."""
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(confirming, "_reset_persisting_l2", lambda: None)
+
+
+def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_named(no_gpu, monkeypatch):
+    here, calls = stage(), []
+    here.flush, here.monitor = (lambda: None), SimpleNamespace(read=lambda before=None: None, reason="no NVML")
+
+    def kernel(name, spoil):
+        def call(x, index, k):
+            calls.append(name)
+            if spoil:
+                x[0, 0] = 9.0
+            return x * 2
+
+        return confirm_stage.Contestant(call, lambda: calls.append(f"wipe {name}"), judged=name != "eager")
+
+    here.contestants = {name: kernel(name, name == "bad") for name in ("good", "bad", "eager")}
+    monkeypatch.setattr(confirming, "_STAGE", [here])
+    sampled = confirming.handle(Blocks((("good", "bad", "A/A", "A/A", "bad", "good"), ("eager", "eager")), {"A/A": "eager"}))
+    assert [c for c in calls if "wipe" not in c] == ["good", "bad", "eager", "eager", "bad", "good", "eager", "eager"]
+    assert [len(t) for t in sampled.times_us] == [6, 2] and sampled.times_us[0][0] == pytest.approx(25.0)
+    assert sampled.changed == ("bad",) and sampled.why == "no NVML" and len(sampled.edges) == 3
+    assert here.contestants["good"].sampled >= 1 and not here.contestants["eager"].kept
+    ((which, (kept,)), *_) = here.contestants["good"].kept
+    assert torch.equal(kept, here.contents[which][0] * 2)
