@@ -40,7 +40,9 @@ class Strategy:
         # Asks in flight cannot see each other: in proportion to what is left, some of them rewrite.
         if unfinished and rng.random() < 1 - 1 / self.params.tuning:
             near = rng.random() < 0.5
-            return Proposal(ProposalKind.RETUNE, (rng.choice(unfinished),), sampler="neighbour" if near else self.params.sampler)
+            return Proposal(
+                ProposalKind.RETUNE, (rng.choice(unfinished),), sampler="neighbour" if near else self.params.sampler
+            )
         return Proposal(ProposalKind.REWRITE, (self.start.kernel,))
 
     def tell(self, trial: Trial) -> None:

@@ -103,7 +103,9 @@ class Strategy:
         if number <= params.warm * budget and draw < self._seed_share():
             return self._tuned(rng, self.start.kernel)
         if number >= (1 - params.polish) * budget:
-            return self._tuned(rng, self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(params.tournament))])
+            return self._tuned(
+                rng, self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(params.tournament))]
+            )
         if number <= params.warm * budget or draw < params.rewrite:
             return self._rewritten(rng)
         young = list(self.young)[-64:]

@@ -66,7 +66,9 @@ class Strategy:
         if rng.random() < self.params.fresh:  # the search takes the nearest config that is untried
             return Proposal(ProposalKind.RETUNE, (chosen.kernel,), config=chosen.config)
         near = rng.random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else self._sampler(chosen.kernel))
+        return Proposal(
+            ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else self._sampler(chosen.kernel)
+        )
 
     def _sampler(self, kernel: str) -> str:
         return self.params.sampler if self.tried.get(kernel, 0) <= self.params.most else SAMPLER

@@ -65,8 +65,18 @@ def search(trials: int, database: Path) -> tuple[float, float, dict]:
     """(seconds, peak GiB of all processes, summary) of one search of softmax."""
     begun = time.perf_counter()
     with subprocess.Popen(
-        [*COMMAND, "optimize", str(TASK), "--trials", str(trials), "--db", str(database), "--json", "--quiet",
-         "--no-confirm"],  # confirming compiles PyTorch's baselines, which is not part of the search
+        [
+            *COMMAND,
+            "optimize",
+            str(TASK),
+            "--trials",
+            str(trials),
+            "--db",
+            str(database),
+            "--json",
+            "--quiet",
+            "--no-confirm",
+        ],  # confirming compiles PyTorch's baselines, which is not part of the search
         stdout=subprocess.PIPE,
     ) as process:
         peak = 0.0

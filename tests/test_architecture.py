@@ -118,7 +118,7 @@ def test_no_import_cycle():
     done, path = set(), []
 
     def visit(module):
-        assert module not in path, f"cycle: {' -> '.join([*path[path.index(module):], module])}"
+        assert module not in path, f"cycle: {' -> '.join([*path[path.index(module) :], module])}"
         if module in done:
             return
         path.append(module)
@@ -172,13 +172,17 @@ def test_only_the_stages_that_use_them_import_heavy_packages_at_their_top():
     }  # fmt: skip
     for module, path in modules().items():
         for node in ast.parse(path.read_text()).body:
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else (
-                [node.module] if isinstance(node, ast.ImportFrom) else []
+            names = (
+                [a.name for a in node.names]
+                if isinstance(node, ast.Import)
+                else ([node.module] if isinstance(node, ast.ImportFrom) else [])
             )
             for name in names:
                 package = name.split(".")[0]
                 engine = module.startswith("propose.engines.")  # the registry imports one when a spec asks for it
-                assert package not in allowed or engine or room_of(module) in allowed[package], f"{module} imports {name}"
+                assert package not in allowed or engine or room_of(module) in allowed[package], (
+                    f"{module} imports {name}"
+                )
 
 
 def test_no_two_test_files_have_one_name():

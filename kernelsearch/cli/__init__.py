@@ -26,13 +26,24 @@ from kernelsearch.cli.ui import ui
 from kernelsearch.core.errors import KernelsearchError
 
 COMMANDS = (
-    optimize, propose,
-    verify, measure, hints,
-    leaderboard, lineage, show, ui, trials, import_, export,
-    record, simulate,
+    optimize,
+    propose,
+    verify,
+    measure,
+    hints,
+    leaderboard,
+    lineage,
+    show,
+    ui,
+    trials,
+    import_,
+    export,
+    record,
+    simulate,
     study,
-    new, doctor,
-)  # fmt: skip
+    new,
+    doctor,
+)
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)

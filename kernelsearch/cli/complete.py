@@ -21,7 +21,9 @@ def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[s
 
 
 def devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return _beginning(_column(ctx, "SELECT device FROM trial UNION SELECT device FROM confirmation ORDER BY 1"), incomplete)
+    return _beginning(
+        _column(ctx, "SELECT device FROM trial UNION SELECT device FROM confirmation ORDER BY 1"), incomplete
+    )
 
 
 def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

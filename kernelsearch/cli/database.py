@@ -14,11 +14,18 @@ from kernelsearch.cli.options import db_option, json_option
 @db_option
 @click.option("--task", help="Only this task's kernels.", shell_complete=complete.tasks)
 @click.option("--device", help="Only this device or target.", shell_complete=complete.devices)
-@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=0),
-              help="Kernels per task, device and evidence; 0 for all.")  # fmt: skip
+@click.option(
+    "--limit",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Kernels per task, device and evidence; 0 for all.",
+)
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--html", type=click.Path(dir_okay=False, writable=True), help="Write one self-contained page to this file.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, writable=True), help="Write one self-contained page to this file."
+)
 def leaderboard(
     db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool, html: str | None
 ) -> None:
@@ -30,10 +37,10 @@ def leaderboard(
 
     with Store.open(db, write=False) as store:
         if html:
-            from kernelsearch.core.files import written
+            from kernelsearch.core.files import write_user_file
             from kernelsearch.report.html import page
 
-            written(html, page(store, task, device, limit or None))
+            write_user_file(html, page(store, task, device, limit or None))
             click.echo(f"wrote {html}", err=True)
             return
         rows = board.rows(store, task, device, limit or None)
@@ -44,8 +51,9 @@ def leaderboard(
     click.echo(text.rstrip("\n"))
 
 
-_task_option = click.option("--task", help="Whose `best` is meant (default: the newest run's task).",
-                            shell_complete=complete.tasks)  # fmt: skip
+_task_option = click.option(
+    "--task", help="Whose `best` is meant (default: the newest run's task).", shell_complete=complete.tasks
+)
 
 
 @click.command()

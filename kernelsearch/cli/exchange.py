@@ -34,8 +34,14 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
 @db_option
 @click.option("--task", help="Only this task's trials.", shell_complete=complete.tasks)
 @click.option("--device", help="Only this device's or target's.", shell_complete=complete.devices)
-@click.option("--format", "form", default="csv", show_default=True, type=click.Choice(["csv", "t4", "optuna"]),
-              help="CSV, T4 results (JSON), or studies in an Optuna storage.")  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    default="csv",
+    show_default=True,
+    type=click.Choice(["csv", "t4", "optuna"]),
+    help="CSV, T4 results (JSON), or studies in an Optuna storage.",
+)
 @click.option("--out", help="File to write (csv, t4), or storage: a SQLite file or an Optuna URL.")
 def trials(db: str, task: str | None, device: str | None, form: str, out: str | None) -> None:
     """Writes every trial for other programs.
@@ -61,9 +67,9 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
             must_know(store, task, device)
     text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
     if out:
-        from kernelsearch.core.files import written
+        from kernelsearch.core.files import write_user_file
 
-        written(out, text)
+        write_user_file(out, text)
         click.echo(f"wrote {out}: {len(rows)} trials", err=True)
     else:
         click.echo(text.rstrip("\n"))

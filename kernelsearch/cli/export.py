@@ -12,22 +12,57 @@ from kernelsearch.cli.options import DEFAULT_DB, json_option
 
 
 @click.command()
-@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME|FILE.py",
-              shell_complete=complete.tasks,
-              help="A task by its name, its digest or its file; may be repeated.")  # fmt: skip
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    required=True,
+    metavar="NAME|FILE.py",
+    shell_complete=complete.tasks,
+    help="A task by its name, its digest or its file; may be repeated.",
+)
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
 @click.option("--name", required=True, help="What the package is called, such as fast-softmax.")
-@click.option("--db", "dbs", multiple=True, default=[DEFAULT_DB], show_default=True, type=click.Path(),
-              help="SQLite file of all trials; may be repeated, to merge several devices.")  # fmt: skip
+@click.option(
+    "--db",
+    "dbs",
+    multiple=True,
+    default=[DEFAULT_DB],
+    show_default=True,
+    type=click.Path(),
+    help="SQLite file of all trials; may be repeated, to merge several devices.",
+)
 @click.option("--device", help="Only what was found on this device or target.")
-@click.option("--evidence", default="confirmed", show_default=True, type=click.Choice(["confirmed", "measured", "estimated"]),
-              help="The weakest evidence that may be exported; the package says what it is.")  # fmt: skip
-@click.option("--configs", default="table", show_default=True, type=click.Choice(["table", "autotune"]),
-              help="A tuned table (no tuning at first call), or @triton.autotune over the best few configs.")  # fmt: skip
-@click.option("--format", "form", default="pip", show_default=True, type=click.Choice(["pip", "hf", "configs"]),
-              help="A pip package with its wheel, the layout of Hugging Face kernels, or the tables of configs alone.")  # fmt: skip
-@click.option("--license", "licence", default="MIT", show_default=True, metavar="NAME|FILE",
-              help="MIT, BSD-3-Clause, ISC, or a file with your own.")  # fmt: skip
+@click.option(
+    "--evidence",
+    default="confirmed",
+    show_default=True,
+    type=click.Choice(["confirmed", "measured", "estimated"]),
+    help="The weakest evidence that may be exported; the package says what it is.",
+)
+@click.option(
+    "--configs",
+    default="table",
+    show_default=True,
+    type=click.Choice(["table", "autotune"]),
+    help="A tuned table (no tuning at first call), or @triton.autotune over the best few configs.",
+)
+@click.option(
+    "--format",
+    "form",
+    default="pip",
+    show_default=True,
+    type=click.Choice(["pip", "hf", "configs"]),
+    help="A pip package with its wheel, the layout of Hugging Face kernels, or the tables of configs alone.",
+)
+@click.option(
+    "--license",
+    "licence",
+    default="MIT",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="MIT, BSD-3-Clause, ISC, or a file with your own.",
+)
 @click.option("--author", help="The copyright's holder in the licence.")
 @click.option("--version", default="0.1.0", show_default=True, help="The package's version.")
 @click.option("--force", is_flag=True, help="Replace a folder that an earlier export wrote.")
@@ -44,11 +79,27 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
     done = export(Options(format=form, license=licence, **options))
     if as_json:
         kernels = [
-            {"task": p.name, "device": f.device, "evidence": f.evidence.value, "kernel": f.digest, "config": dict(f.config)}
-            for p in done.parts for f in p.chosen.found
-        ]  # fmt: skip
-        click.echo(json.dumps({"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None,
-                               "files": list(done.files), "kernels": kernels}, indent=2))  # fmt: skip
+            {
+                "task": p.name,
+                "device": f.device,
+                "evidence": f.evidence.value,
+                "kernel": f.digest,
+                "config": dict(f.config),
+            }
+            for p in done.parts
+            for f in p.chosen.found
+        ]
+        click.echo(
+            json.dumps(
+                {
+                    "out": str(done.out),
+                    "wheel": str(done.wheel) if done.wheel else None,
+                    "files": list(done.files),
+                    "kernels": kernels,
+                },
+                indent=2,
+            )
+        )
         return
     for part in done.parts:
         for line in _shipped(part):
@@ -57,7 +108,9 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
     if done.wheel:
         click.echo(f"next: pip install {done.wheel}")
     elif form == "hf":
-        click.echo(f'next: kernels.get_local_kernel(Path("{done.out}"), "{done.module}") tries it, `kernels upload {done.out}` shares it')
+        click.echo(
+            f'next: kernels.get_local_kernel(Path("{done.out}"), "{done.module}") tries it, `kernels upload {done.out}` shares it'
+        )
 
 
 def _shipped(part: Any) -> list[str]:

@@ -37,7 +37,9 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
 @target_option
 @db_option
 @click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
-@click.option("--seconds", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Sampling time per shape.")
+@click.option(
+    "--seconds", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Sampling time per shape."
+)
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def measure(task: str, **options: Any) -> None:
@@ -56,7 +58,9 @@ def measure(task: str, **options: Any) -> None:
 @target_option
 @db_option
 @click.option("--shape", "shapes", multiple=True, help="Only this shape: its number, or a label like rows=8192.")
-@click.option("--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape.")
+@click.option(
+    "--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape."
+)
 @json_option
 def hints(task: str, **options: Any) -> None:
     """Says where a kernel's time goes, and what to change.

@@ -14,10 +14,19 @@ from kernelsearch.cli.options import db_option, json_option, model_options, targ
 @click.command()
 @task_argument
 @click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
-@click.option("--strategy", default="evolve", show_default=True, shell_complete=complete.strategies,
-              help="A shipped strategy's name, or a path to a file.")
-@click.option("--proposer", default="", metavar="NAME|SPEC",
-              help="Who writes rewrites: edits (typed edits), mix (with --model, then the default), or one model's spec.")
+@click.option(
+    "--strategy",
+    default="evolve",
+    show_default=True,
+    shell_complete=complete.strategies,
+    help="A shipped strategy's name, or a path to a file.",
+)
+@click.option(
+    "--proposer",
+    default="",
+    metavar="NAME|SPEC",
+    help="Who writes rewrites: edits (typed edits), mix (with --model, then the default), or one model's spec.",
+)
 @model_options
 @target_option
 @db_option
@@ -27,11 +36,19 @@ from kernelsearch.cli.options import db_option, json_option, model_options, targ
 @click.option("--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long.")
 @click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")
-@click.option("--confirm/--no-confirm", default=True, show_default=True,
-              help="End by confirming the finalists against every baseline (with a GPU).")  # fmt: skip
+@click.option(
+    "--confirm/--no-confirm",
+    default=True,
+    show_default=True,
+    help="End by confirming the finalists against every baseline (with a GPU).",
+)
 @click.option("--fresh", is_flag=True, help="Measure again what this database already knows.")
-@click.option("--prune", metavar="FACTOR", type=click.FloatRange(min=1, min_open=True),
-              help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).")
+@click.option(
+    "--prune",
+    metavar="FACTOR",
+    type=click.FloatRange(min=1, min_open=True),
+    help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).",
+)
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def optimize(task: str, **options: Any) -> None:

@@ -11,12 +11,17 @@ from kernelsearch.cli import complete
 
 DEFAULT_DB = complete.DEFAULT_DB
 
-db_option = click.option("--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials.")
+db_option = click.option(
+    "--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 target_option = click.option(
-    "--target", default="auto", show_default=True, shell_complete=complete.targets,
+    "--target",
+    default="auto",
+    show_default=True,
+    shell_complete=complete.targets,
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
-)  # fmt: skip
+)
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
 
 
@@ -26,13 +31,20 @@ def kernel_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _MODEL_OPTIONS = (
-    click.option("--model", "models", multiple=True, metavar="SPEC",
-                 help="A model for the mix: openai:URL#MODEL, hf:PATH, vllm:MODEL or replay:FILE; may be repeated."),
+    click.option(
+        "--model",
+        "models",
+        multiple=True,
+        metavar="SPEC",
+        help="A model for the mix: openai:URL#MODEL, hf:PATH, vllm:MODEL or replay:FILE; may be repeated.",
+    ),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
     click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
-    click.option("--record", type=click.Path(dir_okay=False), help="Write the models' answers to a file for replay:FILE."),
-)  # fmt: skip
+    click.option(
+        "--record", type=click.Path(dir_okay=False), help="Write the models' answers to a file for replay:FILE."
+    ),
+)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,13 +15,19 @@ _STAGES = ("stopped", "grammar", "parses", "names", "gate", "compiles", "right",
 @click.command()
 @task_argument
 @kernel_argument
-@click.option("--proposer", required=True, metavar="edits|SPEC",
-              help="Typed edits, or a model: openai:URL#MODEL, hf:PATH, vllm:MODEL, replay:FILE.")  # fmt: skip
+@click.option(
+    "--proposer",
+    required=True,
+    metavar="edits|SPEC",
+    help="Typed edits, or a model: openai:URL#MODEL, hf:PATH, vllm:MODEL, replay:FILE.",
+)
 @click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")
-@click.option("--until", default="faster", show_default=True, type=click.Choice(_STAGES),
-              help="The last stage to look at.")  # fmt: skip
-@click.option("--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0),
-              help="Of the model's sampling.")  # fmt: skip
+@click.option(
+    "--until", default="faster", show_default=True, type=click.Choice(_STAGES), help="The last stage to look at."
+)
+@click.option(
+    "--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0), help="Of the model's sampling."
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of ideas and of the model's sampling.")
 @click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out.")
 @click.option("--record", type=click.Path(dir_okay=False), help="Write the answers to a file for replay:FILE.")

@@ -22,8 +22,14 @@ def findings() -> list[dict[str, str]]:
     rows = [_package(name) for name in PACKAGES]
     device = live_device()
     if device is None:
-        rows.append(_row("GPU", "no", "none visible: times are estimated for --target (default h100), verdicts come "
-                         f"from the interpreter, which cannot see: {'; '.join(WITHOUT_A_GPU)}"))  # fmt: skip
+        rows.append(
+            _row(
+                "GPU",
+                "no",
+                "none visible: times are estimated for --target (default h100), verdicts come "
+                f"from the interpreter, which cannot see: {'; '.join(WITHOUT_A_GPU)}",
+            )
+        )
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())

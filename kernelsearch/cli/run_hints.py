@@ -21,7 +21,7 @@ from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.record.store import Store
 from kernelsearch.report import hints as report
-from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.estimate import estimated
@@ -66,7 +66,7 @@ def main(path: str, options: Options) -> int:
         bench = stack.enter_context(Bench.open(path, options.target, say=_said))
         pool = counting_pool(bench)
         bench.ceilings = known_ceilings(bench, options.db)
-        facts = narrowed(bench.facts, options.shapes)
+        facts = narrow_to_shapes(bench.facts, options.shapes)
         found = examine(bench, facts, text, pool, profile=options.counters)
     if isinstance(found, Verdict):
         return _refused(found, options)
@@ -157,19 +157,27 @@ def _with_counters(
 
 
 def _reported(
-    bench: Bench, facts: TaskFacts, kernel: Kernel, config: Config, binaries: Mapping[str, Binary],
-    known: tuple[Call, ...], missing: tuple[str, ...],
-) -> report.Report:  # fmt: skip
+    bench: Bench,
+    facts: TaskFacts,
+    kernel: Kernel,
+    config: Config,
+    binaries: Mapping[str, Binary],
+    known: tuple[Call, ...],
+    missing: tuple[str, ...],
+) -> report.Report:
     shapes = tuple(s.key for s in facts.shapes)
     labels = {s.key: s.label for s in facts.shapes}
     codes = {b.identity: b for b in binaries.values()}
     machine = {identity: sass.counts(b.cubin) for identity, b in codes.items()}
     order = {s: [i for _, i in _identities(bench, kernel, config, s, binaries)] for s in shapes}
     return report.Report(
-        task=facts.name, kernel=kernel.digest, config=dict(config),
+        task=facts.name,
+        kernel=kernel.digest,
+        config=dict(config),
         device=bench.device.name if bench.device else bench.target.name,
-        calls=tuple((labels[c.shape], c, tuple(machine[i] for i in order[c.shape])) for c in known), missing=missing,
-    )  # fmt: skip
+        calls=tuple((labels[c.shape], c, tuple(machine[i] for i in order[c.shape])) for c in known),
+        missing=missing,
+    )
 
 
 def _identities(bench: Bench, kernel: Kernel, config: Config, shape: str, binaries: Mapping[str, Binary]) -> list:

@@ -36,7 +36,9 @@ def _merge(path: Path, db: Path) -> int:
         raise StoreError(f"{path} is the database itself: name another --db to merge it into")
     with Store.open(db) as store:
         came = merge.merge(store, path)
-    click.echo(f"{came.runs} new runs, {came.trials} new trials, {came.rows.get('confirmation', 0)} confirmations into {db}")
+    click.echo(
+        f"{came.runs} new runs, {came.trials} new trials, {came.rows.get('confirmation', 0)} confirmations into {db}"
+    )
     return 0
 
 
@@ -48,9 +50,13 @@ def _to_space(path: Path, out: Path, force: bool) -> int:
     recorded_space.write(space, out)
     failed = sum(row.failure is not None for row in space.rows)
     if len(kernels) > 1:
-        click.echo(f"note: of the {len(kernels)} kernels there the one with the most configs, {chosen[:8]}: each has a space of its own",
-                   err=True)  # fmt: skip
-    click.echo(f"wrote {out}: {len(space.rows)} configs of {space.task}, {failed} failed; next: kernelsearch simulate {out}")
+        click.echo(
+            f"note: of the {len(kernels)} kernels there the one with the most configs, {chosen[:8]}: each has a space of its own",
+            err=True,
+        )
+    click.echo(
+        f"wrote {out}: {len(space.rows)} configs of {space.task}, {failed} failed; next: kernelsearch simulate {out}"
+    )
     return 0
 
 
@@ -77,8 +83,10 @@ def best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str
     names = {*facts.space, *facts.config}
     kernels = tuners.kernels(path)
     if kernels and seed.digest not in kernels:
-        raise SpaceError(f"{path} has no config of the task's own kernel {seed.digest[:8]}, only of kernels that were found: "
-                         "`kernelsearch show DIGEST` prints one with its config")  # fmt: skip
+        raise SpaceError(
+            f"{path} has no config of the task's own kernel {seed.digest[:8]}, only of kernels that were found: "
+            "`kernelsearch show DIGEST` prints one with its config"
+        )
     try:
         space: Recorded | None = tuners.read(path, seed.digest if kernels else None)
     except SpaceError:
@@ -91,7 +99,9 @@ def best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str
     best = min((row for row in space.rows if row.time_us is not None), key=lambda row: row.time_us)
     known = {name: value for name, value in best.config.items() if name in names or name in ("num_warps", "num_stages")}
     if not known:
-        raise SpaceError(f"{path} has the parameters {', '.join(space.parameters)}, the task {', '.join(sorted(names))}: none is in both")
+        raise SpaceError(
+            f"{path} has the parameters {', '.join(space.parameters)}, the task {', '.join(sorted(names))}: none is in both"
+        )
     left = sorted(set(best.config) - set(known))
     return known, f"best of {len(space.rows)} configs of {path.name}" + (f"; without {', '.join(left)}" if left else "")
 

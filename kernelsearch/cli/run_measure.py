@@ -21,7 +21,7 @@ from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed
-from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.confirmation import SECONDS, Confirmation, Contestant, Plan
@@ -49,7 +49,9 @@ class Options:
 
 def main(path: str, options: Options) -> int:
     """Measures and prints. Returns the exit code; raises KernelsearchError for misuse."""
-    say: Callable[[str], None] = (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
+    say: Callable[[str], None] = (
+        (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
+    )
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
         return _refused(verdict, options)
@@ -57,7 +59,7 @@ def main(path: str, options: Options) -> int:
     if note:
         say(f"note: {note}")
     with Bench.open(path, options.target, say=say) as bench:
-        facts = narrowed(bench.facts, options.shapes)
+        facts = narrow_to_shapes(bench.facts, options.shapes)
         contestants = [Contestant(SEED, bench.seed, dict(facts.config))]
         if text is not None:
             kernel = Kernel.parse(text)
@@ -103,8 +105,18 @@ def _estimate(
         return _refused(asked.verdict, options)
     rows = [_estimated(s.key, s.label, outcomes) for s in facts.shapes]
     if options.as_json:
-        print(json.dumps({"evidence": "estimated", "target": bench.target.name, "reason": reason,
-                          "known_error": asdict(KNOWN_ERROR), "shapes": rows}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "evidence": "estimated",
+                    "target": bench.target.name,
+                    "reason": reason,
+                    "known_error": asdict(KNOWN_ERROR),
+                    "shapes": rows,
+                },
+                indent=2,
+            )
+        )
         return 0
     for row in rows:
         print(f"{row['label']}: estimated {', '.join(f'{n} {words.time(t)}' for n, t in row['estimated_us'].items())}")
@@ -123,5 +135,3 @@ def _refused(verdict: Verdict, options: Options) -> int:
     else:
         print(f"not measured, because it is not right: {referee.explained(verdict)}")
     return 1
-
-

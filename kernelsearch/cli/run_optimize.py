@@ -31,7 +31,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed, progress, show, summary
 from kernelsearch.search import FirstAsks, Result, Search, Settings, first_kernel, start_for, strategies
 from kernelsearch.search.finalists import Finalist, comparisons, finalists
-from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
@@ -100,7 +100,7 @@ def main(path: str, options: Options) -> int:
         engines = Opened()
         stack.callback(engines.close)
         bench, path, before = _opened(path, options, stack, say, engines)
-        facts = narrowed(bench.facts, options.shapes)
+        facts = narrow_to_shapes(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
@@ -113,7 +113,7 @@ def main(path: str, options: Options) -> int:
         if options.out and result.best is not None:
             whole = [f["kernel"] for f in found if not confirmed.is_champion(f)]
             best = whole[0] if whole else result.best.kernel
-            files.written(options.out, show.kernel_file(store, best, run=result.run.id))
+            files.write_user_file(options.out, show.kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
         say(_next(options))
     return 0
@@ -135,8 +135,13 @@ def _opened(
 
 
 def searched(
-    bench: Bench, facts: TaskFacts, store: Store, options: Options, say: Callable[[str], None],
-    before: tuple[ModelCall, ...] = (), engines: Opened | None = None,
+    bench: Bench,
+    facts: TaskFacts,
+    store: Store,
+    options: Options,
+    say: Callable[[str], None],
+    before: tuple[ModelCall, ...] = (),
+    engines: Opened | None = None,
 ) -> tuple[Result, list[confirmed.Finding]]:
     """The search of an opened task and the confirmation of its finalists, best first; who gives engines closes them."""
     with ExitStack() as stack:
@@ -176,9 +181,14 @@ def _refuse_unjudgeable(bench: Bench) -> None:
 
 
 def _proposer(
-    bench: Bench, facts: TaskFacts, model: proposers.ModelOptions, options: Options, stack: ExitStack,
-    say: Callable[[str], None], engines: Opened,
-) -> Proposer:  # fmt: skip
+    bench: Bench,
+    facts: TaskFacts,
+    model: proposers.ModelOptions,
+    options: Options,
+    stack: ExitStack,
+    say: Callable[[str], None],
+    engines: Opened,
+) -> Proposer:
     """Who writes rewrites; nobody for a seed that the gate refuses."""
     if not gate.check(facts.seed).accepted:
         return _Nobody()
@@ -199,14 +209,20 @@ def _search(
     evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
     first = None if bench.device is None else FirstAsks.of(partial(ordered, evaluation), window)
     told = RunFacts(
-        strategy=options.strategy, proposer=options.model().name, seed=options.seed, window=window,
-        trials=options.trials, target=bench.device.name if bench.device else bench.target.name,
+        strategy=options.strategy,
+        proposer=options.model().name,
+        seed=options.seed,
+        window=window,
+        trials=options.trials,
+        target=bench.device.name if bench.device else bench.target.name,
         versions=benches.versions(),
         settings={
-            "shapes": [s.key for s in facts.shapes], **proposers.as_facts(options.model()),
-            **({"prune": options.prune} if options.prune else {}), **(first.as_facts() if first else {}),
+            "shapes": [s.key for s in facts.shapes],
+            **proposers.as_facts(options.model()),
+            **({"prune": options.prune} if options.prune else {}),
+            **(first.as_facts() if first else {}),
         },
-    )  # fmt: skip
+    )
     made = partial(strategies.make, options.strategy, start_for(facts, options.seed, options.trials))
     threads = min(window, 2 + cores) if bench.device is None else window  # on a GPU they wait for workers
     settings = Settings(told, threads, options.budget_seconds, known_constraints(facts), first, made)
@@ -238,7 +254,12 @@ def _confirmation(bench: Bench, stack: ExitStack, plan: Plan, say: Callable[[str
 
 
 def _confirmed(
-    bench: Bench, facts: TaskFacts, store: Store, result: Result, confirmation: Confirmation | None, say: Callable[[str], None]
+    bench: Bench,
+    facts: TaskFacts,
+    store: Store,
+    result: Result,
+    confirmation: Confirmation | None,
+    say: Callable[[str], None],
 ) -> list[confirmed.Finding]:
     """The finalists by the confirmed protocol, best first; empty where nothing can be, or need be, confirmed."""
     if confirmation is None or result.interrupted:
@@ -246,12 +267,16 @@ def _confirmed(
     chosen = _finalists(bench, facts, store, result)
     if not chosen:
         return []
-    plan = confirmation.plan = replace(confirmation.plan, level=confirmed.level_for(comparisons([f for f, _ in chosen])))
+    plan = confirmation.plan = replace(
+        confirmation.plan, level=confirmed.level_for(comparisons([f for f, _ in chosen]))
+    )
     seed = Contestant(SEED, bench.seed, dict(facts.config))
     found: list[confirmed.Finding] = []
     try:
         ceilings = confirmation.known_ceilings(store)
-        runs = {s.key: confirmation.shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)]) for s in facts.shapes}
+        runs = {
+            s.key: confirmation.shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)]) for s in facts.shapes
+        }
         for finalist, one in chosen:
             own = [runs[shape] for shape in finalist.shapes]
             found.append(confirmed.finding(one, own, bench.device.name, ceilings, plan.level, finalist.champion))
@@ -274,7 +299,9 @@ def _finalists(bench: Bench, facts: TaskFacts, store: Store, result: Result) -> 
     for finalist in finalists(facts, bench.seed.digest, result.trials, accepted):
         same = sum(f.trial.kernel == finalist.trial.kernel for f, _ in found)
         name = finalist.trial.kernel[:8] + (f"-{same + 1}" if same else "")
-        found.append((finalist, Contestant(name, structures[finalist.trial.kernel].kernel, dict(finalist.trial.config))))
+        found.append(
+            (finalist, Contestant(name, structures[finalist.trial.kernel].kernel, dict(finalist.trial.config)))
+        )
     return found
 
 
@@ -290,8 +317,10 @@ def _unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
         if run.facts.strategy == options.strategy and run.facts.seed == options.seed:
             if run.finished is None or store.count(run.id) < options.trials:
                 return run
-    raise StoreError(f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
-                     f"seed {options.seed} to resume")  # fmt: skip
+    raise StoreError(
+        f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
+        f"seed {options.seed} to resume"
+    )
 
 
 def _next(options: Options) -> str:

@@ -28,7 +28,7 @@ from kernelsearch.propose.models.model import ModelProposer, Settings
 from kernelsearch.propose.models.spending import Price
 from kernelsearch.report import proposals as report
 from kernelsearch.report.proposals import Proposed, Report
-from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
@@ -88,7 +88,7 @@ def main(path: str, options: Options) -> int:
         return _refused(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
-        facts = narrowed(bench.facts, options.shapes)
+        facts = narrow_to_shapes(bench.facts, options.shapes)
         evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
         place = proposers.Place(bench.device.name if bench.device else bench.target.name, bench.target)
         proposer = proposers.opened(asked, place, Limits(options.n), say)
@@ -166,9 +166,19 @@ def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFa
     history.tell(parent.trial, parent.kernel, None)
     hints = parent.outcome.hints
     idea = ideas.choose(ideas.ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
-    page = prompt.Page(facts, model.models.device, grammar.lines, idea, prompt.configured(parent.config), parent.trial,
-                       None, hints, edits=prompt.offered(grammar), fresh=prompt.fresh(grammar),
-                       launch=launched(grammar.parent, facts))  # fmt: skip
+    page = prompt.Page(
+        facts,
+        model.models.device,
+        grammar.lines,
+        idea,
+        prompt.configured(parent.config),
+        parent.trial,
+        None,
+        hints,
+        edits=prompt.offered(grammar),
+        fresh=prompt.fresh(grammar),
+        launch=launched(grammar.parent, facts),
+    )
     try:
         return prompt.written(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:
@@ -265,5 +275,3 @@ def _ratio(outcome: Outcome, parent: Outcome) -> float:
 def _refused(verdict: Verdict) -> int:
     print(f"no proposals for a kernel that is refused: {referee.explained(verdict)}", file=sys.stderr)
     return 1
-
-

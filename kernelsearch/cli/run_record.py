@@ -28,7 +28,7 @@ from kernelsearch.kernel.space import Space, checked, known_constraints
 from kernelsearch.record import recorded_space
 from kernelsearch.record.recorded_space import Recorded, Row
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
@@ -42,9 +42,16 @@ SLOW = 4.0
 """A config that takes this many times the best one's time is not sampled further than a few times."""
 
 FAILURE = {
-    Word.STATIC: "compile", Word.COMPILE: "compile", Word.TIMEOUT: "timeout", Word.CRASH: "runtime", Word.TIMING: "runtime",
-    Word.WRONG: "correctness", Word.PRECISION: "correctness", Word.MEMORY: "correctness", Word.RACE: "correctness",
-}  # fmt: skip
+    Word.STATIC: "compile",
+    Word.COMPILE: "compile",
+    Word.TIMEOUT: "timeout",
+    Word.CRASH: "runtime",
+    Word.TIMING: "runtime",
+    Word.WRONG: "correctness",
+    Word.PRECISION: "correctness",
+    Word.MEMORY: "correctness",
+    Word.RACE: "correctness",
+}
 """The recorded word of every rejection."""
 
 
@@ -58,12 +65,14 @@ class Options:
 
 def main(path: str, out: str, options: Options) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
-    say: Callable[[str], None] = (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
+    say: Callable[[str], None] = (
+        (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
+    )
     _refuse_unwritable(out)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
     with Bench.open(path, say=say) as bench:
-        facts = narrowed(bench.facts, options.shapes)
+        facts = narrow_to_shapes(bench.facts, options.shapes)
         plan = Plan.of(bench, facts)
         with Part(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
@@ -103,9 +112,13 @@ class Plan:
         parameters = {name: list(values) for name, values in self.parameters.items()}
         labels = [s.label for s in self.facts.shapes]
         return {
-            "task": self.facts.name, "digest": self.facts.digest, "device": self.device,
-            "versions": benches.versions(), "shapes": labels, "parameters": parameters,
-        }  # fmt: skip
+            "task": self.facts.name,
+            "digest": self.facts.digest,
+            "device": self.device,
+            "versions": benches.versions(),
+            "shapes": labels,
+            "parameters": parameters,
+        }
 
     def space(self, rows: Mapping[str, Row]) -> Recorded:
         ordered = tuple(rows[config_key(c)] for c in self.configs)
@@ -128,12 +141,16 @@ class Part:
             self.file = open(self.path, "w")  # noqa: SIM115  closed in __exit__
         except OSError as error:
             raise KernelsearchError(f"{self.path} cannot be written: {error.strerror}") from None
-        print(json.dumps(self.header), *(_line(row) for row in self.rows.values()), sep="\n", file=self.file, flush=True)
+        print(
+            json.dumps(self.header), *(_line(row) for row in self.rows.values()), sep="\n", file=self.file, flush=True
+        )
         return self
 
     def _read(self, lines: list[str]) -> None:
         if _loaded(lines[0]) != self.header:
-            raise SpaceError(f"{self.path} is of another recording (task, device, versions or space differ): delete it first")
+            raise SpaceError(
+                f"{self.path} is of another recording (task, device, versions or space differ): delete it first"
+            )
         for line in lines[1:]:
             found = _loaded(line)
             if found:  # the last line may be torn
@@ -214,7 +231,9 @@ class _Progress:
         if row.failure:
             self.failed[row.failure] += 1
             if self.failed[row.failure] == 1:
-                self.say(f"{self.name}: first failure of the kind {row.failure}: {verdict.reason[:300]} at {dict(row.config)}")
+                self.say(
+                    f"{self.name}: first failure of the kind {row.failure}: {verdict.reason[:300]} at {dict(row.config)}"
+                )
         else:
             self.best = min(self.best, row.time_us)
         if self.done % max(1, self.total // 20) == 0 or self.done == self.total:
@@ -228,15 +247,19 @@ class _Progress:
 def _summary(space: Recorded) -> str:
     times = [row.time_us for row in space.rows if row.time_us is not None]
     near = sum(t <= 1.02 * space.optimum_us for t in times)
-    return (f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {words.time(space.optimum_us)}, "
-            f"{near} within 2 % of it")  # fmt: skip
+    return (
+        f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {words.time(space.optimum_us)}, "
+        f"{near} within 2 % of it"
+    )
 
 
 def _refuse_unwritable(out: str) -> None:
     """Before minutes of work."""
     folder = Path(out).absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(out).is_dir():
-        raise KernelsearchError(f"{out} cannot be written: {'it is a folder' if Path(out).is_dir() else 'no such folder, or no right to write there'}")
+        raise KernelsearchError(
+            f"{out} cannot be written: {'it is a folder' if Path(out).is_dir() else 'no such folder, or no right to write there'}"
+        )
 
 
 def _rounded(value: float, digits: int) -> float:

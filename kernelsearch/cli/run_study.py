@@ -34,7 +34,9 @@ def main(path: str, options: Options) -> int:
             failed = Running(told, store, options, say).run()
     with Store.open(db, write=False) as store:
         found = report.facts(store, told.name if told else None, *_order(told))
-    print(json.dumps(found, indent=None, separators=(",", ":")) if options.as_json else report.as_markdown(found), end="")
+    print(
+        json.dumps(found, indent=None, separators=(",", ":")) if options.as_json else report.as_markdown(found), end=""
+    )
     return 1 if failed else 0
 
 

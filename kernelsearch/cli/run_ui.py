@@ -51,9 +51,28 @@ def _serve_datasette(db: Path, host: str, port: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         about = Path(folder) / "metadata.json"
         about.write_text(json.dumps(datasette.metadata(db)))
-        command = [sys.executable, "-m", "datasette", "serve", str(db), "--metadata", str(about), "--host", host, "--port", str(port),
-                   "--setting", "default_page_size", "50", "--setting", "facet_time_limit_ms", "1000",
-                   "--setting", "sql_time_limit_ms", "5000"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "datasette",
+            "serve",
+            str(db),
+            "--metadata",
+            str(about),
+            "--host",
+            host,
+            "--port",
+            str(port),
+            "--setting",
+            "default_page_size",
+            "50",
+            "--setting",
+            "facet_time_limit_ms",
+            "1000",
+            "--setting",
+            "sql_time_limit_ms",
+            "5000",
+        ]
         return subprocess.call(command)
 
 
@@ -82,9 +101,12 @@ def _noted(store: Store, run: Run, study, folder: Path) -> None:
     import optuna_dashboard
 
     evidence = story.evidence(store, run.id)
-    optuna_dashboard.save_note(study, f"# {run.name}\n\nThe value is time over the seed's time ({evidence}): below 1 is faster. "
-                                      f"Target {run.facts.target}, proposer {run.facts.proposer or 'none'}. "
-                                      "`structure` numbers the run's kernels, 0 is the seed.")  # fmt: skip
+    optuna_dashboard.save_note(
+        study,
+        f"# {run.name}\n\nThe value is time over the seed's time ({evidence}): below 1 is faster. "
+        f"Target {run.facts.target}, proposer {run.facts.proposer or 'none'}. "
+        "`structure` numbers the run's kernels, 0 is the seed.",
+    )
     keeper = optuna.artifacts.FileSystemArtifactStore(str(folder))
     steps = lineage.tree(store, run.id)
     best = store.query(

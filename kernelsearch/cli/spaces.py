@@ -28,8 +28,12 @@ def record(task: str, out: str, **options: Any) -> None:
 
 @click.command()
 @click.argument("space", type=click.Path(dir_okay=False))
-@click.option("--strategy", default="surrogate", show_default=True,
-              help="A strategy's name or file, or a sampler of the tuner: surrogate, tpe, gp, cmaes, random.")  # fmt: skip
+@click.option(
+    "--strategy",
+    default="surrogate",
+    show_default=True,
+    help="A strategy's name or file, or a sampler of the tuner: surrogate, tpe, gp, cmaes, random.",
+)
 @click.option("--trials", default=100, show_default=True, type=click.IntRange(min=1), help="Unique evaluations.")
 @click.option("--seeds", default=8, show_default=True, type=click.IntRange(min=1), help="Runs, with seeds 0, 1, ...")
 @click.option("--noise", is_flag=True, help="Draw each time anew from the recorded samples.")

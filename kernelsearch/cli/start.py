@@ -17,14 +17,14 @@ from kernelsearch.cli.options import json_option
 def new(name: str, force: bool) -> None:
     """Copies a shipped task into this folder."""
     from kernelsearch.core.errors import TaskError
-    from kernelsearch.core.files import written
+    from kernelsearch.core.files import write_user_file
     from kernelsearch.tasks import shipped
 
     text = shipped.text(name)
     path = Path(f"{name}.py")
     if path.exists() and not force:
         raise TaskError(f"{path} exists already; give --force to overwrite it")
-    written(path, text)
+    write_user_file(path, text)
     click.echo(f"wrote {path}; next: kernelsearch optimize {path} --trials 200")
 
 

@@ -14,9 +14,13 @@ from kernelsearch.cli.options import json_option, target_option
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--db", type=click.Path(), help="SQLite file of all trials (default: beside FILE, ending in .db).")
 @target_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs under way at a time (default: one per arm with a GPU, else 1).")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Runs under way at a time (default: one per arm with a GPU, else 1)."
+)
 @click.option("--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long.")
-@click.option("--report", is_flag=True, help="Only print the report, from the database alone; FILE may be the database.")
+@click.option(
+    "--report", is_flag=True, help="Only print the report, from the database alone; FILE may be the database."
+)
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 def study(file: str, **options: Any) -> None:

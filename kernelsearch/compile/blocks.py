@@ -28,8 +28,21 @@ _MATRIX = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
 _MANY = re.compile(r"\.x([124])\b")
 _SIZE = re.compile(r"\],\s*(?:0x)?([0-9a-f]+)")
 
-LATENCY = {"load": 600, "shared_load": 30, "shared_store": 10, "barrier": 30, "shuffle": 24, "special": 24, "divide": 60,
-           "mma": 34, "wgmma": 64, "wait": 0, "arith": 5, "wide": 8, "atomic": 600}  # fmt: skip
+LATENCY = {
+    "load": 600,
+    "shared_load": 30,
+    "shared_store": 10,
+    "barrier": 30,
+    "shuffle": 24,
+    "special": 24,
+    "divide": 60,
+    "mma": 34,
+    "wgmma": 64,
+    "wait": 0,
+    "arith": 5,
+    "wide": 8,
+    "atomic": 600,
+}
 """Nominal cycles, by which the longest path is chosen; what the kinds on it cost is the static model's business."""
 
 _FREE = ("mov", "ld.param", "cvta", "bra", "ret", "wgmma.fence", "wgmma.commit_group", "cp.async.commit_group", "nop")
@@ -52,7 +65,9 @@ def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]
     return tuple(blocks)
 
 
-def _block(loops: tuple[Loop, ...], region: Region, carried: float = 0.0, ahead: int = -1, early: bool = False) -> Block:
+def _block(
+    loops: tuple[Loop, ...], region: Region, carried: float = 0.0, ahead: int = -1, early: bool = False
+) -> Block:
     return Block(loops, dict(region.counts), dict(region.chain), ahead, early, carried)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelsearch.compile import blocks, ttgir, ttir
-from kernelsearch.compile.code import Code, Mix
+from kernelsearch.compile.code import Code, InstructionCounts
 from kernelsearch.compile.elf import identity, resources
 from kernelsearch.compile.ptx import instruction_mix
 from kernelsearch.core.types import DtypeFact
@@ -39,7 +39,7 @@ class Binary:
     shared: int
     registers: int
     stack_bytes: int
-    mix: Mix
+    mix: InstructionCounts
     params: tuple[tuple[str, str], ...]
     scratch_bytes: int = 0
     unsupported: str = ""
@@ -107,8 +107,18 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     try:
         with stopped_early(shared_limit):
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, KeyError, AttributeError, IndexError,
-            NotImplementedError, RecursionError) as error:  # fmt: skip
+    except (
+        TritonError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AssertionError,
+        KeyError,
+        AttributeError,
+        IndexError,
+        NotImplementedError,
+        RecursionError,
+    ) as error:
         return BuildFailure(_message(error))
     if compiled.metadata.shared > shared_limit:
         return BuildFailure(_too_much(compiled.metadata.shared, shared_limit))

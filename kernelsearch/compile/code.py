@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Mix:
+class InstructionCounts:
     """Static instruction counts of one kernel.
 
     loads, stores and shared count accesses by bytes per thread; counts holds the other kinds;

@@ -24,8 +24,20 @@ MAX_NODES = 60
 WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 BYTES_OF_8_BITS = 1
 
-_BINARY = {"addi": "+", "subi": "-", "muli": "*", "divsi": "//", "divui": "//", "remsi": "%", "remui": "%",
-           "minsi": "min", "minui": "min", "maxsi": "max", "maxui": "max", "ceildivsi": "cdiv"}  # fmt: skip
+_BINARY = {
+    "addi": "+",
+    "subi": "-",
+    "muli": "*",
+    "divsi": "//",
+    "divui": "//",
+    "remsi": "%",
+    "remui": "%",
+    "minsi": "min",
+    "minui": "min",
+    "maxsi": "max",
+    "maxui": "max",
+    "ceildivsi": "cdiv",
+}
 _SAME = ("extsi", "extui", "trunci", "index_cast", "index_castui", "bitcast", "int_to_ptr", "ptr_to_int")
 
 

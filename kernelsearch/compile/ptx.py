@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from kernelsearch.compile.code import Mix
+from kernelsearch.compile.code import InstructionCounts
 
 _ACCESS = re.compile(r"\b(ld|st)\.(global|shared)[\w.:]*?(?:\.(v[248]))?\.[bfsu](8|16|32|64|128)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global[\w.:]*\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(?:0x)?([0-9a-f]+)")
@@ -30,7 +30,7 @@ _KINDS = {
 _ENTRY = re.compile(r"\.entry\s+\w+\s*\(([^)]*)\)")
 
 
-def instruction_mix(ptx: str) -> Mix:
+def instruction_mix(ptx: str) -> InstructionCounts:
     """The mix of a PTX text that holds one entry."""
     entry = _ENTRY.search(ptx)
     body = ptx[entry.end() :] if entry else ptx
@@ -42,7 +42,11 @@ def instruction_mix(ptx: str) -> Mix:
         tables["ld"][int(size, 16)] += 1
     counts = {name: len(pattern.findall(body)) for name, pattern in _KINDS.items()}
     total = sum(1 for line in body.splitlines() if line.rstrip().endswith(";") and not line.lstrip().startswith("."))
-    return Mix(
-        dict(tables["ld"]), dict(tables["st"]), dict(tables["shared"]),
-        {k: n for k, n in counts.items() if n}, total, entry.group(1).count(".param") if entry else 0,
-    )  # fmt: skip
+    return InstructionCounts(
+        dict(tables["ld"]),
+        dict(tables["st"]),
+        dict(tables["shared"]),
+        {k: n for k, n in counts.items() if n},
+        total,
+        entry.group(1).count(".param") if entry else 0,
+    )

@@ -16,10 +16,24 @@ LIMIT_S = 30.0
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 _WIDTH = re.compile(r"\.(64|128|U8|S8|U16|S16)\b")
 _BYTES = {"64": 8, "128": 16, "U8": 1, "S8": 1, "U16": 2, "S16": 2}
-_KINDS = {"LDG": "global_loads", "LDGSTS": "async_copies", "STG": "global_stores", "LDL": "local_loads",
-          "STL": "local_stores", "LDS": "shared_loads", "STS": "shared_stores", "LDSM": "shared_matrix_loads",
-          "HMMA": "mma", "HGMMA": "wgmma", "IMMA": "mma", "QGMMA": "wgmma", "UTMALDG": "tma_loads", "MUFU": "special",
-          "BAR": "barriers", "SHFL": "shuffles"}  # fmt: skip
+_KINDS = {
+    "LDG": "global_loads",
+    "LDGSTS": "async_copies",
+    "STG": "global_stores",
+    "LDL": "local_loads",
+    "STL": "local_stores",
+    "LDS": "shared_loads",
+    "STS": "shared_stores",
+    "LDSM": "shared_matrix_loads",
+    "HMMA": "mma",
+    "HGMMA": "wgmma",
+    "IMMA": "mma",
+    "QGMMA": "wgmma",
+    "UTMALDG": "tma_loads",
+    "MUFU": "special",
+    "BAR": "barriers",
+    "SHFL": "shuffles",
+}
 
 
 def disassembler() -> Path | None:

@@ -138,8 +138,10 @@ def _registers(layout: str, layouts: dict[str, str], shape: tuple[int, ...]) -> 
 
 
 def _linear(text: str, shape: tuple[int, ...]) -> Registers | None:
-    bases = {name: [[int(n) for n in b.split(",")] for b in re.findall(r"\[([\d, ]+)\]", inner)]
-             for name, inner in re.findall(r"(register|lane) = \[((?:\[[\d, ]+\](?:, )?)*)\]", text)}  # fmt: skip
+    bases = {
+        name: [[int(n) for n in b.split(",")] for b in re.findall(r"\[([\d, ]+)\]", inner)]
+        for name, inner in re.findall(r"(register|lane) = \[((?:\[[\d, ]+\](?:, )?)*)\]", text)
+    }
     if len(bases.get("lane", ())) != 5:
         return None
     lanes = []

@@ -48,7 +48,7 @@ def write_text(path: str | Path, text: str) -> None:
         made.unlink(missing_ok=True)
 
 
-def written(path: str | Path, text: str) -> None:
+def write_user_file(path: str | Path, text: str) -> None:
     """`write_text` of a file that the user named. Raises KernelsearchError, one sentence."""
     try:
         write_text(path, text)

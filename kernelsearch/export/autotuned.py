@@ -75,10 +75,14 @@ def _own(config: Config, function: Function, passed: Mapping[str, Any]) -> dict[
 
 
 class _Tuned:
-    def __init__(self, site: Site, kernel: Kernel, function: Function, configs: list[dict[str, Any]], number: int) -> None:
+    def __init__(
+        self, site: Site, kernel: Kernel, function: Function, configs: list[dict[str, Any]], number: int
+    ) -> None:
         self.site, self.kernel, self.function, self.number = site, kernel, function, number
         self.configs = configs
-        self.tuned = [n for n in configs[0] if n not in LAUNCH_OPTIONS and not any(isinstance(c[n], str) for c in configs)]
+        self.tuned = [
+            n for n in configs[0] if n not in LAUNCH_OPTIONS and not any(isinstance(c[n], str) for c in configs)
+        ]
 
     def text(self) -> str:
         name = f"{self.function.name}_{self.number}"
@@ -119,7 +123,9 @@ class _Tuned:
             if len(given) == 1 and isinstance(next(iter(given)), str):
                 value = self._code(next(iter(given)))
             elif given:
-                raise ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: {name} is an expression in some configs")
+                raise ExportError(
+                    f"kernel {self.kernel.digest[:8]} cannot be autotuned: {name} is an expression in some configs"
+                )
             elif name in expressions:
                 value = self._code(expressions[name])
             elif name in self.site.passed:
@@ -153,8 +159,10 @@ class _Tuned:
             return f"num_sms({self.site.tensor})"
         if name in self.tuned:
             if not in_grid:
-                raise ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: an argument follows {name}, "
-                                  "which tuning changes")  # fmt: skip
+                raise ExportError(
+                    f"kernel {self.kernel.digest[:8]} cannot be autotuned: an argument follows {name}, "
+                    "which tuning changes"
+                )
             return f'meta["{name}"]'
         expressions = self.kernel.args.get(self.function.name, {})
         if name in expressions:

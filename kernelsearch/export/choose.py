@@ -90,7 +90,9 @@ class Chosen:
     @property
     def found(self) -> tuple[Found, ...]:
         """All candidates, each once, in a fixed order."""
-        unique = {(d, f.digest, config_key(f.config)): f for d, by_shape in self.devices.items() for f in by_shape.values()}
+        unique = {
+            (d, f.digest, config_key(f.config)): f for d, by_shape in self.devices.items() for f in by_shape.values()
+        }
         return tuple(unique[key] for key in sorted(unique))
 
     @property
@@ -117,8 +119,10 @@ def choose(
                 else:
                     weaker.add(candidate.evidence.value)
     if len(rows) > 1:
-        raise ExportError(f"the databases hold {len(rows)} different versions of {task} ({', '.join(sorted(rows))}): "
-                          "name the digest of one with --task")  # fmt: skip
+        raise ExportError(
+            f"the databases hold {len(rows)} different versions of {task} ({', '.join(sorted(rows))}): "
+            "name the digest of one with --task"
+        )
     if not rows:
         raise ExportError(f"no database has a task {task!r}: `kernelsearch leaderboard` lists them")
     digest, row = next(iter(rows.items()))
@@ -131,8 +135,10 @@ def _nothing(name: str, least: Evidence, weaker: set[str], device: str | None) -
     on = f" on {device}" if device else ""
     if weaker:
         best = max(weaker, key=lambda w: LEVELS.index(Evidence(w)))
-        return (f"{name} has no {least.value} kernel{on}, only {best} ones: `kernelsearch measure` confirms on a GPU, "
-                f"or say --evidence {best} and the package will say so too")  # fmt: skip
+        return (
+            f"{name} has no {least.value} kernel{on}, only {best} ones: `kernelsearch measure` confirms on a GPU, "
+            f"or say --evidence {best} and the package will say so too"
+        )
     return f"{name} has no accepted kernel{on} yet: nothing to export"
 
 
@@ -147,8 +153,10 @@ def _task_row(store: Store, task: str) -> dict[str, Any] | None:
             raise ExportError(f"no such file: {task}")
         found = store.query("SELECT * FROM task WHERE digest = ?", [digest])
         if not found and store.query("SELECT 1 FROM task WHERE name = ?", [Path(task).stem]):
-            raise ExportError(f"{task} is not the file that was searched (it was changed since): search it again, "
-                              "or bring the old one back")  # fmt: skip
+            raise ExportError(
+                f"{task} is not the file that was searched (it was changed since): search it again, "
+                "or bring the old one back"
+            )
         return found[0] if found else None
     found = store.query(
         """SELECT task.* FROM task LEFT JOIN run ON run.task = task.digest WHERE ? IN (task.name, task.digest)
@@ -175,8 +183,10 @@ def _file(task: str, row: Mapping[str, Any]) -> Path:
     if digest is None:
         raise ExportError(f"the task's file {path} is not there any more: name it with --task FILE.py")
     if digest != row["digest"]:
-        raise ExportError(f"{path} was changed since {row['name']} was searched: its kernels were judged against another "
-                          "reference; search it again, or name the old file with --task FILE.py")  # fmt: skip
+        raise ExportError(
+            f"{path} was changed since {row['name']} was searched: its kernels were judged against another "
+            "reference; search it again, or name the old file with --task FILE.py"
+        )
     return path
 
 
@@ -197,7 +207,9 @@ def _confirmed(store: Store, digest: str, database: str, device: str | None) -> 
             continue
         row = store.query("SELECT config, kernel FROM candidate WHERE digest = ?", [finding["candidate"]])[0]
         if own is None or finding["candidate"] != own["digest"]:
-            yield _of_finding(store, finding, row["kernel"], finding["candidate"], json.loads(row["config"]), database, digest)
+            yield _of_finding(
+                store, finding, row["kernel"], finding["candidate"], json.loads(row["config"]), database, digest
+            )
         told.setdefault(finding["device"], []).append(finding)
     for findings in told.values() if own else ():
         others = [f for f in findings if f["candidate"] != own["digest"]]
@@ -205,19 +217,43 @@ def _confirmed(store: Store, digest: str, database: str, device: str | None) -> 
         if finding is None:
             continue
         newest = max(findings, key=lambda f: f["measured"])
-        whole = {**finding, "measured": newest["measured"], "versions": newest["versions"], "kernel": own["kernel"],
-                 "config": json.loads(own["config"])}  # fmt: skip
+        whole = {
+            **finding,
+            "measured": newest["measured"],
+            "versions": newest["versions"],
+            "kernel": own["kernel"],
+            "config": json.loads(own["config"]),
+        }
         yield _of_finding(store, whole, own["kernel"], own["digest"], whole["config"], database, digest, is_seed=True)
 
 
 def _of_finding(
-    store: Store, finding: Mapping[str, Any], kernel: str, candidate: str, config: Config, database: str, task: str, **more: Any
+    store: Store,
+    finding: Mapping[str, Any],
+    kernel: str,
+    candidate: str,
+    config: Config,
+    database: str,
+    task: str,
+    **more: Any,
 ) -> Found:
     times = {s["shape"]: s["time_us"] for s in finding["shapes"]}
     return _found(
-        store, kernel, candidate, config, finding["device"], Evidence.CONFIRMED, times, ratios_of(finding), database, task,
-        versions=finding["versions"], finding=finding, measured=finding["measured"], **more,
-    )  # fmt: skip
+        store,
+        kernel,
+        candidate,
+        config,
+        finding["device"],
+        Evidence.CONFIRMED,
+        times,
+        ratios_of(finding),
+        database,
+        task,
+        versions=finding["versions"],
+        finding=finding,
+        measured=finding["measured"],
+        **more,
+    )
 
 
 def _seed(store: Store, task: str) -> dict[str, Any] | None:
@@ -255,10 +291,20 @@ def _tried(store: Store, digest: str, database: str, device: str | None) -> Iter
         seed = seeds.setdefault((row["run"], row["evidence"]), _seed_times(store, row["run"]))
         ratios = {s: t / seed[s] for s, t in times.items() if s in seed}
         yield _found(
-            store, row["kernel"], row["candidate"], json.loads(row["config"]), row["device"], Evidence(row["evidence"]),
-            times, ratios or dict.fromkeys(times, row["score"]), database, digest,
-            versions=json.loads(row["versions"]), measured=row["finished"], is_seed=row["kind"] == "seed",
-        )  # fmt: skip
+            store,
+            row["kernel"],
+            row["candidate"],
+            json.loads(row["config"]),
+            row["device"],
+            Evidence(row["evidence"]),
+            times,
+            ratios or dict.fromkeys(times, row["score"]),
+            database,
+            digest,
+            versions=json.loads(row["versions"]),
+            measured=row["finished"],
+            is_seed=row["kind"] == "seed",
+        )
 
 
 def _seed_times(store: Store, run: int) -> dict[str, float]:
@@ -269,9 +315,18 @@ def _seed_times(store: Store, run: int) -> dict[str, float]:
 
 
 def _found(
-    store: Store, kernel: str, candidate: str, config: Config, device: str, evidence: Evidence,
-    times: Mapping[str, float], ratios: Mapping[str, float], database: str, task: str, **more: Any,
-) -> Found:  # fmt: skip
+    store: Store,
+    kernel: str,
+    candidate: str,
+    config: Config,
+    device: str,
+    evidence: Evidence,
+    times: Mapping[str, float],
+    ratios: Mapping[str, float],
+    database: str,
+    task: str,
+    **more: Any,
+) -> Found:
     source = store.query("SELECT source FROM kernel WHERE digest = ?", [kernel])[0]["source"]
     trials = store.query(
         """SELECT t.run, t.number, t.verdict, t.stage, t.depth, t.error_ratio, t.referee, t.layers, run.name
@@ -282,12 +337,23 @@ def _found(
     place: dict[str, Any] = {}
     if trials:
         t = trials[0]
-        verdict = {"verdict": t["verdict"], "depth": t["depth"], "error_ratio": t["error_ratio"],
-                   "referee": {"mode": t["referee"], "layers": json.loads(t["layers"])}}  # fmt: skip
-        place = {"run": t["run"], "trial": t["number"], "verdict": verdict, "run_name": t["name"],
-                 "ancestors": _ancestors(store, kernel, t["run"])}  # fmt: skip
+        verdict = {
+            "verdict": t["verdict"],
+            "depth": t["depth"],
+            "error_ratio": t["error_ratio"],
+            "referee": {"mode": t["referee"], "layers": json.loads(t["layers"])},
+        }
+        place = {
+            "run": t["run"],
+            "trial": t["number"],
+            "verdict": verdict,
+            "run_name": t["name"],
+            "ancestors": _ancestors(store, kernel, t["run"]),
+        }
     others = {shape: _others(store, kernel, task, device, shape) for shape in times}
-    return Found(Kernel.parse(source), config, device, evidence, times, ratios, database, others=others, **place, **more)
+    return Found(
+        Kernel.parse(source), config, device, evidence, times, ratios, database, others=others, **place, **more
+    )
 
 
 def _ancestors(store: Store, kernel: str, run: int) -> tuple[Ancestor, ...]:

@@ -99,10 +99,14 @@ def examine(path: str | Path, target: str = "h100") -> Examined:
     sites = tuple(_site(name, launches, described, task.path.name) for name in described.sites)
     launcher = task.roots[0]
     if hasattr(launcher, "_opoverload"):
-        raise ExportError(f"{task.path.name} cannot be shipped: its launcher is a torch operator of its own; "
-                          "name the plain function in LAUNCHER")  # fmt: skip
+        raise ExportError(
+            f"{task.path.name} cannot be shipped: its launcher is a torch operator of its own; "
+            "name the plain function in LAUNCHER"
+        )
     init = _init(task) if task.form == "kernelbench" else ()
-    return Examined(task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, returned, companion, init)
+    return Examined(
+        task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, returned, companion, init
+    )
 
 
 def _run(task: Task, key: str, machine: Any) -> tuple[list[intercept.Launch], Any, Any]:
@@ -156,8 +160,10 @@ def _value(value: Any, name: str, task: Task) -> Any:
             return replace(fact, dtype=str(value.dtype).removeprefix("torch."))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ExportError(f"{task.path.name} cannot be shipped: input {name} is a {type(value).__name__}; "
-                      "an operator of torch takes tensors, numbers and words")  # fmt: skip
+    raise ExportError(
+        f"{task.path.name} cannot be shipped: input {name} is a {type(value).__name__}; "
+        "an operator of torch takes tensors, numbers and words"
+    )
 
 
 def _defaults(task: Task) -> dict[str, Any]:
@@ -190,7 +196,9 @@ def _outputs(
         else:
             kinds.add((len(tensors), not isinstance(result, torch.Tensor), ()))
     if len(kinds) != 1:
-        raise ExportError(f"{task.path.name} cannot be shipped: its launcher returns different things at different shapes")
+        raise ExportError(
+            f"{task.path.name} cannot be shipped: its launcher returns different things at different shapes"
+        )
     return kinds.pop()
 
 
@@ -201,18 +209,23 @@ def _site(name: str, launches: list[intercept.Launch], described: TaskFacts, fil
     here = [launch for launch in launches if launch.site == name]
     for wrapper in (w for launch in here for w in launch.wrappers):
         if isinstance(wrapper, Heuristics):
-            raise ExportError(f"{file} cannot be shipped: kernel {name} has @triton.heuristics; "
-                              "let the launcher pass these values")  # fmt: skip
+            raise ExportError(
+                f"{file} cannot be shipped: kernel {name} has @triton.heuristics; let the launcher pass these values"
+            )
         if isinstance(wrapper, Autotuner):
             _refuse_tuner(wrapper, name, file)
     known = [f for t in described.traces.values() for f in t.launches if f.site == name]
     passed = [frozenset(f.args) for f in known]
     params = here[0].params
-    defaults = {n: p.default for n, p in inspect.signature(here[0].fn.fn).parameters.items() if p.default is not p.empty}
+    defaults = {
+        n: p.default for n, p in inspect.signature(here[0].fn.fn).parameters.items() if p.default is not p.empty
+    }
     plain = {n: v for n, v in defaults.items() if v is None or isinstance(v, (bool, int, float, str))}
     always = frozenset.intersection(*passed)
     if any(p != always for p in passed):
-        raise ExportError(f"{file} cannot be shipped: kernel {name} is launched with different arguments at different shapes")
+        raise ExportError(
+            f"{file} cannot be shipped: kernel {name} is launched with different arguments at different shapes"
+        )
     return Site(name, params, always, plain, _tensor(known[0], params), all(f.grid is not None for f in known))
 
 
@@ -223,8 +236,9 @@ def _tensor(fact: LaunchFact, params: tuple[str, ...]) -> str | None:
 def _refuse_tuner(tuner: Autotuner, name: str, file: str) -> None:
     for config in tuner.configs:
         if config.pre_hook is not None:
-            raise ExportError(f"{file} cannot be shipped: a config of kernel {name} has a pre_hook; "
-                              "let the launcher do what it does")  # fmt: skip
+            raise ExportError(
+                f"{file} cannot be shipped: a config of kernel {name} has a pre_hook; let the launcher do what it does"
+            )
         if not all(isinstance(v, (bool, int, float)) for k, v in config.kwargs.items() if k not in LAUNCH_OPTIONS):
             raise ExportError(f"{file} cannot be shipped: a config of kernel {name} has a value that is no number")
 

@@ -35,9 +35,14 @@ def repository(
         name = f"_{label.module}_{backend}_{digest}"
         own = {**inside, "_build.py": _build_py(name).encode()}
         metadata = {
-            "id": name, "name": label.distribution, "version": _major(label.version), "license": label.licence,
-            "python-depends": [], "backend": {"type": backend}, "digest": _digest(own),
-        }  # fmt: skip
+            "id": name,
+            "name": label.distribution,
+            "version": _major(label.version),
+            "license": label.licence,
+            "python-depends": [],
+            "backend": {"type": backend},
+            "digest": _digest(own),
+        }
         place = f"build/torch-{backend}"
         files.update({f"{place}/{path}": data for path, data in own.items()})
         files[f"{place}/metadata.json"] = (json.dumps(metadata, indent=2) + "\n").encode()
@@ -80,11 +85,21 @@ def _benchmark(parts: Sequence[Part]) -> str:
         for number, shape in enumerate(part.examined.facts.shapes):
             name = f"{texts.class_name(part.name)}{number}Benchmark"
             lines += [
-                "", f"class {name}(Benchmark):", f'    """{part.name}: {shape.label}."""', "", "    seed = 42", "",
+                "",
+                f"class {name}(Benchmark):",
+                f'    """{part.name}: {shape.label}."""',
+                "",
+                "    seed = 42",
+                "",
                 "    def setup(self):",
                 f'        self.task = self.kernel._dispatch.TASKS["{part.name}"]',
                 f"        self.inputs = self.task.inputs(self.task.cases[{number}], self.seed, self.device)",
-                "", f"    def benchmark_{part.name}(self):", "        self.out = self.task.public(*self.inputs)",
-                "", f"    def verify_{part.name}(self):", "        return self.task.reference(*self.inputs)", "",
-            ]  # fmt: skip
+                "",
+                f"    def benchmark_{part.name}(self):",
+                "        self.out = self.task.public(*self.inputs)",
+                "",
+                f"    def verify_{part.name}(self):",
+                "        return self.task.reference(*self.inputs)",
+                "",
+            ]
     return "\n".join(lines)

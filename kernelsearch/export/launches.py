@@ -71,7 +71,9 @@ class _Writer:
             self._step(self.kernel.function(name), steps if number == 0 else ())
         prelude = [f"{new} = {name}" for name, new in self.saved.items()]
         names = ", then ".join(f"`{s}`" for s in steps)
-        head = f"def {launch_name(self.site.name)}(\n" + "\n".join(INDENT + p for p in _filled(self._signature())) + "\n):"
+        head = (
+            f"def {launch_name(self.site.name)}(\n" + "\n".join(INDENT + p for p in _filled(self._signature())) + "\n):"
+        )
         body = [f'"""Launches {names}."""', *prelude, *self.lines]
         return "\n".join([head, *(INDENT + line for line in body)]) + "\n"
 
@@ -121,7 +123,9 @@ class _Writer:
             return self._launchers(name)
         if name in function.defaults:
             return repr(function.defaults[name])
-        raise ExportError(f"argument {name!r} of {function.name} has no value: neither launcher, ARGS nor config gives one")
+        raise ExportError(
+            f"argument {name!r} of {function.name} has no value: neither launcher, ARGS nor config gives one"
+        )
 
     def _launchers(self, name: str) -> str:
         """The launcher's own value of a parameter, though an earlier step may have given the name another."""
@@ -163,7 +167,11 @@ class _Writer:
         """The launcher's grid; a function of the constexprs is called with them, as they are known now."""
         if self.site.fixed_grid:
             return self.grid
-        names = {n: self.known.get(n) or self._launchers(n) for n in self.site.params if n in self.site.passed or n in self.known}
+        names = {
+            n: self.known.get(n) or self._launchers(n)
+            for n in self.site.params
+            if n in self.site.passed or n in self.known
+        }
         names.update({n: v for n, v in self.known.items() if n not in names})
         meta = "".join(f", {n}={v}" for n, v in names.items())
         code = f"own_grid({self.grid}{meta})"
@@ -174,7 +182,9 @@ class _Writer:
                 variable += "_"
             parts = _filled([self.grid, *(f"{n}={v}" for n, v in names.items())])
             long = len(code) > 100
-            self.lines += [f"{variable} = own_grid(", *(INDENT + p for p in parts), ")"] if long else [f"{variable} = {code}"]
+            self.lines += (
+                [f"{variable} = own_grid(", *(INDENT + p for p in parts), ")"] if long else [f"{variable} = {code}"]
+            )
             self.bound[variable] = code
         return variable
 
@@ -239,7 +249,9 @@ def how_launched(function: Function) -> str:
     return "launched_with_workspace" if "make_tensor_descriptor" in function.text else "launched"
 
 
-def _expression(node: ast.expr, name: Callable[[str], str], tensor: Callable[[str], str], own: Callable[[], str]) -> str:
+def _expression(
+    node: ast.expr, name: Callable[[str], str], tensor: Callable[[str], str], own: Callable[[], str]
+) -> str:
     """An expression of the launch spec as Python; fully parenthesised by `ast.unparse` where it must be."""
 
     def plain(item: ast.expr) -> ast.expr:

@@ -78,4 +78,6 @@ def licence(choice: str, author: str, year: str) -> tuple[str, str]:
         return "LicenseRef-Own", Path(choice).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         known = ", ".join(TEXTS)
-        raise ExportError(f"--license {textwrap.shorten(choice, 60)} is neither {known} nor a file with a licence") from None
+        raise ExportError(
+            f"--license {textwrap.shorten(choice, 60)} is neither {known} nor a file with a licence"
+        ) from None

@@ -115,8 +115,10 @@ def _judged(part: Part) -> tuple[list[str], list[str]]:
     varying = {n for n in next(iter(params.values())) if len({p[n] for p in params.values()}) > 1}
     read = sorted(varying & reads(task.path.read_text(encoding="utf-8"), ("Model", "ModelNew")))
     if read:
-        raise ExportError(f"{file} cannot be shipped: its modules read the shape parameter {read[0]}, "
-                          "which a user's call does not set; pass it to __init__, or take it from the input")  # fmt: skip
+        raise ExportError(
+            f"{file} cannot be shipped: its modules read the shape parameter {read[0]}, "
+            "which a user's call does not set; pass it to __init__, or take it from the input"
+        )
     judged, dtypes = set(), set()
     for key in task.keys:
         with overridden(module, params[key]):
@@ -141,13 +143,16 @@ def _same_weights(new: torch.nn.Module, model: torch.nn.Module, file: str) -> No
     own, theirs = _shapes(new), _shapes(model)
     lost = [n for n in theirs if own.get(n) != theirs[n]]
     if lost:
-        raise ExportError(f"{file} cannot be shipped: ModelNew has no weight {lost[0]} of Model's shape, "
-                          "so that the reference could not stand in for it")  # fmt: skip
+        raise ExportError(
+            f"{file} cannot be shipped: ModelNew has no weight {lost[0]} of Model's shape, "
+            "so that the reference could not stand in for it"
+        )
     for module in new.modules():
         hidden = [n for n, v in vars(module).items() if isinstance(v, torch.Tensor)]
         if hidden:
-            raise ExportError(f"{file} cannot be shipped: ModelNew keeps the tensor {hidden[0]} "
-                              "outside of parameters and buffers")  # fmt: skip
+            raise ExportError(
+                f"{file} cannot be shipped: ModelNew keeps the tensor {hidden[0]} outside of parameters and buffers"
+            )
 
 
 def _shapes(module: torch.nn.Module) -> Mapping[str, tuple[int, ...]]:

@@ -15,9 +15,16 @@ from kernelsearch.export.launches import launch_function, launch_name
 from kernelsearch.export.part import Part
 
 HELPERS = (
-    "aligned", "cdiv", "grid_axis", "launch_options", "launched", "launched_with_workspace", "next_power_of_2", "num_sms",
+    "aligned",
+    "cdiv",
+    "grid_axis",
+    "launch_options",
+    "launched",
+    "launched_with_workspace",
+    "next_power_of_2",
+    "num_sms",
     "own_grid",
-)  # fmt: skip
+)
 """What generated launch functions call; it is in the package's `_launch.py`."""
 
 
@@ -71,9 +78,7 @@ def place_of(part: Part, name: str) -> str:
     """The module that holds `reference` or `get_inputs`, as the operator's module imports it."""
     if part.examined.companion is None:
         return "task"
-    in_main = "get_inputs" in {
-        n for s in parsed(text_of(part.examined.task.path)).body for n in ship.bound_names(s)
-    }
+    in_main = "get_inputs" in {n for s in parsed(text_of(part.examined.task.path)).body for n in ship.bound_names(s)}
     return "task" if name == "get_inputs" and in_main else "reference"
 
 
@@ -122,7 +127,9 @@ def _provenance(part: Part, digest: str) -> str:
     else:
         lines = [f"{part.name}: kernel {digest}, found by a search.", ""]
     for f in found:
-        where = f"run {f.run} ({f.run_name}), trial {f.trial}, of {f.database}" if f.run is not None else f"of {f.database}"
+        where = (
+            f"run {f.run} ({f.run_name}), trial {f.trial}, of {f.database}" if f.run is not None else f"of {f.database}"
+        )
         config = " ".join(f"{k}={v}" for k, v in f.config.items())
         lines += [f"{f.evidence.value.capitalize()} on {f.device}: {where}.", f"Config there: {config or 'none'}."]
     ancestors = next((f.ancestors for f in found if f.ancestors), ())

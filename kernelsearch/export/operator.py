@@ -23,13 +23,17 @@ def operator_module(part: Part) -> str:
     tensors = [i.name for i in e.inputs if i.is_tensor]
     optional = [i.name for i in e.inputs if i.is_tensor and "Optional" in annotation(i)]
     key = ", ".join(_key(n, n in optional) if n in tensors else n for n in names)
-    gradient = " or ".join(f"({n} is not None and {n}.requires_grad)" if n in optional else f"{n}.requires_grad" for n in tensors)
+    gradient = " or ".join(
+        f"({n} is not None and {n}.requires_grad)" if n in optional else f"{n}.requires_grad" for n in tensors
+    )
     many = e.outputs is not None and e.in_tuple
     body = f"TASK.traced(({inputs}), fallback, wrapped)"
     wrap = ["wrapped = {", *(f"    {name}: wrap_triton({name})," for _, _, name in wrapped_names(part)), "}"]
     if e.outputs is None:
         back = ", ".join(e.returned) + ("," if e.in_tuple and len(e.returned) == 1 else "") if e.returned else "None"
-        returns = f"tuple[{', '.join(['Tensor'] * len(e.returned))}]" if e.in_tuple else "Tensor" if e.returned else "None"
+        returns = (
+            f"tuple[{', '.join(['Tensor'] * len(e.returned))}]" if e.in_tuple else "Tensor" if e.returned else "None"
+        )
         op_returns, op_body = "None", [body]
     else:
         back = ""

@@ -82,8 +82,13 @@ def export(options: Options) -> Exported:
     else:
         readme = texts.readme(label, parts)
         files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-        files.update({"README.md": readme.encode(), "LICENSE": licence_text.encode(),
-                      "pyproject.toml": texts.pyproject(label, parts).encode()})  # fmt: skip
+        files.update(
+            {
+                "README.md": readme.encode(),
+                "LICENSE": licence_text.encode(),
+                "pyproject.toml": texts.pyproject(label, parts).encode(),
+            }
+        )
         installed = {f"{label.module}/{path}": data for path, data in inside.items()}
         metadata = texts.metadata(label, parts, readme)
         name, data = wheel.wheel(label.distribution, label.version, metadata, installed, licence_text.encode())
@@ -105,7 +110,9 @@ def package_files(parts: Sequence[Part], label: texts.Label, layout: str = "pip"
     files["py.typed"] = ""
     files["__init__.py"] = texts.init(label, parts)
     files["evidence.json"] = tables.dumped(tables.evidence(tuple(parts), label.distribution, label.version))
-    files["_build.py"] = f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{label.module}"\n'
+    files["_build.py"] = (
+        f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{label.module}"\n'
+    )
     if any(p.examined.is_module for p in parts):
         files.update({name: template(name) for name in MODULE_RUNTIME})
     for part in parts:
@@ -130,10 +137,14 @@ def _label(options: Options) -> texts.Label:
     """The package's names. Raises ExportError for one that pip or Python would refuse."""
     name = options.name
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise ExportError(f"--name {name!r} is no name of a package: letters, digits, '-', '_' and '.', as in fast-softmax")
+        raise ExportError(
+            f"--name {name!r} is no name of a package: letters, digits, '-', '_' and '.', as in fast-softmax"
+        )
     module = re.sub(r"[-_.]+", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module):
-        raise ExportError(f"--name {name!r} cannot be imported as {module!r}: begin with a letter, avoid Python's own words")
+        raise ExportError(
+            f"--name {name!r} cannot be imported as {module!r}: begin with a letter, avoid Python's own words"
+        )
     if module in sys.stdlib_module_names or module in ("torch", "triton", "numpy", "kernels", "kernelsearch"):
         raise ExportError(f"--name {name!r} would hide the module {module}: choose another")
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", options.version):
@@ -147,7 +158,9 @@ def _part(chosen: Chosen, options: Options) -> Part:
     from kernelsearch.export.examine import examine
 
     if not chosen.name.isidentifier() or keyword.iskeyword(chosen.name) or chosen.name in TAKEN:
-        raise ExportError(f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again")
+        raise ExportError(
+            f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again"
+        )
     autotune = options.configs == "autotune"
     part = Part(chosen, examine(chosen.path), autotune)
     part = replace(part, as_whole=as_whole(part)) if autotune else part

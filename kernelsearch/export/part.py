@@ -59,7 +59,9 @@ class Part:
 
     def choices(self, found: Found, shape: str) -> list[Config]:
         """The configs of a shape that the package itself chooses from at its first call, the record's best first."""
-        configs = [found.config, *found.others.get(shape, ())] if self.autotune and found.digest in self.as_whole else []
+        configs = (
+            [found.config, *found.others.get(shape, ())] if self.autotune and found.digest in self.as_whole else []
+        )
         unique = list({config_key(c): dict(sorted(c.items())) for c in configs}.values())
         return unique if len(unique) > 1 else []
 

@@ -34,7 +34,7 @@ class Shipped:
 
 def shipped(
     text: str, file: str, roots: Sequence[str], sites: Collection[str], head: str, *, lenient: bool = False
-) -> Shipped:  # fmt: skip
+) -> Shipped:
     """The module of these roots. sites are the kernels that the launcher launches: they become imported `Site`s.
 
     head is the module's docstring; lenient lets a function import any package when it is called. Raises ExportError.
@@ -127,8 +127,11 @@ class _File:
                 continue
             module = (node.module if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
             if module in MODULES or (module not in LIBRARIES and module not in sys.stdlib_module_names):
-                self._no(node, f"imports {module}, which an exported package cannot count on: "
-                               "put what the launcher and the reference need of it into the task file")  # fmt: skip
+                self._no(
+                    node,
+                    f"imports {module}, which an exported package cannot count on: "
+                    "put what the launcher and the reference need of it into the task file",
+                )
 
     def _no(self, node: ast.AST, why: str) -> None:
         raise ExportError(f"{self.file} cannot be shipped: line {node.lineno} {why}")
@@ -231,7 +234,9 @@ def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
 def loaded(node: ast.AST) -> set[str]:
     """Names that a statement reads anywhere; annotations that are texts count as read."""
     found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return found | {n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    return found | {
+        n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
+    }
 
 
 def _is_wrap(node: ast.AST) -> bool:

@@ -37,18 +37,20 @@ def _table(part: Part, device: str) -> dict[str, Any]:
         if place is None or shape not in labels:
             continue
         values = [i.values[place] for i in part.examined.inputs]
-        entries.append({
-            "label": labels[shape],
-            "sizes": [n for v in values if isinstance(v, TensorFact) for n in v.shape],
-            "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
-            "kernel": part.table_key(found.digest, shape),
-            "config": {} if part.tuned(found.digest) else dict(sorted(found.config.items())),
-            **({"configs": choices} if (choices := part.choices(found, shape)) else {}),
-            "evidence": found.evidence.value,
-            "time_us": found.times[shape],
-            "seed_time_ratio": found.ratios.get(shape),
-            "vs_fastest": _claim(found, shape),
-        })  # fmt: skip
+        entries.append(
+            {
+                "label": labels[shape],
+                "sizes": [n for v in values if isinstance(v, TensorFact) for n in v.shape],
+                "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
+                "kernel": part.table_key(found.digest, shape),
+                "config": {} if part.tuned(found.digest) else dict(sorted(found.config.items())),
+                **({"configs": choices} if (choices := part.choices(found, shape)) else {}),
+                "evidence": found.evidence.value,
+                "time_us": found.times[shape],
+                "seed_time_ratio": found.ratios.get(shape),
+                "vs_fastest": _claim(found, shape),
+            }
+        )
     return {"task": part.name, "task_digest": part.chosen.digest, "device_name": device, "entries": entries}
 
 
@@ -60,8 +62,13 @@ def _claim(found: Found, shape: str) -> dict[str, Any] | None:
     for s in (found.finding or {}).get("shapes", ()):
         if s["shape"] == shape and s["vs_fastest"]:
             rival = next((b.get("time_us") for b in s["baselines"] if b["name"] == s["fastest"]), None)
-            return {"fastest": s["fastest"], "fastest_us": rival, **s["vs_fastest"], "level": found.finding["level"],
-                    "margin": protocol.margin(found.finding["aa_spread"] or 0.0)}  # fmt: skip
+            return {
+                "fastest": s["fastest"],
+                "fastest_us": rival,
+                **s["vs_fastest"],
+                "level": found.finding["level"],
+                "margin": protocol.margin(found.finding["aa_spread"] or 0.0),
+            }
     return None
 
 
@@ -81,12 +88,19 @@ def _task_evidence(part: Part) -> dict[str, Any]:
     e = part.examined
     shapes = {s.key: s.label for s in (*e.facts.shapes, *e.facts.test_shapes)}
     return {
-        "task": {"digest": part.chosen.digest, "file": e.task.path.name, "form": e.task.form, "precision": e.task.precision,
-                 "tolerance": e.task.tolerance, "shapes": shapes, "seed": part.seed.digest,
-                 "seed_config": dict(e.facts.config)},
+        "task": {
+            "digest": part.chosen.digest,
+            "file": e.task.path.name,
+            "form": e.task.form,
+            "precision": e.task.precision,
+            "tolerance": e.task.tolerance,
+            "shapes": shapes,
+            "seed": part.seed.digest,
+            "seed_config": dict(e.facts.config),
+        },
         "by_shape": {device: by_shape_gain(chosen) for device, chosen in part.chosen.devices.items()},
         "kernels": [_kernel_evidence(part, f) for f in part.chosen.found],
-    }  # fmt: skip
+    }
 
 
 def _kernel_evidence(part: Part, found: Found) -> dict[str, Any]:
@@ -104,7 +118,9 @@ def _kernel_evidence(part: Part, found: Found) -> dict[str, Any]:
         "versions": dict(found.versions),
         "measured": found.measured,
         "finding": _without_private(found.finding),
-        "lineage": [{"kernel": a.kernel, "edit": a.edit, "rationale": a.rationale, "gain": a.gain} for a in found.ancestors],
+        "lineage": [
+            {"kernel": a.kernel, "edit": a.edit, "rationale": a.rationale, "gain": a.gain} for a in found.ancestors
+        ],
     }
 
 

@@ -135,16 +135,29 @@ def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
     if weak:
         names = ", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak)
-        lines += [f"> **Not confirmed.** {names}: no number of it comes from the confirmed protocol, and none should be "
-                  "quoted as a speed-up.", ""]  # fmt: skip
-    lines += [*_use(label, parts, layout), *_numbers(parts), *_measured(parts), *_when(parts, label), *_check(label, layout, parts)]
+        lines += [
+            f"> **Not confirmed.** {names}: no number of it comes from the confirmed protocol, and none should be "
+            "quoted as a speed-up.",
+            "",
+        ]
+    lines += [
+        *_use(label, parts, layout),
+        *_numbers(parts),
+        *_measured(parts),
+        *_when(parts, label),
+        *_check(label, layout, parts),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
     lines = ["```python"]
     lines += (
-        ["from pathlib import Path", "from kernels import get_local_kernel", f'{label.module} = get_local_kernel(Path("..."))']
+        [
+            "from pathlib import Path",
+            "from kernels import get_local_kernel",
+            f'{label.module} = get_local_kernel(Path("..."))',
+        ]
         if layout == "hf"
         else [f"import {label.module}"]
     )
@@ -169,8 +182,11 @@ def _numbers(parts: Sequence[Part]) -> list[str]:
             kind = next(iter(by_shape.values())).evidence
             lines += [f"`{part.name}` on {device}, **{kind.value}**:", ""]
             runs = {key: _runs(part, found, key) for key, found in by_shape.items()}
-            lines += (_confirmed_table(labels, by_shape, runs) if kind is Evidence.CONFIRMED
-                      else _weaker_table(labels, by_shape, runs, kind))  # fmt: skip
+            lines += (
+                _confirmed_table(labels, by_shape, runs)
+                if kind is Evidence.CONFIRMED
+                else _weaker_table(labels, by_shape, runs, kind)
+            )
             lines.append("")
     return lines
 
@@ -184,18 +200,26 @@ def _runs(part: Part, found: Found, shape: str) -> str:
 
 
 def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str]) -> list[str]:
-    lines = ["| shape | time | vs the fastest baseline | baseline | vs the task's own kernel | what runs |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| shape | time | vs the fastest baseline | baseline | vs the task's own kernel | what runs |",
+        "|---|---|---|---|---|---|",
+    ]
     for key, found in by_shape.items():
         shape = next(s for s in found.finding["shapes"] if s["shape"] == key)
-        lines.append(f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
-                     f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} | {runs[key]} |")  # fmt: skip
+        lines.append(
+            f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
+            f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} | {runs[key]} |"
+        )
     kernels = [f for f in _once(by_shape) if not f.is_seed]
     lines += ["", *_together(by_shape)] if len(kernels) != 1 or len(_once(by_shape)) > 1 else []
     for found in kernels:
         finding, rivals = found.finding, found.finding["vs_fastest"]
         if rivals and not finding.get("champion_at") and len(finding["shapes"]) > 1:
             said = "faster than" if finding["faster"] else "not shown to be faster than"
-            lines += ["", f"Kernel {found.digest[:8]} over all shapes: {_interval(rivals)} the fastest baselines ({said} them)."]
+            lines += [
+                "",
+                f"Kernel {found.digest[:8]} over all shapes: {_interval(rivals)} the fastest baselines ({said} them).",
+            ]
     return lines
 
 
@@ -206,15 +230,19 @@ def _together(by_shape: Mapping[str, Found]) -> list[str]:
     lines = []
     if gained:
         said = "faster than" if gained["faster"] else "not shown to be faster than"
-        lines.append(f"The package, which runs at each shape what was confirmed as best there: {_interval(gained['vs_fastest'])} the "
-                     f"fastest baselines ({said} them), the task's own kernel among these.")  # fmt: skip
+        lines.append(
+            f"The package, which runs at each shape what was confirmed as best there: {_interval(gained['vs_fastest'])} the "
+            f"fastest baselines ({said} them), the task's own kernel among these."
+        )
     if own:
         where = f"{len(own)} of {len(by_shape)} shapes" if len(own) < len(by_shape) else "every shape"
         lines.append(f"At {where} nothing is faster than the task's own kernel, which runs there.")
     return lines
 
 
-def _weaker_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str], kind: Evidence) -> list[str]:
+def _weaker_table(
+    labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str], kind: Evidence
+) -> list[str]:
     lines = [f"| shape | {kind.value} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
     for key, found in by_shape.items():
         ratio = found.ratios.get(key)
@@ -246,22 +274,32 @@ def _measured(parts: Sequence[Part]) -> list[str]:
                 versions = ", ".join(f"{k} {v}" for k, v in sorted(f.versions.items()))
                 clocks = next((s["clocks"] for s in f.finding["shapes"] if s["clocks"]), {})
                 sm = f", SM {clocks['sm_mhz']:.0f} MHz, memory {clocks['memory_mhz']:.0f} MHz" if clocks else ""
-                lines.append(f"`{part.name}` {f.digest[:8]} on {f.device}: {f.measured[:10]}, {versions}{sm}; intervals at "
-                             f"{f.finding['level']:.4g}, A/A spread {f.finding['aa_spread'] or 0:.2%}.")  # fmt: skip
+                lines.append(
+                    f"`{part.name}` {f.digest[:8]} on {f.device}: {f.measured[:10]}, {versions}{sm}; intervals at "
+                    f"{f.finding['level']:.4g}, A/A spread {f.finding['aa_spread'] or 0:.2%}."
+                )
         lines.append("")
     if Evidence.MEASURED in kinds:
         lines += ["*Measured*: device events during the search. The best of many such numbers is optimistic.", ""]
     if Evidence.ESTIMATED in kinds:
         lines += ["*Estimated*: a static model of the target read the compiled binary; no GPU ran it.", ""]
-    return [*lines, "Every number can be traced to a row of its database: `evidence.json` names file, run and trial.", ""]
+    return [
+        *lines,
+        "Every number can be traced to a row of its database: `evidence.json` names file, run and trial.",
+        "",
+    ]
 
 
 def _when(parts: Sequence[Part], label: Label) -> list[str]:
-    lines = ["## When a kernel runs", "",
-             "Where it was verified: on these devices, with these dtypes and layouts, each size between the smallest and the",
-             "largest that was judged. Everything else (CPU tensors too) runs the reference, the same function in plain torch;",
-             f"`{label.module}.strict()`, or `fallback=False` in a call, raises `NotVerified` instead, and",
-             f"`{label.module}.explain(\"{parts[0].name}\", ...)` says what a call runs and why.", ""]  # fmt: skip
+    lines = [
+        "## When a kernel runs",
+        "",
+        "Where it was verified: on these devices, with these dtypes and layouts, each size between the smallest and the",
+        "largest that was judged. Everything else (CPU tensors too) runs the reference, the same function in plain torch;",
+        f"`{label.module}.strict()`, or `fallback=False` in a call, raises `NotVerified` instead, and",
+        f'`{label.module}.explain("{parts[0].name}", ...)` says what a call runs and why.',
+        "",
+    ]
     for part in parts:
         for given in part.examined.inputs:
             values = [v for v in given.values if v is not None]
@@ -271,17 +309,32 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
                 lines.append(f"- `{part.name}`: `{given.name}` {dtypes}, {axes or 'a scalar'}")
             else:
                 lines.append(f"- `{part.name}`: `{given.name}` in {', '.join(sorted({repr(v) for v in values}))}")
-    lines += ["", "The kernels are forward only: where a gradient is asked for (an input requires one, and gradients are on) the",
-              "reference gives result and gradient; the bare operator raises. `torch.compile(fullgraph=True)` and fake tensors",
-              "work; under dynamic shapes the sizes are specialised.", ""]  # fmt: skip
+    lines += [
+        "",
+        "The kernels are forward only: where a gradient is asked for (an input requires one, and gradients are on) the",
+        "reference gives result and gradient; the bare operator raises. `torch.compile(fullgraph=True)` and fake tensors",
+        "work; under dynamic shapes the sizes are specialised.",
+        "",
+    ]
     if any(p.autotune for p in parts):
-        lines += ["Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
-                  "best there; of those only the shipped one was judged at full depth.", ""]  # fmt: skip
+        lines += [
+            "Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
+            "best there; of those only the shipped one was judged at full depth.",
+            "",
+        ]
     for part in parts:
         for digest, why in part.as_whole.items():
-            if any(part.choices(f, shape) for d in part.chosen.devices.values() for shape, f in d.items() if f.digest == digest):
-                lines += [f"{_sentence(why)}. So the package itself times whole calls with each of its configs, but never inside "
-                          "`torch.compile` or a CUDA graph, where the record's best one runs.", ""]  # fmt: skip
+            if any(
+                part.choices(f, shape)
+                for d in part.chosen.devices.values()
+                for shape, f in d.items()
+                if f.digest == digest
+            ):
+                lines += [
+                    f"{_sentence(why)}. So the package itself times whole calls with each of its configs, but never inside "
+                    "`torch.compile` or a CUDA graph, where the record's best one runs.",
+                    "",
+                ]
             else:
                 lines += [f"{_sentence(why)}. One config was tried of it, so that there is nothing to tune.", ""]
     return lines
@@ -293,14 +346,29 @@ def _sentence(why: str) -> str:
 
 def _check(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:
     named = sorted({f"`{name}`" for part in parts for name in part.examined.task.baselines})
-    also = [f"The benchmark compares with {', '.join(named)} too where that is installed; a claim against what is missing "
-            "is said to be not checked.", ""] if named else []  # fmt: skip
+    also = (
+        [
+            f"The benchmark compares with {', '.join(named)} too where that is installed; a claim against what is missing "
+            "is said to be not checked.",
+            "",
+        ]
+        if named
+        else []
+    )
     if layout == "hf":
         return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", "", *also]
-    return ["## Check it", "", "```console", "$ pip install pytest",
-            f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
-            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU", "```", "",
-            *_verdicts(parts), *also]  # fmt: skip
+    return [
+        "## Check it",
+        "",
+        "```console",
+        "$ pip install pytest",
+        f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
+        f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU",
+        "```",
+        "",
+        *_verdicts(parts),
+        *also,
+    ]
 
 
 def _verdicts(parts: Sequence[Part]) -> list[str]:
@@ -312,5 +380,6 @@ def _verdicts(parts: Sequence[Part]) -> list[str]:
         "than claimed* (the speed-up here is smaller by more than that: the claim does not hold here, and the exit code is 1),",
         "*faster than claimed* (larger by more than that), or *not checked* and why. The resolution is the margin that the claim",
         "itself had to pass, 1 % or its A/A control's spread, or the A/A spread here where that is larger: an interval holds",
-        "what varies inside one process, not what varies from one process to the next.", "",
-    ]  # fmt: skip
+        "what varies inside one process, not what varies from one process to the next.",
+        "",
+    ]

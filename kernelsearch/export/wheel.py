@@ -13,7 +13,9 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file can say."""
 
 
-def wheel(distribution: str, version: str, metadata: str, files: Mapping[str, bytes], licence: bytes) -> tuple[str, bytes]:
+def wheel(
+    distribution: str, version: str, metadata: str, files: Mapping[str, bytes], licence: bytes
+) -> tuple[str, bytes]:
     """(File name, content) of a pure Python wheel. files are by their path as installed."""
     name = distribution.replace("-", "_")
     info = f"{name}-{version}.dist-info"

@@ -29,7 +29,9 @@ def refuse_existing(out: Path, force: bool) -> None:
         raise ExportError(f"{out} is there already: name another folder, or say --force to replace it")
     ours = out.is_dir() and not out.is_symlink() and (not any(out.iterdir()) or (out / MARK).is_file())
     if not ours:
-        raise ExportError(f"{out} was not written by an export, so that --force does not replace it: remove it, or name another")
+        raise ExportError(
+            f"{out} was not written by an export, so that --force does not replace it: remove it, or name another"
+        )
 
 
 MARK = ".kernelsearch-export"

@@ -16,7 +16,14 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "program_id": ("axis",),
     "num_programs": ("axis",),
     "load": (
-        "pointer", "mask", "other", "boundary_check", "padding_option", "cache_modifier", "eviction_policy", "volatile",
+        "pointer",
+        "mask",
+        "other",
+        "boundary_check",
+        "padding_option",
+        "cache_modifier",
+        "eviction_policy",
+        "volatile",
     ),
     "store": ("pointer", "value", "mask", "boundary_check", "cache_modifier", "eviction_policy"),
     "make_block_ptr": ("base", "shape", "strides", "offsets", "block_shape", "order"),
@@ -101,13 +108,29 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     # matrix units
     "dot": ("input", "other", "acc", "input_precision", "allow_tf32", "max_num_imprecise_acc", "out_dtype"),
     "dot_scaled": (
-        "lhs", "lhs_scale", "lhs_format", "rhs", "rhs_scale", "rhs_format", "acc", "fast_math",
-        "lhs_k_pack", "rhs_k_pack", "out_dtype",
+        "lhs",
+        "lhs_scale",
+        "lhs_format",
+        "rhs",
+        "rhs_scale",
+        "rhs_format",
+        "acc",
+        "fast_math",
+        "lhs_k_pack",
+        "rhs_k_pack",
+        "out_dtype",
     ),
     # loops, and what the compiler may assume
     "range": (
-        "arg1", "arg2", "step", "num_stages", "loop_unroll_factor", "disallow_acc_multi_buffer",
-        "flatten", "warp_specialize", "disable_licm",
+        "arg1",
+        "arg2",
+        "step",
+        "num_stages",
+        "loop_unroll_factor",
+        "disallow_acc_multi_buffer",
+        "flatten",
+        "warp_specialize",
+        "disable_licm",
     ),
     "static_range": ("arg1", "arg2", "step"),
     "condition": ("arg1", "disable_licm"),
@@ -135,7 +158,10 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
 """`tl.NAME(...)`: each function with its parameters in order, without the compiler's own (`_semantic`)."""
 
 BLOCK_POINTERS: Mapping[str, tuple[str, ...]] = {
-    "make_block_ptr": (), "advance": (), "load": ("boundary_check", "padding_option"), "store": ("boundary_check",),
+    "make_block_ptr": (),
+    "advance": (),
+    "load": ("boundary_check", "padding_option"),
+    "store": ("boundary_check",),
 }
 """What block pointers need: functions (no parameters named) and parameters of others."""
 
@@ -163,36 +189,145 @@ REFUSED: Mapping[str, str] = {
 MATH_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     name: FUNCTIONS[name]
     for name in (
-        "abs", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor", "fma",
-        "log", "log2", "rsqrt", "sin", "sqrt", "sqrt_rn", "umulhi",
+        "abs",
+        "ceil",
+        "cos",
+        "div_rn",
+        "erf",
+        "exp",
+        "exp2",
+        "fdiv",
+        "floor",
+        "fma",
+        "log",
+        "log2",
+        "rsqrt",
+        "sin",
+        "sqrt",
+        "sqrt_rn",
+        "umulhi",
     )
 }
 """`tl.math.NAME(...)`."""
 
 DTYPES: tuple[str, ...] = (
-    "int1", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float8e4nv", "float8e5", "float8e4b8", "float8e4b15", "float8e5b16",
-    "float16", "bfloat16", "float32", "float64",
+    "int1",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float8e4nv",
+    "float8e5",
+    "float8e4b8",
+    "float8e4b15",
+    "float8e5b16",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
 )
 """`tl.NAME` as a value."""
 
 SCRATCH_DTYPES: tuple[str, ...] = (
-    "int8", "int16", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
 )
 """Element types of a scratch buffer, by torch's names."""
 
-METHODS: frozenset[str] = frozenset({
-    "to", "cast", "store", "load", "scatter", "gather", "advance",
-    "abs", "ceil", "floor", "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "sqrt_rn", "rsqrt", "erf", "sigmoid",
-    "sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "reduce", "associative_scan", "cumsum", "cumprod",
-    "sort", "softmax", "histogram", "cdiv",
-    "broadcast_to", "expand_dims", "permute", "reshape", "trans", "view", "ravel", "flip", "split",
-    "logical_and", "logical_or",
-    "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor",
-    "is_floating", "is_fp16", "is_bf16", "is_fp32", "is_fp64", "is_fp8", "is_fp8e4nv", "is_fp8e5",
-    "is_int", "is_int1", "is_int8", "is_int16", "is_int32", "is_int64", "is_int_signed", "is_int_unsigned",
-    "is_ptr", "is_block", "is_bool", "is_standard_floating", "is_uint8", "is_uint16", "is_uint32", "is_uint64",
-})
+METHODS: frozenset[str] = frozenset(
+    {
+        "to",
+        "cast",
+        "store",
+        "load",
+        "scatter",
+        "gather",
+        "advance",
+        "abs",
+        "ceil",
+        "floor",
+        "exp",
+        "exp2",
+        "log",
+        "log2",
+        "sin",
+        "cos",
+        "sqrt",
+        "sqrt_rn",
+        "rsqrt",
+        "erf",
+        "sigmoid",
+        "sum",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "xor_sum",
+        "reduce_or",
+        "reduce",
+        "associative_scan",
+        "cumsum",
+        "cumprod",
+        "sort",
+        "softmax",
+        "histogram",
+        "cdiv",
+        "broadcast_to",
+        "expand_dims",
+        "permute",
+        "reshape",
+        "trans",
+        "view",
+        "ravel",
+        "flip",
+        "split",
+        "logical_and",
+        "logical_or",
+        "atomic_add",
+        "atomic_and",
+        "atomic_cas",
+        "atomic_max",
+        "atomic_min",
+        "atomic_or",
+        "atomic_xchg",
+        "atomic_xor",
+        "is_floating",
+        "is_fp16",
+        "is_bf16",
+        "is_fp32",
+        "is_fp64",
+        "is_fp8",
+        "is_fp8e4nv",
+        "is_fp8e5",
+        "is_int",
+        "is_int1",
+        "is_int8",
+        "is_int16",
+        "is_int32",
+        "is_int64",
+        "is_int_signed",
+        "is_int_unsigned",
+        "is_ptr",
+        "is_block",
+        "is_bool",
+        "is_standard_floating",
+        "is_uint8",
+        "is_uint16",
+        "is_uint32",
+        "is_uint64",
+    }
+)
 """`value.NAME(...)` on tensors, descriptors, dtypes and constexprs."""
 
 KEYWORDS_OF_METHODS: frozenset[str] = frozenset(
@@ -201,19 +336,63 @@ KEYWORDS_OF_METHODS: frozenset[str] = frozenset(
 )
 """Keyword arguments that a method call may use."""
 
-ATTRIBUTES: frozenset[str] = frozenset({
-    "T", "shape", "dtype", "type", "element_ty", "scalar", "numel", "value",
-    "primitive_bitwidth", "int_bitwidth", "fp_mantissa_width", "block_shape", "strides",
-})
+ATTRIBUTES: frozenset[str] = frozenset(
+    {
+        "T",
+        "shape",
+        "dtype",
+        "type",
+        "element_ty",
+        "scalar",
+        "numel",
+        "value",
+        "primitive_bitwidth",
+        "int_bitwidth",
+        "fp_mantissa_width",
+        "block_shape",
+        "strides",
+    }
+)
 """`value.NAME` without a call; chains such as `x_ptr.dtype.element_ty` follow."""
 
-WORDS: frozenset[str] = frozenset({
-    "", ".ca", ".cg", ".cv", ".wb", ".cs", ".wt", "evict_first",
-    "zero", "nan", "inf", "-inf", "+inf", "infinity", "-infinity",
-    "ieee", "tf32", "tf32x3", "bf16x3", "bf16x6",
-    "acquire", "release", "relaxed", "acq_rel", "gpu", "cta", "sys",
-    "rtne", "rtz", "e2m1", "e4m3", "e5m2", "bf16", "fp16",
-})
+WORDS: frozenset[str] = frozenset(
+    {
+        "",
+        ".ca",
+        ".cg",
+        ".cv",
+        ".wb",
+        ".cs",
+        ".wt",
+        "evict_first",
+        "zero",
+        "nan",
+        "inf",
+        "-inf",
+        "+inf",
+        "infinity",
+        "-infinity",
+        "ieee",
+        "tf32",
+        "tf32x3",
+        "bf16x3",
+        "bf16x6",
+        "acquire",
+        "release",
+        "relaxed",
+        "acq_rel",
+        "gpu",
+        "cta",
+        "sys",
+        "rtne",
+        "rtz",
+        "e2m1",
+        "e4m3",
+        "e5m2",
+        "bf16",
+        "fp16",
+    }
+)
 """The only strings that may stand in a function, docstrings and assertion messages apart.
 
 `evict_last` is not among them: what it keeps in L2 outlives the candidate and speeds up the next one's timing.
@@ -274,5 +453,8 @@ def refusal(name: str) -> str:
         version = ".".join(map(str, installed()))
         return f"Triton {version} has no block pointers; use tl.make_tensor_descriptor, or pointers with masks"
     close = sorted(n for n in (*FUNCTIONS, *DTYPES) if n.startswith(name[:3]))[:4]
-    return REFUSED.get(name) or ("allowed names like it: " + ", ".join(f"tl.{n}" for n in close) if close
-                                 else "it is not in kernelsearch's list of tl functions")
+    return REFUSED.get(name) or (
+        "allowed names like it: " + ", ".join(f"tl.{n}" for n in close)
+        if close
+        else "it is not in kernelsearch's list of tl functions"
+    )

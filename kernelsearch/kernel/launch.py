@@ -31,10 +31,19 @@ GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 """The launcher's own grid for given constexprs (what Triton calls `meta`)."""
 
 TRITON_DTYPES = {
-    "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64",
-    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "bool": "i1",
-    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
-}  # fmt: skip
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float64": "fp64",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "bool": "i1",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
 """torch's dtype names to Triton's."""
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
@@ -233,7 +242,9 @@ def specialise(step: Step, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> S
     for name, arg in step.args.items():
         value = fact.args[arg.name] if isinstance(arg, Passed) else arg
         kind, constant, is_divisible = _specialise_value(value, scratch)
-        if name in step.types and value is not None:  # an annotated scalar has that type whatever its value is, and 1 stays an argument
+        if (
+            name in step.types and value is not None
+        ):  # an annotated scalar has that type whatever its value is, and 1 stays an argument
             kind, constant = step.types[name], False
         if constant:
             constexprs[name] = value  # type: ignore[assignment]
@@ -288,17 +299,25 @@ class Bound:
 
 
 def bind(
-    kernel: Kernel, config: Config, seed: Kernel, seed_config: Config, sites: tuple[str, ...], fact: LaunchFact,
-    grid_of: GridOf, num_sms: int,
-) -> Bound:  # fmt: skip
+    kernel: Kernel,
+    config: Config,
+    seed: Kernel,
+    seed_config: Config,
+    sites: tuple[str, ...],
+    fact: LaunchFact,
+    grid_of: GridOf,
+    num_sms: int,
+) -> Bound:
     """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError.
 
     A kernel that redefines no site is refused: nothing of it would ever run, and the seed would be judged in its place.
     """
     if all(kernel.steps_at(site, sites) is None for site in sites):
         entries, wanted = ", ".join(kernel.entries), " or ".join(sites)
-        raise LaunchError(f"the launcher launches {wanted}, but this file has {entries}: a kernel bears the name of the "
-                          "launch that it replaces")  # fmt: skip
+        raise LaunchError(
+            f"the launcher launches {wanted}, but this file has {entries}: a kernel bears the name of the "
+            "launch that it replaces"
+        )
     names = kernel.steps_at(fact.site, sites)
     if names is not None:
         return Bound(kernel, False, plan(kernel, names, config, fact, grid_of, num_sms))

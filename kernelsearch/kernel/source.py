@@ -192,14 +192,29 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
     types = {p.arg: kind for p in params if (kind := _annotated_type(p.annotation))}
     return Function(
-        node.name, text, tuple(p.arg for p in params), constexprs, calls - {node.name}, _literal_defaults(node.args), types
+        node.name,
+        text,
+        tuple(p.arg for p in params),
+        constexprs,
+        calls - {node.name},
+        _literal_defaults(node.args),
+        types,
     )
 
 
 _SCALAR_TYPES = {
-    "int1": "u1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "float32": "fp32", "float64": "fp64",
-}  # fmt: skip
+    "int1": "u1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+    "float32": "fp32",
+    "float64": "fp64",
+}
 
 
 def _annotated_type(annotation: ast.expr | None) -> str | None:
@@ -213,7 +228,10 @@ def _annotated_type(annotation: ast.expr | None) -> str | None:
 def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
     positional = [*arguments.posonlyargs, *arguments.args]
     given = positional[len(positional) - len(arguments.defaults) :]
-    pairs = [*zip(given, arguments.defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    pairs = [
+        *zip(given, arguments.defaults, strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
     return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant)}
 
 
@@ -225,7 +243,9 @@ def constant_source(node: ast.stmt) -> str:
     if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) != "tl.constexpr":
         return ""
     match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value):
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
+        ):
             inner = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
             if isinstance(inner, ast.Constant) and isinstance(inner.value, (bool, int, float)):
                 return f"{name} = tl.constexpr({ast.unparse(value)})\n"
@@ -316,20 +336,27 @@ def _with_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
             _expect(good, "ARGS", "expressions by argument name")
         known = {f.name: set(f.params) for f in kernel.functions}
         fields["args"] = {
-            n: kept for n, v in by_name.items() if (kept := {k: str(e) for k, e in v.items() if nested or k in known[n]})
+            n: kept
+            for n, v in by_name.items()
+            if (kept := {k: str(e) for k, e in v.items() if nested or k in known[n]})
         }
     if "SCRATCH" in spec:
         scratch = spec["SCRATCH"]
         good = isinstance(scratch, dict) and all(
-            isinstance(k, str) and isinstance(v, (tuple, list)) and len(v) in (2, 3)
-            and isinstance(v[0], str) and isinstance(v[1], str)
+            isinstance(k, str)
+            and isinstance(v, (tuple, list))
+            and len(v) in (2, 3)
+            and isinstance(v[0], str)
+            and isinstance(v[1], str)
             for k, v in scratch.items()
         )
         _expect(good, "SCRATCH", '{"name": ("float32", "(shape, expression)")}')
         fields["scratch"] = {k: tuple(v) for k, v in scratch.items()}
     if "INIT" in spec:
         init = spec["INIT"]
-        good = isinstance(init, dict) and all(isinstance(k, str) and isinstance(v, (int, float)) for k, v in init.items())
+        good = isinstance(init, dict) and all(
+            isinstance(k, str) and isinstance(v, (int, float)) for k, v in init.items()
+        )
         _expect(good, "INIT", "numbers by argument name")
         fields["init"] = dict(init)
     if "SPACE" in spec:

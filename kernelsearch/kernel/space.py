@@ -219,7 +219,11 @@ def _crossed(tree: ast.Module) -> list[ast.expr]:
     """
     if any(isinstance(node, ast.Attribute) and node.attr == "dot" for node in ast.walk(tree)):
         return []
-    assigned = {n.targets[0].id: n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)}
+    assigned = {
+        n.targets[0].id: n.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+    }
     sides: dict[int, list[ast.expr]] = {0: [], 1: []}
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) == 2):

@@ -41,9 +41,15 @@ class Mix:
     """Chooses who proposes, and tells all of them what came of it."""
 
     def __init__(
-        self, models: Sequence[ModelProposer], shared: Models, limits: Limits = Limits(), *, alone: bool = False,
-        edits: Proposer | None = None, params: Params = Params(),
-    ) -> None:  # fmt: skip
+        self,
+        models: Sequence[ModelProposer],
+        shared: Models,
+        limits: Limits = Limits(),
+        *,
+        alone: bool = False,
+        edits: Proposer | None = None,
+        params: Params = Params(),
+    ) -> None:
         self.models, self.shared, self.limits = tuple(models), shared, limits
         self.alone, self.params = alone, params
         self.edits = edits or TypedEdits()
@@ -119,9 +125,7 @@ class Mix:
         typed = EDITS if request.edit is None else NAMED
         if not arms:
             return [typed]
-        found = standings(
-            arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params
-        )
+        found = standings(arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params)
         first, *others = ranked(found, rng, self.params)
         return list(dict.fromkeys([first, typed, *others]))
 

@@ -94,9 +94,13 @@ class Place:
 
 
 def opened(
-    options: ModelOptions, place: Place, limits: Limits, say: Say, edits: Proposer | None = None,
+    options: ModelOptions,
+    place: Place,
+    limits: Limits,
+    say: Say,
+    edits: Proposer | None = None,
     make: Callable[[str], engines.Engine] = engines.make,
-) -> Proposer:  # fmt: skip
+) -> Proposer:
     """The proposer, its engines loaded. Raises ModelError. One with models has `close`, `bind` and `estimate` here.
 
     edits makes the typed edits, for runs that share one; make gives the engine of a spec.
@@ -117,9 +121,7 @@ def opened(
     return Mix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
 
 
-def bind(
-    proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()
-) -> None:  # fmt: skip
+def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()) -> None:
     """Stores the calls of a run from now on, and those that wrote its seed; a resumed run's own are given back first."""
     if not isinstance(proposer, Mix):
         return
@@ -163,9 +165,15 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         return ""
-    page = prompt.Page(task, proposer.shared.device, grammar.lines, None,
-                       edits=prompt.offered(grammar), fresh=prompt.fresh(grammar),
-                       launch=launched(grammar.parent, task))  # fmt: skip
+    page = prompt.Page(
+        task,
+        proposer.shared.device,
+        grammar.lines,
+        None,
+        edits=prompt.offered(grammar),
+        fresh=prompt.fresh(grammar),
+        launch=launched(grammar.parent, task),
+    )
     try:
         text = prompt.written(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:
@@ -176,8 +184,10 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     budget = proposer.shared.ledger.budget
     usd = budget.price.of(calls * asked, calls * written)
     cost = f", ${usd:.2f}" if usd else ""
-    said = (f"at most about {calls} calls of {counted(asked)} tokens in and {counted(written)} out: "
-            f"{counted(calls * (asked + written))} tokens{cost}")  # fmt: skip
+    said = (
+        f"at most about {calls} calls of {counted(asked)} tokens in and {counted(written)} out: "
+        f"{counted(calls * (asked + written))} tokens{cost}"
+    )
     stop = [f"{counted(budget.max_tokens)} tokens"] if budget.max_tokens else []
     stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
     return said + (f"; it stops at {' or '.join(stop)}" if stop else "")
@@ -195,5 +205,9 @@ def as_facts(options: ModelOptions) -> dict[str, Any]:
     if not options.specs:
         return {}
     s = options.settings
-    return {"samples": s.samples, "answer_tokens": s.max_tokens, "page_tokens": s.page_tokens,
-            "temperature": s.temperature}  # fmt: skip
+    return {
+        "samples": s.samples,
+        "answer_tokens": s.max_tokens,
+        "page_tokens": s.page_tokens,
+        "temperature": s.temperature,
+    }

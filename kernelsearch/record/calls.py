@@ -8,8 +8,25 @@ from kernelsearch.core.model_calls import Answered, ModelCall
 from kernelsearch.core.types import content_digest
 from kernelsearch.record.rows import Row, now
 
-_PLAIN = ("number", "arm", "engine", "parent", "idea", "action", "grammar", "tokens_in", "tokens_cached", "tokens_out",
-          "seconds", "usd", "failure", "kind", "repairs", "landed", "waited")  # fmt: skip
+_PLAIN = (
+    "number",
+    "arm",
+    "engine",
+    "parent",
+    "idea",
+    "action",
+    "grammar",
+    "tokens_in",
+    "tokens_cached",
+    "tokens_out",
+    "seconds",
+    "usd",
+    "failure",
+    "kind",
+    "repairs",
+    "landed",
+    "waited",
+)
 
 
 def prompt_row(call: ModelCall) -> Row:
@@ -23,10 +40,19 @@ def call_row(run: int, call: ModelCall) -> Row:
 
 def answer_rows(number: int, call: ModelCall) -> list[Row]:
     return [
-        dict(call=number, position=i, digest=content_digest(a.text), text=a.text, finish=a.finish, tokens=a.tokens,
-             stage=a.stage, reason=a.reason, kernel=a.kernel)
+        dict(
+            call=number,
+            position=i,
+            digest=content_digest(a.text),
+            text=a.text,
+            finish=a.finish,
+            tokens=a.tokens,
+            stage=a.stage,
+            reason=a.reason,
+            kernel=a.kernel,
+        )
         for i, a in enumerate(call.answers)
-    ]  # fmt: skip
+    ]
 
 
 def call_of(row: Row, answers: Iterable[Row]) -> ModelCall:

@@ -72,10 +72,16 @@ def baseline_rows(task: str, finding: Mapping[str, Any], versions: Mapping[str, 
 
 
 def ceiling_rows(device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> list[Row]:
-    return [dict(device=device, name=n, value=v, versions=config_key(versions), measured=now()) for n, v in values.items()]
+    return [
+        dict(device=device, name=n, value=v, versions=config_key(versions), measured=now()) for n, v in values.items()
+    ]
 
 
 def finding_of(row: Row) -> dict[str, Any]:
     """A stored confirmation: the finding as it was, with its candidate's digest and the time it was made."""
-    return {**json.loads(row["detail"]), "candidate": row["candidate"], "measured": row["measured"],
-            "versions": json.loads(row["versions"])}  # fmt: skip
+    return {
+        **json.loads(row["detail"]),
+        "candidate": row["candidate"],
+        "measured": row["measured"],
+        "versions": json.loads(row["versions"]),
+    }

@@ -138,7 +138,9 @@ def for_reading(path: Path) -> Database:
         refuse_newer(database, path)
         if not migrations.applied(database):  # somebody else's file, which reading must not change
             database.close()
-            raise StoreError(f"{path} is no database of kernelsearch: `kernelsearch optimize` makes one, --db names another")
+            raise StoreError(
+                f"{path} is no database of kernelsearch: `kernelsearch optimize` makes one, --db names another"
+            )
         if migrations.pending(database):
             database.close()
             upgraded, lock = for_writing(path)

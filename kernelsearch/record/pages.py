@@ -36,6 +36,10 @@ class StoredTrials(Sequence[Trial]):
             yield from self._store.trials(self._run, first, PAGE)[: self._count - first]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return (
+            isinstance(other, Sequence)
+            and len(self) == len(other)
+            and all(a == b for a, b in zip(self, other, strict=True))
+        )
 
     __hash__ = None

@@ -114,7 +114,9 @@ def _parameters(found: Any) -> dict[str, tuple[Value, ...]]:
             raise SpaceError(f"parameter {name!r} must have a list of at least one value")
         odd = next((v for v in values if isinstance(v, (list, dict)) or v != v), None)
         if odd is not None:
-            raise SpaceError(f"parameter {name!r} has the value {odd!r}: only numbers, strings, booleans and null are values")
+            raise SpaceError(
+                f"parameter {name!r} has the value {odd!r}: only numbers, strings, booleans and null are values"
+            )
         if len({config_key({"": v}) for v in values}) < len(values):
             raise SpaceError(f"parameter {name!r} has the same value twice")
     return {name: tuple(values) for name, values in found.items()}

@@ -108,7 +108,12 @@ class Store:
             self._add_measurement(candidate["digest"], measurement, versions)
 
     def add_confirmation(
-        self, task: TaskFacts, structure: Structure, config: Config, finding: Mapping[str, Any], versions: Mapping[str, str]
+        self,
+        task: TaskFacts,
+        structure: Structure,
+        config: Config,
+        finding: Mapping[str, Any],
+        versions: Mapping[str, str],
     ) -> None:
         """What the confirmed protocol found of a candidate (`report.confirmed.finding`): its times, its baselines.
 
@@ -124,11 +129,13 @@ class Store:
 
     def _confirmed_whole(self, candidate: str, finding: Mapping[str, Any], versions: Mapping[str, str]) -> bool:
         """Whether the candidate was confirmed over all shapes before, which a finding at some does not replace."""
-        return bool(self.query(
-            """SELECT 1 FROM confirmation WHERE candidate = ? AND device = ? AND protocol = ? AND versions = ?
+        return bool(
+            self.query(
+                """SELECT 1 FROM confirmation WHERE candidate = ? AND device = ? AND protocol = ? AND versions = ?
                AND status = 'confirmed' AND coalesce(json_array_length(detail, '$.champion_at'), 0) = 0""",
-            [candidate, finding["device"], finding["protocol"], config_key(versions)],
-        ))  # fmt: skip
+                [candidate, finding["device"], finding["protocol"], config_key(versions)],
+            )
+        )
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """What a device can do at best; kept until it is measured again."""
@@ -137,14 +144,30 @@ class Store:
                 self._add("ceiling", row, "OR REPLACE")
 
     def add_baseline(
-        self, task: TaskFacts, shape: str, device: str, name: str, protocol: str, versions: Mapping[str, str],
-        time_us: float | None, spread_us: float, failure: str | None = None,
+        self,
+        task: TaskFacts,
+        shape: str,
+        device: str,
+        name: str,
+        protocol: str,
+        versions: Mapping[str, str],
+        time_us: float | None,
+        spread_us: float,
+        failure: str | None = None,
     ) -> None:
         """The time of one baseline at one shape, or why there is none."""
         row = dict(
-            task=task.digest, shape=shape, device=device, name=name, protocol=protocol, versions=config_key(versions),
-            time_us=time_us, spread_us=spread_us, failure=failure, measured=rows.now(),
-        )  # fmt: skip
+            task=task.digest,
+            shape=shape,
+            device=device,
+            name=name,
+            protocol=protocol,
+            versions=config_key(versions),
+            time_us=time_us,
+            spread_us=spread_us,
+            failure=failure,
+            measured=rows.now(),
+        )
         with self._transaction():
             self._add("task", rows.task_row(task), "OR IGNORE")
             self._add("baseline", row, "OR REPLACE")
@@ -211,7 +234,9 @@ class Store:
     def calls(self, run: int) -> list[ModelCall]:
         """A run's requests to models, in the order in which they were made."""
         answers: dict[int, list[Row]] = {}
-        sql = "SELECT answer.* FROM answer JOIN model_call ON model_call.id = call WHERE run = ? ORDER BY call, position"
+        sql = (
+            "SELECT answer.* FROM answer JOIN model_call ON model_call.id = call WHERE run = ? ORDER BY call, position"
+        )
         for row in self.query(sql, [run]):
             answers.setdefault(row["call"], []).append(row)
         sql = """SELECT model_call.*, prompt.system, prompt.page FROM model_call

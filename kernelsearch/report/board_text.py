@@ -43,7 +43,12 @@ def _searched(members: Sequence[Row], evidence: str, width: int) -> list[str]:
     confirmed = any(row["confirmed_us"] for row in members)
     others = any((row["proposer"] or "edits") != "edits" for row in members)
     runs = len({row["run"] for row in members}) > 1
-    head += [*(["confirmed"] if confirmed else []), "run/trial" if runs else "trial", "last edit", *(["by"] if others else [])]
+    head += [
+        *(["confirmed"] if confirmed else []),
+        "run/trial" if runs else "trial",
+        "last edit",
+        *(["by"] if others else []),
+    ]
     cells = []
     for row in members:
         line = [str(row["rank"]), row["kernel"][:8], f"{row['speedup']:.2f}", words.time(row["time_us"])]
@@ -63,10 +68,17 @@ def _confirmed(members: Sequence[Row], width: int) -> list[str]:
         against = "-"
         if row["vs_fastest"]:
             against = f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
-        cells.append([
-            str(row["rank"]), row["kernel"][:8], against, f"{row['speedup']:.2f}", words.time(row["time_us"]),
-            f"{row['roofline']:.1%}" if row["roofline"] else "-", row["fastest"] or "-",
-        ])  # fmt: skip
+        cells.append(
+            [
+                str(row["rank"]),
+                row["kernel"][:8],
+                against,
+                f"{row['speedup']:.2f}",
+                words.time(row["time_us"]),
+                f"{row['roofline']:.1%}" if row["roofline"] else "-",
+                row["fastest"] or "-",
+            ]
+        )
         by = f"{row['edit'] or 'seed'} by {_proposer(row)}" if row["edit"] else "the seed"
         found = f", trial {row['number']} of run {row['run']}" if row["number"] is not None else ", measured on its own"
         below.append(f"{by}{found}; {words.config(row['config'])}{_clocks(row)}")
@@ -96,14 +108,19 @@ def _with_configs(head: list[str], cells: list[list[str]], configs: list[str], w
 def _below(table: list[str], texts: list[str], width: int) -> list[str]:
     lines = [table[0]]
     for row, text in zip(table[1:], texts, strict=True):
-        lines += [row, *textwrap.wrap(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False)]
+        lines += [
+            row,
+            *textwrap.wrap(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False),
+        ]
     return lines
 
 
 def _table(head: list[str], cells: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-    return [GAP.join(_padded(text, name, w) for text, name, w in zip(line, head, widths, strict=True)).rstrip()
-            for line in (head, *cells)]  # fmt: skip
+    return [
+        GAP.join(_padded(text, name, w) for text, name, w in zip(line, head, widths, strict=True)).rstrip()
+        for line in (head, *cells)
+    ]
 
 
 def _padded(text: str, column: str, width: int) -> str:

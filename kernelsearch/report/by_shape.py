@@ -19,7 +19,9 @@ def line(gained: Mapping[str, Any] | None) -> str:
     runs: dict[str, list[str]] = {}
     for s in gained["shapes"]:
         runs.setdefault("the seed" if s["name"] == SEED else s["name"], []).append(s["label"])
-    return f"by shape: {against(gained)}; " + ", ".join(f"{name} at {' and '.join(labels)}" for name, labels in runs.items())
+    return f"by shape: {against(gained)}; " + ", ".join(
+        f"{name} at {' and '.join(labels)}" for name, labels in runs.items()
+    )
 
 
 def against(gained: Mapping[str, Any]) -> str:

@@ -24,9 +24,13 @@ Finding = dict[str, Any]
 
 
 def finding(
-    contestant: Contestant, runs: Sequence[ShapeRun], device: str, ceilings: Mapping[str, float],
-    level: float = paired.LEVEL, champion: bool = False,
-) -> Finding:  # fmt: skip
+    contestant: Contestant,
+    runs: Sequence[ShapeRun],
+    device: str,
+    ceilings: Mapping[str, float],
+    level: float = paired.LEVEL,
+    champion: bool = False,
+) -> Finding:
     """All that is known of a contestant after these runs; level is that of its intervals.
 
     champion says that these runs are the shapes at which it is the search's best, and not all; margin is what a
@@ -77,10 +81,15 @@ def _shape(name: str, run: ShapeRun, ceilings: Mapping[str, float], level: float
     roofline = protocol.roofline_us(ceilings, facts.bytes_moved, facts.flops, run.dtypes)
     wall, kernel = run.clocks.get(name, (None, None))
     baselines = [
-        {"name": b, "time_us": run.time(b).time_us, "spread_us": run.time(b).spread_us,
-         **(_as_dict(run.interval(name, b, level)) or {})}
-        for b in run.baselines() if b != name
-    ]  # fmt: skip
+        {
+            "name": b,
+            "time_us": run.time(b).time_us,
+            "spread_us": run.time(b).spread_us,
+            **(_as_dict(run.interval(name, b, level)) or {}),
+        }
+        for b in run.baselines()
+        if b != name
+    ]
     baselines += [{"name": n, "failure": why} for n, why in run.failures.items() if n not in run.verdicts]
     return {
         "shape": facts.key,
@@ -126,9 +135,14 @@ def is_champion(found: Mapping[str, Any]) -> bool:
 def headline(found: Finding) -> str:
     """One line: confirmed against the fastest baseline, or why not."""
     if found["status"] == UNSTABLE:
-        why = ", ".join(dict.fromkeys(r for s in found["shapes"] for r in s["drop_reasons"])) or "no time was taken at a shape"
-        return (f"{found['name']}: unstable, more than {protocol.MAX_DROPPED:.0%} of the blocks were dropped ({why}); "
-                "nothing is claimed: measure again when the GPU is cool and idle")  # fmt: skip
+        why = (
+            ", ".join(dict.fromkeys(r for s in found["shapes"] for r in s["drop_reasons"]))
+            or "no time was taken at a shape"
+        )
+        return (
+            f"{found['name']}: unstable, more than {protocol.MAX_DROPPED:.0%} of the blocks were dropped ({why}); "
+            "nothing is claimed: measure again when the GPU is cool and idle"
+        )
     if found["status"] != CONFIRMED:
         return f"{found['name']}: {found['status']}: {found['reason']}"
     if found["vs_fastest"] is None:
@@ -152,8 +166,10 @@ def as_text(found: Finding) -> str:
         lines += _shape_lines(found, shape)
     if found["shapes"]:
         spread = found["aa_spread"]
-        lines.append(f"intervals at {found['level']:.4g}; A/A spread {spread:.2%}; faster needs more than "
-                     f"{paired.margin(spread):.2%}; confirmed on {found['device']} ({found['protocol']})")  # fmt: skip
+        lines.append(
+            f"intervals at {found['level']:.4g}; A/A spread {spread:.2%}; faster needs more than "
+            f"{paired.margin(spread):.2%}; confirmed on {found['device']} ({found['protocol']})"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -173,12 +189,16 @@ def _shape_lines(found: Finding, shape: Mapping[str, Any]) -> list[str]:
     control = shape["control"]
     aa = f", A/A {words.interval(control)}" if control else ""
     why = f" ({', '.join(shape['drop_reasons'])})" if shape["drop_reasons"] else ""
-    lines.append(f"  {shape['blocks']} blocks, {shape['dropped']} dropped{why}{aa}, {shape['outputs_judged']} timed outputs judged")
+    lines.append(
+        f"  {shape['blocks']} blocks, {shape['dropped']} dropped{why}{aa}, {shape['outputs_judged']} timed outputs judged"
+    )
     if shape["wall_us"] is not None:
         kernel = words.time(shape["kernel_us"]) if shape["kernel_us"] else "not given by CUPTI"
         lines.append(f"  wall {words.time(shape['wall_us'])}, kernels {kernel}")
     if shape["clocks"]:
         c = shape["clocks"]
-        lines.append(f"  SM {c['sm_mhz']:.0f} MHz, memory {c['memory_mhz']:.0f} MHz, {c['temperature']:.0f} C, {c['power_w']:.0f} W"
-                     + (", power-capped" if c["power_capped"] else ""))  # fmt: skip
+        lines.append(
+            f"  SM {c['sm_mhz']:.0f} MHz, memory {c['memory_mhz']:.0f} MHz, {c['temperature']:.0f} C, {c['power_w']:.0f} W"
+            + (", power-capped" if c["power_capped"] else "")
+        )
     return [*lines, *(f"  note: {n}" for n in shape["notes"])]

@@ -50,23 +50,31 @@ def as_text(report: Report) -> str:
 def as_dict(report: Report) -> dict[str, Any]:
     """The report as JSON's types."""
     return {
-        "task": report.task, "kernel": report.kernel, "config": dict(report.config), "device": report.device,
+        "task": report.task,
+        "kernel": report.kernel,
+        "config": dict(report.config),
+        "device": report.device,
         "shapes": [
             {
-                "shape": label, "time_us": call.time_us,
+                "shape": label,
+                "time_us": call.time_us,
                 "evidence": None if call.time_us is None else "measured" if call.measured else "estimated",
                 "roofline_us": sum(one.roofline_us for one in call.launches),
                 "launches": [_launch_dict(one, counts) for one, counts in zip(call.launches, machine, strict=True)],
                 "hints": [
-                    {"bottleneck": f.hint.bottleneck, "lost": round(f.lost, 3), "evidence": dict(f.hint.evidence),
-                     "suggestion": f.hint.suggestion}
+                    {
+                        "bottleneck": f.hint.bottleneck,
+                        "lost": round(f.lost, 3),
+                        "evidence": dict(f.hint.evidence),
+                        "suggestion": f.hint.suggestion,
+                    }
                     for f in diagnose(call)[:MOST]
                 ],
             }
             for label, call, machine in report.calls
         ],
         "missing": list(report.missing),
-    }  # fmt: skip
+    }
 
 
 def _time(call: Call) -> str:
@@ -81,9 +89,12 @@ def _time(call: Call) -> str:
 def _launch(launch: Launched, counts: Mapping[str, int]) -> str:
     m = launch.machine
     parts = [
-        words.count(launch.programs, "program"), words.count(m.num_warps, "warp"), f"{m.registers} registers",
-        f"{m.shared:,} B shared", f"{launch.occupancy} programs an SM",
-    ]  # fmt: skip
+        words.count(launch.programs, "program"),
+        words.count(m.num_warps, "warp"),
+        f"{m.registers} registers",
+        f"{m.shared:,} B shared",
+        f"{launch.occupancy} programs an SM",
+    ]
     if m.stack_bytes:
         parts.append(f"{m.stack_bytes} B stack")
     if counts:
@@ -98,28 +109,44 @@ def _launch(launch: Launched, counts: Mapping[str, int]) -> str:
 
 def _counters(c: Counters) -> str:
     waits = ", ".join(f"{what} {share:.0%}" for what, share in c.longest_waits)
-    return (f"counters: {c.dram_bytes / 1e9:.3g} GB to and from memory at {c.bandwidth_percent:.0f} % of its bandwidth; "
-            f"L2 hits {c.l2_hit_percent:.0f} %; issue slots {c.issue_percent:.0f} % busy; {c.warps_percent:.0f} % of the "
-            f"warps an SM can hold; they wait for {waits or 'nothing'}")  # fmt: skip
+    return (
+        f"counters: {c.dram_bytes / 1e9:.3g} GB to and from memory at {c.bandwidth_percent:.0f} % of its bandwidth; "
+        f"L2 hits {c.l2_hit_percent:.0f} %; issue slots {c.issue_percent:.0f} % busy; {c.warps_percent:.0f} % of the "
+        f"warps an SM can hold; they wait for {waits or 'nothing'}"
+    )
 
 
 def _launch_dict(launch: Launched, counts: Mapping[str, int]) -> dict[str, Any]:
     m = launch.machine
     return {
-        "function": launch.function, "programs": launch.programs, "num_warps": m.num_warps, "registers": m.registers,
-        "stack_bytes": m.stack_bytes, "shared_bytes": m.shared, "programs_per_sm": launch.occupancy,
-        "loads_by_bytes": dict(m.mix.loads), "stores_by_bytes": dict(m.mix.stores),
-        "layout_conversion_bytes": launch.code.conversions, "sass": dict(counts),
-        "counters": None if launch.counters is None else {**vars(launch.counters), "waits": dict(launch.counters.waits)},
+        "function": launch.function,
+        "programs": launch.programs,
+        "num_warps": m.num_warps,
+        "registers": m.registers,
+        "stack_bytes": m.stack_bytes,
+        "shared_bytes": m.shared,
+        "programs_per_sm": launch.occupancy,
+        "loads_by_bytes": dict(m.mix.loads),
+        "stores_by_bytes": dict(m.mix.stores),
+        "layout_conversion_bytes": launch.code.conversions,
+        "sass": dict(counts),
+        "counters": None
+        if launch.counters is None
+        else {**vars(launch.counters), "waits": dict(launch.counters.waits)},
         "parts_us": {name: tidy(value) for name, value in _parts(launch).items()},
-    }  # fmt: skip
+    }
 
 
 def _parts(launch: Launched) -> dict[str, float]:
     return {
-        "dram": launch.dram_us, "l2": launch.l2_us, "tensor": launch.tensor_us, "issue": launch.issue_us,
-        "special": launch.special_us, "shared": launch.shared_us(True), "launch": launch.target.launch_us,
-    }  # fmt: skip
+        "dram": launch.dram_us,
+        "l2": launch.l2_us,
+        "tensor": launch.tensor_us,
+        "issue": launch.issue_us,
+        "special": launch.special_us,
+        "shared": launch.shared_us(True),
+        "launch": launch.target.launch_us,
+    }
 
 
 def _finding(number: int, found: Finding) -> list[str]:

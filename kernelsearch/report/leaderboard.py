@@ -72,9 +72,13 @@ def must_know(store: Store, task: str | None, device: str | None) -> None:
     if others is not None:
         raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(others) or 'none'}")
     devices = {row["device"] for row in store.query("SELECT DISTINCT device FROM trial WHERE device IS NOT NULL")}
-    devices |= {row["device"] for row in store.query("SELECT device FROM confirmation UNION SELECT target AS device FROM run")}
+    devices |= {
+        row["device"] for row in store.query("SELECT device FROM confirmation UNION SELECT target AS device FROM run")
+    }
     if device is not None and device not in devices:
-        raise StoreError(f"{store.path} has nothing of device {device!r}: it has {', '.join(sorted(devices)) or 'none'}")
+        raise StoreError(
+            f"{store.path} has nothing of device {device!r}: it has {', '.join(sorted(devices)) or 'none'}"
+        )
 
 
 def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
@@ -110,24 +114,44 @@ def gains_by_shape(store: Store, task: str | None = None, device: str | None = N
     Left out where two versions of a task bear its name, and where not every shape of some finding has its best.
     """
     groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
-    tasks = {r["digest"]: r for r in store.query("SELECT c.digest, c.task, t.name FROM candidate AS c JOIN task AS t ON t.digest = c.task")}
+    tasks = {
+        r["digest"]: r
+        for r in store.query("SELECT c.digest, c.task, t.name FROM candidate AS c JOIN task AS t ON t.digest = c.task")
+    }
     for found in store.confirmations(task, device):
         about = tasks[found["candidate"]]
         groups.setdefault((about["name"], found["device"]), {}).setdefault(about["task"], []).append(found)
-    gained = {place: by_shape.gain(by_shape.of_findings(next(iter(own.values())))) for place, own in groups.items() if len(own) == 1}
+    gained = {
+        place: by_shape.gain(by_shape.of_findings(next(iter(own.values()))))
+        for place, own in groups.items()
+        if len(own) == 1
+    }
     return {place: gain for place, gain in gained.items() if gain}
 
 
 def _confirmed_row(found: Row, about: Row, rank: int) -> Row:
     seed, fastest = found["vs_seed"], found["vs_fastest"] or {}
     return {
-        **about, "device": found["device"], "evidence": "confirmed", "rank": rank, "kernel": found["kernel"],
-        "speedup": seed["ratio"], "score": 1 / seed["ratio"], "time_us": found["time_us"], "config": found["config"],
-        "confirmed_us": found["time_us"], "vs_fastest": fastest.get("ratio"), "vs_fastest_low": fastest.get("low"),
-        "vs_fastest_high": fastest.get("high"), "vs_seed_low": seed["low"], "vs_seed_high": seed["high"],
-        "fastest": ", ".join(dict.fromkeys(s["fastest"] for s in found["shapes"])), "roofline": found["roofline"],
-        "clocks": {s["label"]: s["clocks"] for s in found["shapes"]}, "versions": found["versions"],
-    }  # fmt: skip
+        **about,
+        "device": found["device"],
+        "evidence": "confirmed",
+        "rank": rank,
+        "kernel": found["kernel"],
+        "speedup": seed["ratio"],
+        "score": 1 / seed["ratio"],
+        "time_us": found["time_us"],
+        "config": found["config"],
+        "confirmed_us": found["time_us"],
+        "vs_fastest": fastest.get("ratio"),
+        "vs_fastest_low": fastest.get("low"),
+        "vs_fastest_high": fastest.get("high"),
+        "vs_seed_low": seed["low"],
+        "vs_seed_high": seed["high"],
+        "fastest": ", ".join(dict.fromkeys(s["fastest"] for s in found["shapes"])),
+        "roofline": found["roofline"],
+        "clocks": {s["label"]: s["clocks"] for s in found["shapes"]},
+        "versions": found["versions"],
+    }
 
 
 def _confirmed(store: Store, row: Row) -> float | None:

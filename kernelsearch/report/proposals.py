@@ -54,7 +54,9 @@ def as_text(report: Report) -> str:
     """The table, the commonest reasons, and the best proposal."""
     n = len(report.proposals)
     kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
-    lines = [f"{report.task} {report.kernel[:8]}: {_some(n, 'answer')} of {report.proposer}, {_some(kernels, 'different kernel')}"]
+    lines = [
+        f"{report.task} {report.kernel[:8]}: {_some(n, 'answer')} of {report.proposer}, {_some(kernels, 'different kernel')}"
+    ]
     if n:
         lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in rates(report)]
     reasons = Counter((p.refused, _short(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
@@ -77,18 +79,32 @@ def as_text(report: Report) -> str:
 def as_dict(report: Report) -> dict[str, Any]:
     """The report as JSON's types."""
     return {
-        "task": report.task, "kernel": report.kernel, "proposer": report.proposer, "n": len(report.proposals),
+        "task": report.task,
+        "kernel": report.kernel,
+        "proposer": report.proposer,
+        "n": len(report.proposals),
         "stages": {stage: {"passed": count, "rate": round(rate, 4)} for stage, count, rate in rates(report)},
-        "tokens_in": report.tokens_in, "tokens_cached": report.tokens_cached, "tokens_out": report.tokens_out,
-        "seconds": round(report.seconds, 3), "usd": report.usd, "failures": report.failures,
+        "tokens_in": report.tokens_in,
+        "tokens_cached": report.tokens_cached,
+        "tokens_out": report.tokens_out,
+        "seconds": round(report.seconds, 3),
+        "usd": report.usd,
+        "failures": report.failures,
         "proposals": [
-            {"answer": p.answer, "edit": p.edit, "kernel": p.kernel.digest if p.kernel else None,
-             "passed": list(p.passed), "refused": p.refused or None, "reason": p.reason, "note": p.note,
-             "ratio": p.ratio,
-             "source": p.kernel.render() if p.kernel else None}
+            {
+                "answer": p.answer,
+                "edit": p.edit,
+                "kernel": p.kernel.digest if p.kernel else None,
+                "passed": list(p.passed),
+                "refused": p.refused or None,
+                "reason": p.reason,
+                "note": p.note,
+                "ratio": p.ratio,
+                "source": p.kernel.render() if p.kernel else None,
+            }
             for p in report.proposals
         ],
-    }  # fmt: skip
+    }
 
 
 def _short(reason: str, most: int = 90) -> str:

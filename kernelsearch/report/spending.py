@@ -37,7 +37,10 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
     lines = []
     for arm in arms:
         tokens = arm["tokens_in"] + arm["tokens_out"]
-        parts = [f"{arm['calls']} call{'s' if arm['calls'] != 1 else ''}" + (f" ({arm['failures']} failed)" if arm["failures"] else "")]
+        parts = [
+            f"{arm['calls']} call{'s' if arm['calls'] != 1 else ''}"
+            + (f" ({arm['failures']} failed)" if arm["failures"] else "")
+        ]
         parts.append(f"{tokens:,} tokens" + (f", ${arm['usd']:.4f}" if arm["usd"] else ""))
         parts.append(f"{words.duration(arm['seconds'])} of thinking, {words.duration(arm['waited'])} of waiting for it")
         parts.append(f"{arm['kernels']} kernels tried, {arm['improvements']} faster than their parents")
@@ -48,5 +51,16 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-_SUMS = ("calls", "failures", "answers", "tokens_in", "tokens_cached", "tokens_out", "seconds", "waited", "usd",
-         "kernels", "improvements")  # fmt: skip
+_SUMS = (
+    "calls",
+    "failures",
+    "answers",
+    "tokens_in",
+    "tokens_cached",
+    "tokens_out",
+    "seconds",
+    "waited",
+    "usd",
+    "kernels",
+    "improvements",
+)

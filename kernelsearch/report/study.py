@@ -82,20 +82,35 @@ def facts(store: Store, name: str | None, arms: Sequence[str] = (), checkpoints:
                 arm: _against([r for r in mine if r.arm == order[0]], [r for r in mine if r.arm == arm], points[-1])
                 for arm in order[1:]
             },
-        }  # fmt: skip
+        }
     return {
-        "study": runs[0].settings["study"], "arms": order, "subject": order[0], "checkpoints": points,
-        "targets": sorted({r.target for r in runs}), "evidence": sorted({r.evidence for r in runs}),
-        "versions": sorted({r.versions for r in runs}), "first_run": min(r.started for r in runs),
-        "level": LEVEL, "tasks": tasks, "won": _won(tasks, order),
+        "study": runs[0].settings["study"],
+        "arms": order,
+        "subject": order[0],
+        "checkpoints": points,
+        "targets": sorted({r.target for r in runs}),
+        "evidence": sorted({r.evidence for r in runs}),
+        "versions": sorted({r.versions for r in runs}),
+        "first_run": min(r.started for r in runs),
+        "level": LEVEL,
+        "tasks": tasks,
+        "won": _won(tasks, order),
         "spent": {arm: _spent(store, [r for r in runs if r.arm == arm]) for arm in order},
         "edits": {arm: _edits(store, [r for r in runs if r.arm == arm]) for arm in order},
         "runs": [
-            {"task": r.task, "arm": r.arm, "seed": r.seed, "trials": r.trials, "finished": r.finished, "reused": r.reused,
-             "rejected": r.rejected, "curve": [[at, round(score, 5)] for at, score in r.curve]}
+            {
+                "task": r.task,
+                "arm": r.arm,
+                "seed": r.seed,
+                "trials": r.trials,
+                "finished": r.finished,
+                "reused": r.reused,
+                "rejected": r.rejected,
+                "curve": [[at, round(score, 5)] for at, score in r.curve],
+            }
             for r in runs
         ],
-    }  # fmt: skip
+    }
 
 
 def _runs(store: Store, name: str | None) -> list[Done]:
@@ -128,11 +143,22 @@ def _done(store: Store, row: Mapping[str, Any], settings: Mapping[str, Any]) -> 
         if score is not None and not trial["abandoned"] and (not curve or score < curve[-1][1]):
             curve.append((trial["number"] + 1, score))
     return Done(
-        row["id"], row["task_name"], row["task"], settings["arm"], row["seed"], row["target"], len(trials),
-        row["finished"] is not None, tuple(curve), next((t["evidence"] for t in trials if t["evidence"]), ""),
-        sum(t["reused"] for t in trials), sum(t["verdict"] != "accept" for t in trials), settings, row["versions"],
+        row["id"],
+        row["task_name"],
+        row["task"],
+        settings["arm"],
+        row["seed"],
+        row["target"],
+        len(trials),
+        row["finished"] is not None,
+        tuple(curve),
+        next((t["evidence"] for t in trials if t["evidence"]), ""),
+        sum(t["reused"] for t in trials),
+        sum(t["verdict"] != "accept" for t in trials),
+        settings,
+        row["versions"],
         row["started"],
-    )  # fmt: skip
+    )
 
 
 def _fastest(store: Store, run: Done) -> dict[str, Any] | None:
@@ -149,7 +175,12 @@ def _fastest(store: Store, run: Done) -> dict[str, Any] | None:
     ratios = [seed[shape] / fastest[shape]["time_us"] for shape in seed]
     names = dict.fromkeys(fastest[shape]["name"] for shape in seed)
     us = geometric_mean([fastest[shape]["time_us"] for shape in seed])
-    return {"names": list(names), "gain": geometric_mean(ratios), "time_us": us, "seed_us": geometric_mean(list(seed.values()))}
+    return {
+        "names": list(names),
+        "gain": geometric_mean(ratios),
+        "time_us": us,
+        "seed_us": geometric_mean(list(seed.values())),
+    }
 
 
 def _arm(runs: Sequence[Done], points: Sequence[int], fastest: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -159,9 +190,13 @@ def _arm(runs: Sequence[Done], points: Sequence[int], fastest: Mapping[str, Any]
         at[str(n)] = {**_mean(gains), "over_fastest": _over(_mean(gains), fastest)}
     areas = [a for r in runs if (a := r.area(points[-1])) is not None]
     return {
-        "seeds": [r.seed for r in runs], "at": at, "area": _mean(areas),
-        "trials": sum(r.trials for r in runs), "reused": sum(r.reused for r in runs), "rejected": sum(r.rejected for r in runs),
-    }  # fmt: skip
+        "seeds": [r.seed for r in runs],
+        "at": at,
+        "area": _mean(areas),
+        "trials": sum(r.trials for r in runs),
+        "reused": sum(r.reused for r in runs),
+        "rejected": sum(r.rejected for r in runs),
+    }
 
 
 def _over(mean: Mapping[str, Any], fastest: Mapping[str, Any] | None) -> float | None:
@@ -172,9 +207,12 @@ def _mean(values: Sequence[float]) -> dict[str, Any]:
     """The geometric mean with its interval; no interval from one value."""
     low, high = interval([math.log(v) for v in values]) if len(values) > 1 else (None, None)
     return {
-        "n": len(values), "mean": geometric_mean(list(values)), "values": [round(v, 5) for v in values],
-        "low": None if low is None else math.exp(low), "high": None if high is None else math.exp(high),
-    }  # fmt: skip
+        "n": len(values),
+        "mean": geometric_mean(list(values)),
+        "values": [round(v, 5) for v in values],
+        "low": None if low is None else math.exp(low),
+        "high": None if high is None else math.exp(high),
+    }
 
 
 def interval(values: Sequence[float], others: Sequence[float] = (0.0,)) -> tuple[float, float]:
@@ -226,7 +264,9 @@ def _edits(store: Store, runs: Sequence[Done]) -> list[dict[str, Any]]:
 
     The edits of a rewrite that composes several each count.
     """
-    table: dict[str, dict[str, Any]] = defaultdict(lambda: {"tried": 0, "accepted": 0, "improved": 0, "in_best": 0, "gains": []})
+    table: dict[str, dict[str, Any]] = defaultdict(
+        lambda: {"tried": 0, "accepted": 0, "improved": 0, "in_best": 0, "gains": []}
+    )
     for run in runs:
         rows = store.query("SELECT kernel, parent, edit, accepted, score, gain FROM lineage WHERE run = ?", [run.run])
         known = {r["kernel"]: r for r in rows}

@@ -9,7 +9,9 @@ from typing import Any
 
 def as_markdown(found: Mapping[str, Any]) -> str:
     """The report: what was run where, gains by task, wins and ties, areas, edits."""
-    return "\n".join([*_head(found), *_tasks(found), *_won(found), *_areas(found), *_spent(found), *_edits(found)]) + "\n"
+    return (
+        "\n".join([*_head(found), *_tasks(found), *_won(found), *_areas(found), *_spent(found), *_edits(found)]) + "\n"
+    )
 
 
 def _head(found: Mapping[str, Any]) -> list[str]:
@@ -18,22 +20,34 @@ def _head(found: Mapping[str, Any]) -> list[str]:
     runs = found["runs"]
     trials, reused = sum(r["trials"] for r in runs), sum(r["reused"] for r in runs)
     whole = sum(r["finished"] for r in runs)
-    warning = [] if found["evidence"] == ["measured"] else [
-        "", "**These times are estimated by the static model, not measured: they say how the arms search, not what is gained.**"
-    ]  # fmt: skip
+    warning = (
+        []
+        if found["evidence"] == ["measured"]
+        else [
+            "",
+            "**These times are estimated by the static model, not measured: they say how the arms search, not what is gained.**",
+        ]
+    )
     return [
-        f"# Study {found['study']}", "",
+        f"# Study {found['study']}",
+        "",
         f"{found['first_run'][:10]}, {', '.join(found['targets'])}, {measured} ({versions}).",
         f"{len(runs)} runs, {whole} of them finished; {trials} trials, {reused} of which had been measured before in the same "
-        "database and were not measured again (they count as trials all the same).", *warning, "",
+        "database and were not measured again (they count as trials all the same).",
+        *warning,
+        "",
         "Gain is the seed's time over the best time so far: geometric mean over the seeds, 95 % bootstrap interval over the "
-        "seeds in brackets.", "",
-    ]  # fmt: skip
+        "seeds in brackets.",
+        "",
+    ]
 
 
 def _tasks(found: Mapping[str, Any]) -> list[str]:
-    lines = ["## Gain over the seed", "", _row(["task", "arm", "seeds", *(f"{n} trials" for n in found["checkpoints"]),
-                                               "over the fastest baseline"])]  # fmt: skip
+    lines = [
+        "## Gain over the seed",
+        "",
+        _row(["task", "arm", "seeds", *(f"{n} trials" for n in found["checkpoints"]), "over the fastest baseline"]),
+    ]
     lines.append(_rule(4 + len(found["checkpoints"])))
     for task, told in found["tasks"].items():
         for i, arm in enumerate(found["arms"]):
@@ -53,10 +67,14 @@ def _won(found: Mapping[str, Any]) -> list[str]:
     if not others:
         return []
     lines = [
-        f"## {subject} against the others after {found['checkpoints'][-1]} trials", "",
+        f"## {subject} against the others after {found['checkpoints'][-1]} trials",
+        "",
         f"Ratio of gains, above 1 where {subject} is ahead, with the interval of the ratio. A win or a loss: the two arms' "
-        "intervals do not cross.", "", _row(["task", *others]), _rule(1 + len(others)),
-    ]  # fmt: skip
+        "intervals do not cross.",
+        "",
+        _row(["task", *others]),
+        _rule(1 + len(others)),
+    ]
     for task, told in found["tasks"].items():
         cells = [told["against"][arm] for arm in others]
         lines.append(_row([task, *(_ratio(c) for c in cells)]))
@@ -73,9 +91,13 @@ def _counted(arm: str, won: Mapping[str, Any]) -> str:
 
 def _areas(found: Mapping[str, Any]) -> list[str]:
     lines = [
-        "## Area under the curve", "", f"The mean over trials 1 to {found['checkpoints'][-1]} of the gain's logarithm, as a gain.",
-        "", _row(["task", *found["arms"]]), _rule(1 + len(found["arms"])),
-    ]  # fmt: skip
+        "## Area under the curve",
+        "",
+        f"The mean over trials 1 to {found['checkpoints'][-1]} of the gain's logarithm, as a gain.",
+        "",
+        _row(["task", *found["arms"]]),
+        _rule(1 + len(found["arms"])),
+    ]
     for task, told in found["tasks"].items():
         lines.append(_row([task, *(_gain(told["arms"][arm]["area"]) for arm in found["arms"])]))
     return [*lines, ""]
@@ -84,15 +106,45 @@ def _areas(found: Mapping[str, Any]) -> list[str]:
 def _spent(found: Mapping[str, Any]) -> list[str]:
     if not any(found["spent"].values()):
         return []
-    lines = ["## What the models cost", "", "Sums over the runs of an arm. Tried: kernels of theirs that were judged; improved: "
-             "faster than their parents, each after its own tuning; waited: seconds of their answers.", "",
-             _row(["arm", "asked", "runs", "calls", "failed", "tokens in", "tokens out", "US dollars", "waited", "tried", "improved"]),
-             _rule(11)]  # fmt: skip
+    lines = [
+        "## What the models cost",
+        "",
+        "Sums over the runs of an arm. Tried: kernels of theirs that were judged; improved: "
+        "faster than their parents, each after its own tuning; waited: seconds of their answers.",
+        "",
+        _row(
+            [
+                "arm",
+                "asked",
+                "runs",
+                "calls",
+                "failed",
+                "tokens in",
+                "tokens out",
+                "US dollars",
+                "waited",
+                "tried",
+                "improved",
+            ]
+        ),
+        _rule(11),
+    ]
     for arm, asked in found["spent"].items():
         for one in asked:
             counts = (f"{one[name]:,}" for name in ("runs", "calls", "failures", "tokens_in", "tokens_out"))
-            lines.append(_row([arm, one["by"], *counts, f"{one['usd']:.4f}", f"{one['seconds']:.1f} s",
-                               str(one["kernels"]), str(one["improvements"])]))  # fmt: skip
+            lines.append(
+                _row(
+                    [
+                        arm,
+                        one["by"],
+                        *counts,
+                        f"{one['usd']:.4f}",
+                        f"{one['seconds']:.1f} s",
+                        str(one["kernels"]),
+                        str(one["improvements"]),
+                    ]
+                )
+            )
     return [*lines, ""]
 
 
@@ -102,10 +154,14 @@ def _edits(found: Mapping[str, Any]) -> list[str]:
         if not edits:
             continue
         lines += [
-            f"### {arm}", "", "Tried: structures made with it; improved: by 1 % or more on their parent, each after its own tuning; "
-            "in the best: runs whose best kernel it helped to make.", "",
-            _row(["edit", "tried", "accepted", "improved", "in the best", "median gain", "best gain"]), _rule(7),
-        ]  # fmt: skip
+            f"### {arm}",
+            "",
+            "Tried: structures made with it; improved: by 1 % or more on their parent, each after its own tuning; "
+            "in the best: runs whose best kernel it helped to make.",
+            "",
+            _row(["edit", "tried", "accepted", "improved", "in the best", "median gain", "best gain"]),
+            _rule(7),
+        ]
         for e in edits:
             gains = [f"{e[k]:.3f}" if e[k] else "-" for k in ("median_gain", "best_gain")]
             lines.append(_row([e["edit"], *(str(e[k]) for k in ("tried", "accepted", "improved", "in_best")), *gains]))

@@ -16,9 +16,7 @@ from kernelsearch.report import confirmed, spending
 from kernelsearch.search import Result
 
 
-def as_dict(
-    store: Store, task: TaskFacts, result: Result, found: Sequence[confirmed.Finding] = ()
-) -> dict[str, Any]:  # fmt: skip
+def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[confirmed.Finding] = ()) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
@@ -38,7 +36,9 @@ def as_dict(
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
         "confirmed": list(found),
-        "by_shape": by_shape.gain(chosen) if set(chosen := by_shape.of_findings(found)) == {s.key for s in task.shapes} else None,
+        "by_shape": by_shape.gain(chosen)
+        if set(chosen := by_shape.of_findings(found)) == {s.key for s in task.shapes}
+        else None,
         "models": spending.as_dict(store, result.run.id),
         "best": None,
     }
@@ -66,7 +66,7 @@ def as_dict(
 
 def as_text(
     store: Store, task: TaskFacts, result: Result, resume: str = "", found: Sequence[confirmed.Finding] = ()
-) -> str:  # fmt: skip
+) -> str:
     """The same in words, at most 80 columns where names allow; resume is the command that goes on with the run."""
     facts = as_dict(store, task, result, found)
     lines = [_counts(facts)]

@@ -70,9 +70,7 @@ class Candidates:
             for digest in others:
                 yield self._rewrite(number, proposal, digest)
 
-    def _retune(
-        self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None
-    ) -> Candidate | None:
+    def _retune(self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None) -> Candidate | None:
         if explicit is None:
             config = self.tuners.ask(digest, number, proposal.sampler)
         else:

@@ -49,7 +49,9 @@ def finalists(
     overall = [Finalist(t, whole) for t in _overall([t for t in timed if _key(t) != own], accepted)]
     bars = {shape: _bar(shape, [t for t in timed if _key(t) == own] + [f.trial for f in overall]) for shape in whole}
     found: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
-    for shape in sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True)[:CHAMPIONS] if len(whole) > 1 else ():
+    for shape in (
+        sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True)[:CHAMPIONS] if len(whole) > 1 else ()
+    ):
         better = [t for t in timed if _time(t, shape) < (1 - AHEAD) * bars[shape] and _key(t) != own]
         better.sort(key=lambda t: (_time(t, shape), t.number))
         champion = next((t for t in better[:LOOKED_AT] if accepted(t)), None)

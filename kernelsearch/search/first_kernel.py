@@ -68,7 +68,9 @@ def seeded(
         known = file.read_text(encoding="utf-8")
         if not known.startswith(UNFINISHED):
             if not known.startswith(text.rstrip()):
-                raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
+                raise TaskError(
+                    f"{file} is in the way: it does not begin with the text of {original.name}; move it away"
+                )
             say(f"{original.name} has no kernel; {file.name} has it with the first one of an earlier run")
             return str(file), ()
     draft = _outlined(original, target)
@@ -96,8 +98,10 @@ def _outlined(path: Path, target: str) -> Draft:
     try:
         return Draft(outline, Body.of(template(outline)))
     except NoTemplate as none:
-        raise TaskError(f"{path.name} has no kernel, and a model can write none: {none}. Add a kernel and the function "
-                        "that launches it") from None  # fmt: skip
+        raise TaskError(
+            f"{path.name} has no kernel, and a model can write none: {none}. Add a kernel and the function "
+            "that launches it"
+        ) from None
 
 
 def _drafted(
@@ -112,8 +116,16 @@ def _drafted(
         proposer = proposers.opened(options, place, Limits(), say, make=engines.engine)
         try:
             for model in proposer.models:
-                lines = _asked(draft, model.engine, model.name.replace("model:", "first:"), place.device, evaluation,
-                               options, proposer.shared.ledger, say)  # fmt: skip
+                lines = _asked(
+                    draft,
+                    model.engine,
+                    model.name.replace("model:", "first:"),
+                    place.device,
+                    evaluation,
+                    options,
+                    proposer.shared.ledger,
+                    say,
+                )
                 if lines is not None:
                     return lines
         finally:
@@ -121,14 +133,22 @@ def _drafted(
     if not draft.stages:
         raise ModelError(f"no model answered: {draft.last or 'its budget is used up'}")
     counts = ", ".join(f"{n} {stage}" for stage, n in draft.stages.most_common())
-    raise TaskError(f"no model wrote a right first kernel of {draft.outline.name} in {len(draft.calls)} requests "
-                    f"(answers by what refused them: {counts}); the last one: {clean(draft.last)}")  # fmt: skip
+    raise TaskError(
+        f"no model wrote a right first kernel of {draft.outline.name} in {len(draft.calls)} requests "
+        f"(answers by what refused them: {counts}); the last one: {clean(draft.last)}"
+    )
 
 
 def _asked(
-    draft: Draft, engine: Engine, arm: str, device: str, evaluation: Evaluation, options: proposers.ModelOptions,
-    ledger: proposers.Ledger, say: Say,
-) -> str | None:  # fmt: skip
+    draft: Draft,
+    engine: Engine,
+    arm: str,
+    device: str,
+    evaluation: Evaluation,
+    options: proposers.ModelOptions,
+    ledger: proposers.Ledger,
+    say: Say,
+) -> str | None:
     """Asks one model until an answer is right; None where none was."""
     refused: list[tuple[str, str]] = []
     for number in range(CALLS):
@@ -139,9 +159,19 @@ def _asked(
         s = options.settings
         ask = Ask(page.SYSTEM, text, draft.body, s.samples, draft.body.longest, s.temperature, number)
         reply = engine.complete(ask)
-        common = dict(number=0, arm=arm, engine=engine.name, parent="", idea="first", action="Write the first kernel.",
-                      system=page.SYSTEM, page=text, grammar=draft.body.digest, seconds=reply.seconds,
-                      waited=reply.seconds)  # fmt: skip
+        common = dict(
+            number=0,
+            arm=arm,
+            engine=engine.name,
+            parent="",
+            idea="first",
+            action="Write the first kernel.",
+            system=page.SYSTEM,
+            page=text,
+            grammar=draft.body.digest,
+            seconds=reply.seconds,
+            waited=reply.seconds,
+        )
         if isinstance(reply, Failure):
             call, draft.last = ModelCall(**common, failure=reply.reason, kind=reply.kind), reply.reason
             say(f"model: {reply.reason}")
@@ -155,8 +185,18 @@ def _asked(
             answers.append(answer)
             right = lines
         usd = ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        _paid(draft, ledger, ModelCall(**common, answers=tuple(answers), tokens_in=reply.tokens_in,
-                                       tokens_cached=reply.tokens_cached, tokens_out=reply.tokens_out, usd=usd))  # fmt: skip
+        _paid(
+            draft,
+            ledger,
+            ModelCall(
+                **common,
+                answers=tuple(answers),
+                tokens_in=reply.tokens_in,
+                tokens_cached=reply.tokens_cached,
+                tokens_out=reply.tokens_out,
+                usd=usd,
+            ),
+        )
         if right:
             say(f"the first kernel is right: answer {sum(draft.stages.values()) + 1}, request {len(draft.calls)}")
             return right
@@ -195,5 +235,6 @@ def _refused(draft: Draft, sample: Sample, stage: str, reason: str) -> Answered:
 def _stand_in(draft: Draft) -> str:
     """A body that compiles, for a file that can be opened before the right one is known; nobody is shown its result."""
     x = draft.body.template.widest
-    return f"    out = tl.sum(tl.where(mask, {x}, 0.0), axis=0)\n" if draft.body.template.reduces else f"    out = {x}\n"
-
+    return (
+        f"    out = tl.sum(tl.where(mask, {x}, 0.0), axis=0)\n" if draft.body.template.reduces else f"    out = {x}\n"
+    )

@@ -96,7 +96,7 @@ class Search:
         self._told = Told(self.task)
         self._candidates = Candidates(
             self.task, self.facts, self.seed, strategy, self.proposer, self.tuners, self._told, self._begun
-        )  # fmt: skip
+        )
 
     def run(self, on_trial: OnTrial = lambda trial, progress: None, ending: bool = False) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
@@ -125,14 +125,16 @@ class Search:
         """What has come of the run so far."""
         known, seconds = self._known, time.monotonic() - self._started
         trials = StoredTrials(self.store, self.run_row.id, known.count)
-        return Result(
-            self.run_row, trials, known.best, known.per_shape, seconds, interrupted, self._used_up
-        )  # fmt: skip
+        return Result(self.run_row, trials, known.best, known.per_shape, seconds, interrupted, self._used_up)
 
     def steps(
-        self, pool: Executor, stopping: Callable[[], bool] = lambda: False,
-        on_trial: OnTrial = lambda trial, progress: None, asking: Executor | None = None, proving: Executor | None = None,
-    ) -> Iterator[Future]:  # fmt: skip
+        self,
+        pool: Executor,
+        stopping: Callable[[], bool] = lambda: False,
+        on_trial: OnTrial = lambda trial, progress: None,
+        asking: Executor | None = None,
+        proving: Executor | None = None,
+    ) -> Iterator[Future]:
         """The run as a generator that yields each future that it has to wait for: several runs can share one thread.
 
         Ends early, with what is in flight, when stopping() says so. Raises what `run` raises. asking: where the run asks for
@@ -179,7 +181,7 @@ class Search:
                 self._ordering = self._ordering or self._ordered(pool)
         while flight:
             yield from self._land(flight.popleft(), held)
-        yield from held.settled(most=0)
+        yield from held.settle(most=0)
 
     def _asked(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
         """The candidate of this ask; nothing else of the run goes on before it is there."""
@@ -218,7 +220,7 @@ class Search:
             trial = self._judged(number, candidate, outcome)
         if number >= self._known.count:
             held.waiting.append(HeldTrial(trial, candidate.structure, proof, stored))
-        yield from held.settled()  # before it is told: what a proposer writes down then refers to the trial's row
+        yield from held.settle()  # before it is told: what a proposer writes down then refers to the trial's row
         self._tell(trial)
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)

@@ -185,7 +185,9 @@ def _factor(source: Source, name: str) -> float | None:
     value = source.get(name)
     good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
     if value is not None and not good:
-        raise TaskError(f"{source.path.name}: {name} must be a number above 0 that multiplies what is allowed, not {value!r}")
+        raise TaskError(
+            f"{source.path.name}: {name} must be a number above 0 that multiplies what is allowed, not {value!r}"
+        )
     return value
 
 

@@ -11,9 +11,21 @@ from types import ModuleType
 from kernelsearch.core.errors import TaskError
 
 USER_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
-    NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 """What a user's own code may raise where the answer is a sentence about the user's file.
 
 Named one by one: an interrupt or the project's own errors pass through.
@@ -54,8 +66,10 @@ def import_file(path: Path, name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except SystemExit as error:
         del sys.modules[name]
-        raise TaskError(f"{path.name} ends the program when it is imported{_code(error)}; what only a script should do "
-                        'belongs under `if __name__ == "__main__":`') from None  # fmt: skip
+        raise TaskError(
+            f"{path.name} ends the program when it is imported{_code(error)}; what only a script should do "
+            'belongs under `if __name__ == "__main__":`'
+        ) from None
     except USER_ERRORS as error:
         del sys.modules[name]
         advice = ""

@@ -142,8 +142,13 @@ def _changes(source: _Source, work: _Extraction) -> Iterator[tuple[tuple[int, in
             yield (parameter.lineno, parameter.col_offset, *annotation[2:]), parameter.arg
     if node.returns is not None:
         yield from _without_returns(source)
-    dropped = {id(n) for p in _parameters(node) if p.annotation is not None for n in ast.walk(p.annotation)
-               if not _device_annotation(p.annotation, scope)}  # fmt: skip
+    dropped = {
+        id(n)
+        for p in _parameters(node)
+        if p.annotation is not None
+        for n in ast.walk(p.annotation)
+        if not _device_annotation(p.annotation, scope)
+    }
     dropped |= {id(n) for n in ast.walk(node.returns)} if node.returns is not None else set()
     dropped |= {id(n) for d in node.decorator_list for n in ast.walk(d)}
     inside: set[int] = set()

@@ -41,7 +41,10 @@ def shrunk(base: Mapping[str, Any], numbers: Mapping[str, int], elements: Elemen
     if shapes == [dict(base)] and most > ENOUGH:
         return shapes, "no smaller test shape was found: the timed shape is judged; add TEST_SHAPES"
     if most > ENOUGH:
-        return shapes, f"the test shapes still have {most} elements, because the reference takes none smaller; add TEST_SHAPES"
+        return (
+            shapes,
+            f"the test shapes still have {most} elements, because the reference takes none smaller; add TEST_SHAPES",
+        )
     return shapes, ""
 
 

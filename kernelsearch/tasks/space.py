@@ -72,7 +72,9 @@ def _must_be_possible(space: Mapping[str, tuple[Value, ...]]) -> None:
     """Raises SpaceError when no value of a num_warps is one that Triton takes."""
     for name, values in space.items():
         if name.rpartition(".")[2] == "num_warps" and not any(_is_warps(v) for v in values):
-            raise SpaceError(f"SPACE is impossible: {name} is a power of two from 1 to {MAX_WARPS}, not one of {list(values)}")
+            raise SpaceError(
+                f"SPACE is impossible: {name} is a power of two from 1 to {MAX_WARPS}, not one of {list(values)}"
+            )
 
 
 def _is_warps(value: Value) -> bool:
@@ -128,7 +130,7 @@ def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact
 
 def left_alone(
     space: Mapping[str, Any], seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """A sentence on the constexprs that look like sizes and are not in an inferred space, and how to have them tuned."""
     names, fixed = [], []
     for site in kernels:
@@ -140,10 +142,14 @@ def left_alone(
             (fixed if tunable(name, value) else names).append(f"{_named(site, name, kernels)}={value}")
     notes = []
     if names:
-        notes.append(f"not tuned: {', '.join(names)}, which may be a size of the problem: if it is a tile, name it in SPACE")
+        notes.append(
+            f"not tuned: {', '.join(names)}, which may be a size of the problem: if it is a tile, name it in SPACE"
+        )
     if fixed:
-        notes.append(f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not follow it: "
-                     "write `grid = lambda meta: (...)`")  # fmt: skip
+        notes.append(
+            f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not follow it: "
+            "write `grid = lambda meta: (...)`"
+        )
     return notes
 
 

@@ -90,8 +90,13 @@ class Bench:
 
     @classmethod
     def open(
-        cls, path: str | Path, target: str = "auto", compile_workers: int | None = None, compiled: Path | None = None,
-        gpu: threading.Lock | None = None, say: Say | None = None,
+        cls,
+        path: str | Path,
+        target: str = "auto",
+        compile_workers: int | None = None,
+        compiled: Path | None = None,
+        gpu: threading.Lock | None = None,
+        say: Say | None = None,
     ) -> Bench:
         """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
 
@@ -119,7 +124,9 @@ class Bench:
                 facts = _opened(judge, jobs.OpenTask(full, machine, device is not None), path)
             cache = CompileCache(compiled, versions()) if compiled else None
             gpu = gpu or threading.Lock()
-            return cls(full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, say=say, **others)
+            return cls(
+                full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, say=say, **others
+            )
         except BaseException:
             workplace.close()
             raise
@@ -254,8 +261,10 @@ def _opened(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> Ta
     except WorkerError as error:
         if "no answer within" not in str(error):
             raise
-        raise TaskError(f"{path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
-                        "loop or wait? What only a script should do belongs under `if __name__ == \"__main__\":`") from None  # fmt: skip
+        raise TaskError(
+            f"{path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
+            'loop or wait? What only a script should do belongs under `if __name__ == "__main__":`'
+        ) from None
 
 
 def _without_code(kernel: Kernel) -> Kernel:

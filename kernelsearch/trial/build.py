@@ -36,7 +36,9 @@ class Builder:
         with contextlib.suppress(Rejected):
             self.bench.begin(kernel, self._specs(kernel, config, shapes))
 
-    def _specs(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> tuple[tuple[Specialisation, bool], ...]:
+    def _specs(
+        self, kernel: Kernel, config: Config, shapes: tuple[str, ...]
+    ) -> tuple[tuple[Specialisation, bool], ...]:
         try:
             bound = self.bench.bound(kernel, config, shapes)
             specs = [(s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)]

@@ -57,7 +57,9 @@ class CompileCache:
     def key(self, kernel: Kernel, spec: Specialisation, target: Target, precision: str) -> str:
         """The SHA-256 of all that decides the answer."""
         parts = [*sorted(canonical_source(f.text) for f in kernel.functions), *sorted(kernel.constants)]
-        about = repr((spec, target.name, target.capability, target.shared_per_program, precision, sorted(self.versions.items())))
+        about = repr(
+            (spec, target.name, target.capability, target.shared_per_program, precision, sorted(self.versions.items()))
+        )
         return hashlib.sha256("\x1f".join([*parts, about, _own_text()]).encode("utf-8", "surrogatepass")).hexdigest()
 
     def get(self, key: str) -> jobs.Compiled | None:
@@ -144,7 +146,9 @@ def _lasting(verdict: Verdict | None) -> bool:
 @lru_cache(maxsize=1)
 def _own_text() -> str:
     root = Path(__file__).resolve().parent.parent
-    files = [p for name in _READERS for p in ([root / name] if name.endswith(".py") else sorted((root / name).glob("*.py")))]
+    files = [
+        p for name in _READERS for p in ([root / name] if name.endswith(".py") else sorted((root / name).glob("*.py")))
+    ]
     found = hashlib.sha256()
     for path in files:
         found.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -33,7 +33,7 @@ from kernelsearch.worker.messages.confirm_jobs import (
     OpenShape,
     Outputs,
     Sampled,
-)  # fmt: skip
+)
 from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import trusted
 
@@ -129,9 +129,16 @@ class Session:
     """One attempt at one shape in one process: `run` is all of it, the other public methods are its steps."""
 
     def __init__(
-        self, bench: Bench, plan: Plan, say: Say, worker: Worker, shape: ShapeFact, contestants: Sequence[Contestant],
-        failures: dict[str, str] | None = None, verdicts: dict[str, Verdict] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        bench: Bench,
+        plan: Plan,
+        say: Say,
+        worker: Worker,
+        shape: ShapeFact,
+        contestants: Sequence[Contestant],
+        failures: dict[str, str] | None = None,
+        verdicts: dict[str, Verdict] | None = None,
+    ) -> None:
         failures, verdicts = {} if failures is None else failures, {} if verdicts is None else verdicts
         self.bench, self.plan, self.say, self.worker, self.facts = bench, plan, say, worker, shape
         self.contestants = [c for c in contestants if c.name not in failures]
@@ -151,11 +158,15 @@ class Session:
         for name in baselines:
             if name not in self.failures:
                 self._enter_baseline(name)
-        candidates = tuple(n for n in names if n in self.pilot and n != SEED) or tuple(n for n in names if n in self.pilot)
+        candidates = tuple(n for n in names if n in self.pilot and n != SEED) or tuple(
+            n for n in names if n in self.pilot
+        )
         baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
         fastest = min(baselines, key=lambda n: baselines[n], default=None)
         if not candidates or fastest is None:
-            return ShapeRun(self.facts, protocol.Kept(()), candidates, None, self.failures, self.verdicts, dtypes=self.dtypes)
+            return ShapeRun(
+                self.facts, protocol.Kept(()), candidates, None, self.failures, self.verdicts, dtypes=self.dtypes
+            )
         if alone:
             for name in sorted(self.pilot, key=lambda n: n not in candidates):
                 self._ask(Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
@@ -164,9 +175,17 @@ class Session:
         judged = {name: self._judged(name) for name in candidates}
         clocks = {name: self._clocks(name, kept) for name in candidates}
         return ShapeRun(
-            self.facts, kept, candidates, fastest, self.failures, self.verdicts, judged, clocks,
-            tuple(dict.fromkeys(self.notes)), self.dtypes,
-        )  # fmt: skip
+            self.facts,
+            kept,
+            candidates,
+            fastest,
+            self.failures,
+            self.verdicts,
+            judged,
+            clocks,
+            tuple(dict.fromkeys(self.notes)),
+            self.dtypes,
+        )
 
     # ------------------------------------------------------------ getting ready
 
@@ -278,7 +297,9 @@ class Session:
         wrong = protocol.disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
         least = protocol.floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
         if event.time_us < least:
-            wrong = f"{event.time_us:.3g} us is impossible: {self.bench.target.name} needs at least {least:.3g} us for this"
+            wrong = (
+                f"{event.time_us:.3g} us is impossible: {self.bench.target.name} needs at least {least:.3g} us for this"
+            )
         if wrong:
             self.verdicts.setdefault(name, Verdict(Word.TIMING, "confirm", wrong, depth="full"))
         return clocked.wall_us, clocked.kernel_us

@@ -29,7 +29,7 @@ from kernelsearch.trial.confirm_session import (
     Session,
     ShapeRun,
     asked,
-)  # fmt: skip
+)
 from kernelsearch.worker.messages.confirm_jobs import Ceilings, MeasureCeilings, Prepare
 from kernelsearch.worker.processes.handle import Worker, WorkerDied
 from kernelsearch.worker.processes.pool import Pool
@@ -131,11 +131,17 @@ class Confirmation:
                 if len(contestants) > 1 and all(c.name in failures for c in contestants):
                     raise WorkerError(f"the confirming worker failed over every kernel: {lost}") from None
                 alone = not lost.name and not alone
-                self.say(f"{shape.label}: {lost}; a fresh process goes on without {', '.join(failures) or 'nobody yet'}")
+                self.say(
+                    f"{shape.label}: {lost}; a fresh process goes on without {', '.join(failures) or 'nobody yet'}"
+                )
 
 
 def _leave_out(
-    name: str, verdict: Verdict, contestants: Sequence[Contestant], failures: dict[str, str], verdicts: dict[str, Verdict]
+    name: str,
+    verdict: Verdict,
+    contestants: Sequence[Contestant],
+    failures: dict[str, str],
+    verdicts: dict[str, Verdict],
 ) -> None:
     failures[name] = verdict.reason
     if name in {c.name for c in contestants}:

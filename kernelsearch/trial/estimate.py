@@ -18,9 +18,13 @@ ESTIMATE_PROTOCOL = "static-model-3"
 
 
 def estimated(
-    bench: Bench, kernel: Kernel, config: Config, binaries: Mapping[str, Binary],
-    counts: Mapping[str, tuple[Counts, ...]], shapes: tuple[str, ...],
-) -> Measurement:  # fmt: skip
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    binaries: Mapping[str, Binary],
+    counts: Mapping[str, tuple[Counts, ...]],
+    shapes: tuple[str, ...],
+) -> Measurement:
     """The estimated times of a candidate at these shapes, in microseconds.
 
     counts of sampled programs, where a shape has them, know masks; without them the binary and the launch are enough.
@@ -42,7 +46,9 @@ def identities(bench: Bench, kernel: Kernel, config: Config, shape: str, binarie
     return [binaries[jobs.spec_key(s, b.of_seed)].identity for fact, b in bound for s in b.specialisations(fact)]
 
 
-def work_of(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...], binaries: Mapping[str, Binary]) -> str:
+def work_of(
+    bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...], binaries: Mapping[str, Binary]
+) -> str:
     """The digest of what a candidate makes the GPU do: machine code, grids, arguments, buffers and initial values."""
     parts = [repr(shapes)]
     for fact, bound in bench.bound(kernel, config, shapes):
@@ -52,7 +58,11 @@ def work_of(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...
         for step, spec in zip(plan.steps, bound.specialisations(fact), strict=True):
             b = binaries[jobs.spec_key(spec, bound.of_seed)]
             args = [step.args[name] for name, _ in b.params]
-            told = [("scratch", buffers.setdefault(a.name, len(buffers)), repr(plan.scratch[a.name]))
-                    if isinstance(a, Scratch) else repr(a) for a in args]  # fmt: skip
+            told = [
+                ("scratch", buffers.setdefault(a.name, len(buffers)), repr(plan.scratch[a.name]))
+                if isinstance(a, Scratch)
+                else repr(a)
+                for a in args
+            ]
             parts.append(repr((b.identity, b.num_warps, b.num_ctas, b.shared, step.grid, told)))
     return content_digest(*parts)

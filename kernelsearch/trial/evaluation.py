@@ -138,7 +138,9 @@ class Evaluation:
         except Rejected:
             return False
 
-    def _looked_at(self, kernel: Kernel, config: Config, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
+    def _looked_at(
+        self, kernel: Kernel, config: Config, measurement: Measurement
+    ) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's niche in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
         binaries = self.builder.compiled(kernel, config, shapes)

@@ -19,18 +19,27 @@ from kernelsearch.worker.messages import jobs
 
 
 def hinted(
-    bench: Bench, kernel: Kernel, config: Config, binaries: Mapping[str, Binary], measurement: Measurement | None,
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    binaries: Mapping[str, Binary],
+    measurement: Measurement | None,
     counts: Mapping[str, tuple[Counts, ...]] | None = None,
-) -> tuple[Hint, ...]:  # fmt: skip
+) -> tuple[Hint, ...]:
     """The hints of a candidate over the shapes of its measurement."""
     shapes = tuple(t.shape for t in measurement.times) if measurement else ()
     return hints(calls(bench, kernel, config, binaries, shapes, measurement, counts))
 
 
 def calls(
-    bench: Bench, kernel: Kernel, config: Config, binaries: Mapping[str, Binary], shapes: tuple[str, ...],
-    measurement: Measurement | None = None, counts: Mapping[str, tuple[Counts, ...]] | None = None,
-) -> tuple[Call, ...]:  # fmt: skip
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    binaries: Mapping[str, Binary],
+    shapes: tuple[str, ...],
+    measurement: Measurement | None = None,
+    counts: Mapping[str, tuple[Counts, ...]] | None = None,
+) -> tuple[Call, ...]:
     """What hints need of these shapes."""
     found, target = [], calibrated(bench.target, bench.ceilings)
     for shape in shapes:
@@ -43,7 +52,9 @@ def calls(
 
 
 def launches_of(
-    bound: list[tuple[LaunchFact, Bound]], binaries: Mapping[str, Binary], target: Target,
+    bound: list[tuple[LaunchFact, Bound]],
+    binaries: Mapping[str, Binary],
+    target: Target,
     counts: tuple[Counts, ...] = (),
 ) -> tuple[Launched, ...]:
     """Each device launch of one launcher call, in order."""

@@ -47,7 +47,12 @@ def _is_seed(bench: Bench, kernel: Kernel, config: Config) -> bool:
 
 
 def _interpreted(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str, limit_s: float,
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    cases: tuple[jobs.Case, ...],
+    depth: str,
+    limit_s: float,
     sms: int = FEW_SMS,
 ) -> Verdict:
     named = tuple(c for c in cases if c.kind not in jobs.SIZES)
@@ -70,8 +75,15 @@ def _interpreted(
 
 
 def ran(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], order: str, depth: str, limit_s: float,
-    twin: bool = True, sms: int = FEW_SMS,
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    cases: tuple[jobs.Case, ...],
+    order: str,
+    depth: str,
+    limit_s: float,
+    twin: bool = True,
+    sms: int = FEW_SMS,
 ) -> Verdict:
     """The verdict on these cases with the programs of every launch in one order; twin makes 16-bit floats float32."""
     inputs = bench.inputs(cases, twin=twin)
@@ -79,7 +91,9 @@ def ran(
     shapes, twins = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
     sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
     try:
-        runs = bench.interpreters.ask(jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled, sms), limit_s)
+        runs = bench.interpreters.ask(
+            jobs.Interpret(bench.path, candidate, shapes, inputs, order, twins, sampled, sms), limit_s
+        )
     except WorkerHung:
         where = "in Triton's interpreter, which runs programs one by one: smaller TEST_SHAPES take less"
         return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s {where}", depth)
@@ -120,7 +134,12 @@ SIXTEEN = ("mixed", "randn")
 
 
 def _sixteen_too(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float,
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    cases: tuple[jobs.Case, ...],
+    verdict: Verdict,
+    limit_s: float,
     sms: int,
 ) -> Verdict:
     """The verdict with 16-bit floats judged unwidened too, each operation rounded, where the seed itself is right so."""
@@ -139,7 +158,12 @@ def _sixteen_too(
 
 
 def _long_too(
-    bench: Bench, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], verdict: Verdict, limit_s: float,
+    bench: Bench,
+    kernel: Kernel,
+    config: Config,
+    cases: tuple[jobs.Case, ...],
+    verdict: Verdict,
+    limit_s: float,
     sms: int,
 ) -> Verdict:
     """The verdict with timed sizes judged too; an honest kernel may be too slow for them here, which is said.

@@ -45,7 +45,11 @@ def estimate(evaluation: Compiling, kernel: Kernel, config: Config) -> Measureme
     if not evaluation.compiles(kernel, config).accepted:
         return None
     try:
-        specs = [(s, bound.of_seed) for fact, bound in bench.bound(kernel, config, shapes) for s in bound.specialisations(fact)]
+        specs = [
+            (s, bound.of_seed)
+            for fact, bound in bench.bound(kernel, config, shapes)
+            for s in bound.specialisations(fact)
+        ]
     except LaunchError:
         return None
     binaries, refused = bench.binaries(kernel, tuple(dict.fromkeys(specs)))

@@ -110,11 +110,14 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     blind = verdict.accepted and verdict.referee.mode == "interpreter"
     detail = {**verdict.detail, **({"cannot see": list(WITHOUT_A_GPU)} if blind else {})}
     return {
-        "verdict": verdict.word.value, "stage": verdict.stage, "reason": verdict.reason, "depth": verdict.depth,
+        "verdict": verdict.word.value,
+        "stage": verdict.stage,
+        "reason": verdict.reason,
+        "depth": verdict.depth,
         "error_ratio": ratio if ratio is None or math.isfinite(ratio) else None,
         "referee": {"mode": verdict.referee.mode, "layers": list(verdict.referee.layers)},
         "detail": {k: _plain(v) for k, v in detail.items() if k != "trace"},
-    }  # fmt: skip
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -144,9 +147,18 @@ def explained(verdict: Verdict) -> str:
 
 
 _EXPLAINED = {
-    "shape": "shape", "label": "sizes", "regime": "regime", "padded": "rows lie apart", "order": "order of programs",
-    "output": "output", "index": "first wrong element", "expected": "expected", "got": "got", "line": "line",
-    "source": "offending line", "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
+    "shape": "shape",
+    "label": "sizes",
+    "regime": "regime",
+    "padded": "rows lie apart",
+    "order": "order of programs",
+    "output": "output",
+    "index": "first wrong element",
+    "expected": "expected",
+    "got": "got",
+    "line": "line",
+    "source": "offending line",
+    "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
     "not judged, the seed is not right there": "not judged, the seed is not right there",
     "not judged, the seed is too slow there in the interpreter": "not judged, the seed is too slow there in the interpreter",
 }

@@ -28,16 +28,22 @@ def known_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 """
 """What every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
 SPEC = Specialisation(
-    "known_kernel", (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
-    (("BLOCK", jobs.PROOF_BLOCK),), ("x_ptr", "y_ptr"), (("num_warps", 4),),
-)  # fmt: skip
+    "known_kernel",
+    (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
+    (("BLOCK", jobs.PROOF_BLOCK),),
+    ("x_ptr", "y_ptr"),
+    (("num_warps", 4),),
+)
 
 
 def on_gpu(
-    pool: Pool, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any],
-    built: Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]], limit_s: float,
+    pool: Pool,
+    binaries: dict[str, Binary],
+    job: Callable[[dict[str, Binary]], Any],
+    built: Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]],
+    limit_s: float,
     then: Callable[[Any], Any] = lambda answer: answer,
-) -> Any:  # fmt: skip
+) -> Any:
     """What then makes of the run worker's answer, while no other job reaches that worker; or the Verdict that ended it.
 
     binaries that the worker finds missing are built and added. When the worker dies the job goes to a fresh one, once:
@@ -63,7 +69,9 @@ def on_gpu(
     raise AssertionError("the last attempt returns")
 
 
-def _asked(runner: Worker, binaries: dict[str, Binary], job: Callable[..., Any], built: Callable[..., Any], limit_s: float) -> Any:
+def _asked(
+    runner: Worker, binaries: dict[str, Binary], job: Callable[..., Any], built: Callable[..., Any], limit_s: float
+) -> Any:
     for _ in range(3):
         answer = runner.ask(job(binaries), limit_s)
         if not isinstance(answer, jobs.MissingBinary):

@@ -45,7 +45,9 @@ class Gpu:
         verdict, binaries = self.accepted(kernel, config, cases)
         return verdict, self._measured(kernel, config, binaries, incumbent)
 
-    def accepted(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> tuple[Verdict, dict[str, Binary]]:
+    def accepted(
+        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]
+    ) -> tuple[Verdict, dict[str, Binary]]:
         """The `screen` verdict and the binaries that it was reached with."""
         binaries = self.binaries(kernel, config)
         return self.run_cases(kernel, config, binaries, cases, "screen"), binaries
@@ -105,9 +107,13 @@ class Gpu:
         return verdict
 
     def timed_us(
-        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], limits_us: Mapping[str, float],
+        self,
+        kernel: Kernel,
+        config: Config,
+        binaries: dict[str, Binary],
+        limits_us: Mapping[str, float],
         rival_us: Mapping[str, float] | None = None,
-    ) -> jobs.Timed:  # fmt: skip
+    ) -> jobs.Timed:
         """Event times of the timed shapes; the sampling of a shape ends early above its limit, and so does the job.
 
         rival_us are the times to beat: the job also ends when the shapes so far say that they are not beaten.
@@ -156,12 +162,15 @@ class Gpu:
             timed = self.timed_us(kernel, config, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
         times = tuple(
             ShapeTime(
-                shape, statistics.median(samples), spread_us(samples), len(samples),
+                shape,
+                statistics.median(samples),
+                spread_us(samples),
+                len(samples),
                 content_digest(*identities(self.bench, kernel, config, shape, binaries)),
                 timed.detail[shape],
             )
             for shape, samples in timed.samples_us.items()
-        )  # fmt: skip
+        )
         return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, times, timed.abandoned)
 
 

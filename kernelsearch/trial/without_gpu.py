@@ -102,4 +102,6 @@ def unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
 def numbers(kernel: Kernel, config: Config) -> str:
     """The key of what the interpreter sees of a config: no launch options, but for those that a function takes itself."""
     taken = {n for f in kernel.functions for n in f.params}
-    return config_key({k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS})
+    return config_key(
+        {k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS}
+    )

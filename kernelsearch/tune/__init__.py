@@ -34,7 +34,9 @@ class Tuners:
         self._kernels: dict[str, Kernel] = {}
         self._recent: OrderedDict[str, None] = OrderedDict()
 
-    def add(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, inherited: bool = False) -> None:
+    def add(
+        self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], start: Config, inherited: bool = False
+    ) -> None:
         """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is.
 
         inherited: the start is what did best for the kernel's parent.
@@ -43,7 +45,7 @@ class Tuners:
             self._kernels[kernel.digest] = kernel
             self._tuners[kernel.digest] = Tuner(
                 Space(space), dict(start), lambda c: self._possible(kernel, c), inherited=inherited
-            )  # fmt: skip
+            )
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners

@@ -39,7 +39,9 @@ class Study:
 
     def suggest(self, seed: int) -> dict[str, Value]:
         """A point of the space. The suggestion is withdrawn: whoever uses it says so with `begin`."""
-        if self._kind != "cmaes" or not self._study.trials:  # its own randomness goes on from one generation to the next
+        if (
+            self._kind != "cmaes" or not self._study.trials
+        ):  # its own randomness goes on from one generation to the next
             self._study.sampler = _sampler(self._kind, seed, self._axes)
         trial = self._study.ask(self._axes)
         self._study.tell(trial, state=optuna.trial.TrialState.FAIL)

@@ -40,13 +40,19 @@ class Process:
         """Chooses the parameters by these values, from the prior's mean, whatever was learnt before."""
         told = (values - values.mean()) / (values.std() + 1e-12)
         found = minimize(
-            self._loss, self.mean, (points, told), jac=True, method="L-BFGS-B", bounds=self.bounds, options={"maxiter": STEPS}
+            self._loss,
+            self.mean,
+            (points, told),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=self.bounds,
+            options={"maxiter": STEPS},
         )
         self.parameters = found.x
 
     def fit(
         self, points: np.ndarray, values: np.ndarray, flying: np.ndarray | None = None, unit: float | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Conditions the process on values at points, with the parameters as they are.
 
         flying are points without a value yet, believed to take what is predicted of them: that leaves every mean as it is,
@@ -56,7 +62,9 @@ class Process:
         self.centre, self.told = values.mean() if len(values) else 0.0, len(values)
         self.unit = values.std() + 1e-12 if unit is None else unit
         self.points = points if flying is None else np.concatenate([points, flying])
-        self.tables = [_matern(t * math.exp(-scale))[0] for t, scale in zip(self.distances, self.parameters, strict=False)]
+        self.tables = [
+            _matern(t * math.exp(-scale))[0] for t, scale in zip(self.distances, self.parameters, strict=False)
+        ]
         covariance = self._covariance(self.points, self.points)
         covariance.flat[:: len(self.points) + 1] += math.exp(self.parameters[-2]) + JITTER
         self.factor, failed = dpotrf(covariance, lower=1) if len(self.points) else (covariance, 0)

@@ -67,9 +67,12 @@ class Surrogate:
     """
 
     def __init__(
-        self, space: Space, listed: Sequence[Config] | None = None, settings: Settings = Settings(),  # noqa: B008
+        self,
+        space: Space,
+        listed: Sequence[Config] | None = None,
+        settings: Settings = Settings(),  # noqa: B008
         estimates: Sequence[tuple[Config, float]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.axes, self.settings = Axes(space), settings
         self._process = Process([axis.distances for axis in self.axes.axes])
         self._all = self._whole(space, listed)
@@ -157,7 +160,9 @@ class Surrogate:
     def _designed(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
         """One of a few random free configs: the one that lies farthest from all that were begun."""
         count = 32 * self.settings.apart
-        drawn = self.axes.drawn(count, draw) if self._all is None else self._all[draw.integers(len(self._all), size=count)]
+        drawn = (
+            self.axes.drawn(count, draw) if self._all is None else self._all[draw.integers(len(self._all), size=count)]
+        )
         found: list[np.ndarray] = []
         for point in drawn:
             if tuple(point.tolist()) not in self._place and free(self.axes.config(point)):

@@ -26,16 +26,35 @@ MAX_INTEGER = 2**64
 MAX_POWER = 64
 MAX_TEXT = 200
 
-_NAMESPACES = frozenset({
-    "tl", "tl.math", "tl.extra", "tl.extra.cuda", "tl.extra.libdevice", "tl.extra.cuda.libdevice",
-    "triton", "triton.language", "libdevice",
-})
+_NAMESPACES = frozenset(
+    {
+        "tl",
+        "tl.math",
+        "tl.extra",
+        "tl.extra.cuda",
+        "tl.extra.libdevice",
+        "tl.extra.cuda.libdevice",
+        "triton",
+        "triton.language",
+        "libdevice",
+    }
+)
 _LOOPS = frozenset({"range", "tl.range", "tl.static_range"})
 _MESSAGES = frozenset({"tl.static_assert", "tl.device_assert"})
 _FLOAT_WORDS = frozenset({"inf", "-inf", "+inf", "infinity", "-infinity", "nan"})
 _BINARY = (
-    ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow,
-    ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.Pow,
+    ast.LShift,
+    ast.RShift,
+    ast.BitAnd,
+    ast.BitOr,
+    ast.BitXor,
 )
 _COMPARE = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
 
@@ -260,8 +279,7 @@ class _Body:
         if name in self.local or name not in BUILTINS or name in self.names.constants:
             raise Refused(
                 node.lineno,
-                f"{name[:40]}(...) is refused; a kernel calls tl functions, its own jit functions, "
-                + _list(BUILTINS),
+                f"{name[:40]}(...) is refused; a kernel calls tl functions, its own jit functions, " + _list(BUILTINS),
             )
         if name == "range" and not loop:
             raise Refused(node.lineno, "range is only used in `for ... in range(...)`")

@@ -88,9 +88,17 @@ def expectation(
         stride = strides[number] if number < len(strides) else None
         outputs.append(
             _output(
-                y, e.to(y.device), c, stride, exactness,
-                eps=eps, factor=accumulation(inputs, y.numel(), regime in ZERO_MEAN), coarse=max(1.0, unit / eps),
-                homogeneous=regime != MIXED, zero_mean=regime in ZERO_MEAN, scale=tolerance,
+                y,
+                e.to(y.device),
+                c,
+                stride,
+                exactness,
+                eps=eps,
+                factor=accumulation(inputs, y.numel(), regime in ZERO_MEAN),
+                coarse=max(1.0, unit / eps),
+                homogeneous=regime != MIXED,
+                zero_mean=regime in ZERO_MEAN,
+                scale=tolerance,
                 reach=None if r is None else r.to(y.device),
             )
         )
@@ -139,7 +147,11 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _output(
-    y: torch.Tensor, eager: torch.Tensor, moved: torch.Tensor, stride: tuple[int, ...] | None, exactness: bool,
+    y: torch.Tensor,
+    eager: torch.Tensor,
+    moved: torch.Tensor,
+    stride: tuple[int, ...] | None,
+    exactness: bool,
     **how: Any,
 ) -> Output:
     shape, dtype = tuple(eager.shape), eager.dtype

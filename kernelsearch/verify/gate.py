@@ -31,12 +31,14 @@ MAX_PARAMETERS = 100
 RESERVED = frozenset({"tl", "triton", "libdevice", "int", "bool", *BUILTINS, *SPEC_NAMES})
 """Names that a kernel file may not give to anything of its own at module level."""
 
-_IMPORTS = frozenset({
-    "import triton",
-    "import triton.language as tl",
-    "from triton import language as tl",
-    "from triton.language.extra import libdevice",
-})
+_IMPORTS = frozenset(
+    {
+        "import triton",
+        "import triton.language as tl",
+        "from triton import language as tl",
+        "from triton.language.extra import libdevice",
+    }
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 # Characters on which `str.splitlines` breaks a line and Python's tokenizer does not, other control
 # characters, and those that show a text in another order than it is read: none belongs in a kernel.
@@ -185,8 +187,7 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
 
 def _is_constexpr_call(node: ast.expr) -> bool:
     return (
-        isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords
-        and short(node.func) == "tl.constexpr"
+        isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords and short(node.func) == "tl.constexpr"
     )
 
 

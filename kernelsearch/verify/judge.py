@@ -12,8 +12,20 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation, Output, expectation, flatten, run
 
 __all__ = [
-    "Expectation", "Output", "Probe", "apply_probe", "expectation", "flatten", "is_seen", "judge", "judge_task",
-    "poison_value", "probes", "run", "sensitivity", "spread_between",
+    "Expectation",
+    "Output",
+    "Probe",
+    "apply_probe",
+    "expectation",
+    "flatten",
+    "is_seen",
+    "judge",
+    "judge_task",
+    "poison_value",
+    "probes",
+    "run",
+    "sensitivity",
+    "spread_between",
 ]
 
 INTEGER_POISON = -0x5A5A5A5B
@@ -50,8 +62,11 @@ def judge(
     changed = _changed_input(inputs_before, inputs_after, mutates)
     if changed is not None:
         return Verdict(
-            Word.MEMORY, "judge", f"input {changed} was changed; the task does not say that it may be",
-            depth, detail={**about, "input": changed},
+            Word.MEMORY,
+            "judge",
+            f"input {changed} was changed; the task does not say that it may be",
+            depth,
+            detail={**about, "input": changed},
         )
     if expected.dropped:
         return Verdict(Word.ACCEPT, "judge", expected.dropped, depth, detail={**about, "dropped": expected.dropped})
@@ -141,8 +156,10 @@ def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
     edge = (right.expected.abs() >= 0.99 * largest) & (right.expected.abs() <= 1.01 * largest)
     finite = torch.isfinite(got)
     same = torch.where(
-        right.finite, finite | (edge & (got.double() == sign * torch.inf)),
-        (torch.isnan(right.rounded) & torch.isnan(got)) | (right.rounded == got)
+        right.finite,
+        finite | (edge & (got.double() == sign * torch.inf)),
+        (torch.isnan(right.rounded) & torch.isnan(got))
+        | (right.rounded == got)
         | (edge & finite & (torch.sign(got.double()) == sign)),
     )
     return right.judged & ~same
@@ -254,12 +271,25 @@ def sensitivity(
         if bool(still.any()):
             what = f"does not depend on element {probe.index} of input {probe.input}"
             finding = _at(m, after, still, what, float("inf"))
-            return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth,
-                           detail={**about, "output": number, **finding.detail})
+            return Verdict(
+                Word.WRONG,
+                "judge",
+                f"output {number}: {finding.reason}",
+                depth,
+                detail={**about, "output": number, **finding.detail},
+            )
     verdict = judge(moved, moved_outputs, depth=depth)
-    return verdict if verdict.accepted else Verdict(
-        verdict.word, "judge", f"after element {probe.index} of input {probe.input} moved, {verdict.reason}", depth,
-        error_ratio=verdict.error_ratio, detail={**verdict.detail, **about},
+    return (
+        verdict
+        if verdict.accepted
+        else Verdict(
+            verdict.word,
+            "judge",
+            f"after element {probe.index} of input {probe.input} moved, {verdict.reason}",
+            depth,
+            error_ratio=verdict.error_ratio,
+            detail={**verdict.detail, **about},
+        )
     )
 
 

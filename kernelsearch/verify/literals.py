@@ -17,8 +17,10 @@ def check_spec(name: str, node: ast.expr) -> None:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise Refused(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
-    texts = _scratch_texts(value, node.lineno) if name == "SCRATCH" else (
-        () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+    texts = (
+        _scratch_texts(value, node.lineno)
+        if name == "SCRATCH"
+        else (() if name in ("LAUNCHES", "INIT") else _strings_in(value))
     )
     for text in texts:
         try:

@@ -37,7 +37,9 @@ def check(ttir: str = "", ptx: str = "", contract: str = "ieee") -> Verdict:
     for finding in (*_in_ttir(ttir, contract), *_in_ptx(ptx, contract)):
         text, number, line, what = finding
         return Verdict(
-            Word.PRECISION, "precision", f"{what} under the contract {contract!r} ({text} line {number}: {line})",
+            Word.PRECISION,
+            "precision",
+            f"{what} under the contract {contract!r} ({text} line {number}: {line})",
             detail={"text": text, "line": number, "source": line, "contract": contract},
         )
     return Verdict(Word.ACCEPT, "precision")

@@ -131,9 +131,7 @@ ALL: tuple[str, ...] = (*ROTATION, *(name for name in _REGIMES if name != "randn
 """Every regime, the cheapest evidence first."""
 
 
-def _values(
-    value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None
-) -> torch.Tensor:
+def _values(value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None) -> torch.Tensor:
     noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()

@@ -16,9 +16,15 @@ LEAST_COVER = 0.5
 
 
 def judge_sampled(
-    expected: Expectation, outputs: Sequence[torch.Tensor], covers: float, before: Sequence[Any],
-    after: Sequence[Any], mutates: Sequence[int], *, depth: str = "full",
-) -> Verdict:  # fmt: skip
+    expected: Expectation,
+    outputs: Sequence[torch.Tensor],
+    covers: float,
+    before: Sequence[Any],
+    after: Sequence[Any],
+    mutates: Sequence[int],
+    *,
+    depth: str = "full",
+) -> Verdict:
     """Accept, or what is wrong in the elements that no longer hold poison.
 
     covers is how much of the outputs the grid would write if all programs did as those that ran: a grid that would leave

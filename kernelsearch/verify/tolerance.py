@@ -169,7 +169,11 @@ def condition(
 
 
 def reach(
-    evaluate: Callable[[list[Any]], list[torch.Tensor]], inputs: Sequence[Any], expected: Sequence[torch.Tensor], *, seed: int,
+    evaluate: Callable[[list[Any]], list[torch.Tensor]],
+    inputs: Sequence[Any],
+    expected: Sequence[torch.Tensor],
+    *,
+    seed: int,
 ) -> list[torch.Tensor | None]:
     """The largest size of each output element over other values of the integer inputs; None where nothing else is picked.
 
@@ -203,7 +207,12 @@ def reach(
 
 def _picks(value: Any) -> bool:
     """A tensor of integers, not masks, with more than one value to pick from."""
-    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex() or value.dtype is torch.bool:
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.is_floating_point()
+        or value.is_complex()
+        or value.dtype is torch.bool
+    ):
         return False
     return value.dim() > 0 and value.numel() > 1 and bool((value != value.reshape(-1)[0]).any())
 

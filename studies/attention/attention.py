@@ -40,8 +40,17 @@ def flops(batch, heads, seq, head_dim, dtype):
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, head_stride, seq_stride, seq_len, scale,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    head_stride,
+    seq_stride,
+    seq_len,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
 ):
     head = tl.program_id(1)
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -77,7 +86,18 @@ def attention(q, k, v):
     o = torch.empty_like(q)
     grid = lambda meta: (triton.cdiv(seq, meta["BLOCK_M"]), batch * heads)  # noqa: E731
     attention_kernel[grid](
-        q, k, v, o, q.stride(1), q.stride(2), seq, head_dim**-0.5,
-        HEAD_DIM=head_dim, BLOCK_M=64, BLOCK_N=64, num_warps=4, num_stages=2,
+        q,
+        k,
+        v,
+        o,
+        q.stride(1),
+        q.stride(2),
+        seq,
+        head_dim**-0.5,
+        HEAD_DIM=head_dim,
+        BLOCK_M=64,
+        BLOCK_N=64,
+        num_warps=4,
+        num_stages=2,
     )
     return o

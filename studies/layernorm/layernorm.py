@@ -60,7 +60,5 @@ def layernorm(x, weight, bias):
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
     block = triton.next_power_of_2(n_cols)
-    layernorm_kernel[(n_rows,)](
-        x, weight, bias, y, x.stride(0), y.stride(0), n_cols, EPS, BLOCK=block, num_warps=4
-    )
+    layernorm_kernel[(n_rows,)](x, weight, bias, y, x.stride(0), y.stride(0), n_cols, EPS, BLOCK=block, num_warps=4)
     return y

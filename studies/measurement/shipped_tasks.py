@@ -119,7 +119,10 @@ def main() -> None:
     print(f"ceilings: {ceilings}")
     print(f"{'':<14} " + " ".join(f"{c[:8]:>8}" for c in (*COLUMNS, "found")) + "  roofline  found against the fastest")
     with ThreadPoolExecutor(BESIDE) as pool:
-        done = [(name, pool.submit(whole, name, shape, trials, begun + options.limit, ceilings)) for name, shape, trials in cases]
+        done = [
+            (name, pool.submit(whole, name, shape, trials, begun + options.limit, ceilings))
+            for name, shape, trials in cases
+        ]
         for name, future in done:
             found, seconds = future.result()
             if found is None:

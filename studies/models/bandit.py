@@ -184,13 +184,21 @@ def finds_out(seeds: int, params: Params = Params()) -> list[tuple[int, float]]:
 if __name__ == "__main__":
     count = int(sys.argv[1]) if sys.argv[1:] else 16
     losses, control, share = sees_through(count)
-    print(f"useless model in the mix, {count} landscapes, {TRIALS} trials each: the best kernel takes {interval(losses)} "
-          f"against typed edits alone (limit +5 %); typed edits against themselves {interval(control)}")
-    print(f"  by landscape: {' '.join(f'{100 * (x - 1):+.0f}' for x in sorted(losses))} %; "
-          f"it got {100 * share:.0f} % of the proposals")
+    print(
+        f"useless model in the mix, {count} landscapes, {TRIALS} trials each: the best kernel takes {interval(losses)} "
+        f"against typed edits alone (limit +5 %); typed edits against themselves {interval(control)}"
+    )
+    print(
+        f"  by landscape: {' '.join(f'{100 * (x - 1):+.0f}' for x in sorted(losses))} %; "
+        f"it got {100 * share:.0f} % of the proposals"
+    )
     found = finds_out(count)
     shares = [s for _, s in found]
-    print(f"model that knows the right edit, {count} landscapes: third call at proposal "
-          f"{' '.join(str(t + 1) for t, _ in found)} (limit 30)")
-    print(f"  share of the next 100 proposals: {' '.join(f'{100 * s:.0f}' for s in shares)} %, "
-          f"median {100 * statistics.median(shares):.0f} % (limit 50 %)")
+    print(
+        f"model that knows the right edit, {count} landscapes: third call at proposal "
+        f"{' '.join(str(t + 1) for t, _ in found)} (limit 30)"
+    )
+    print(
+        f"  share of the next 100 proposals: {' '.join(f'{100 * s:.0f}' for s in shares)} %, "
+        f"median {100 * statistics.median(shares):.0f} % (limit 50 %)"
+    )

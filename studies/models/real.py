@@ -116,7 +116,9 @@ def table(paths: list[str]) -> None:
         seeds = sorted(s for arm, s in score if arm == "mix" and ("edits", s) in score)
         logs = [math.log(score["mix", s] / score["edits", s]) for s in seeds]
         every += [(task, x) for x in logs]
-        asked = statistics.fmean(r["by_model"] / r["structures"] for r in rows if r["task"] == task and r["arm"] == "mix")
+        asked = statistics.fmean(
+            r["by_model"] / r["structures"] for r in rows if r["task"] == task and r["arm"] == "mix"
+        )
         print(f"{task}: {said(logs)}; kernels by the model {100 * asked:.0f} %; "
               f"by seed {' '.join(f'{100 * math.expm1(x):+.1f}' for x in logs)}")  # fmt: skip
     print(f"all: {said([x for _, x in every])}")

@@ -62,6 +62,7 @@ def measured(task: str) -> dict:
         takes_padded = any(c.padded for c in first._cases("full"))
         row = {"task": task, "first_full_s": round(opened, 2)}
         for depth in ("screen", "full"):
+
             def judged(depth: str = depth):
                 again = Evaluation(bench)
                 again.once("seed takes padded rows", lambda: takes_padded)
@@ -91,8 +92,23 @@ def main() -> None:
     for task in given.tasks:
         row = measured(task)
         rows.append(row)
-        print("| " + " | ".join(str(row[k]) for k in (
-            "task", "screen_cases", "screen_cpu_s", "screen_wall_s", "full_cases", "full_cpu_s", "full_wall_s")) + " |", flush=True)
+        print(
+            "| "
+            + " | ".join(
+                str(row[k])
+                for k in (
+                    "task",
+                    "screen_cases",
+                    "screen_cpu_s",
+                    "screen_wall_s",
+                    "full_cases",
+                    "full_cpu_s",
+                    "full_wall_s",
+                )
+            )
+            + " |",
+            flush=True,
+        )
     if given.out:
         Path(given.out).write_text(json.dumps(rows, indent=1))
 

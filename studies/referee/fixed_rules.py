@@ -79,8 +79,12 @@ def _assert_close(got: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 RULES = {
-    "KernelBench 1e-2": _close(1e-2, 1e-2), "KernelBench now": _kernelbench_now, "SOL-ExecBench": _sol,
-    "flashinfer-bench": _flashinfer, "robust-kbench": _close(1e-5, 1e-5), "assert_close": _assert_close,
+    "KernelBench 1e-2": _close(1e-2, 1e-2),
+    "KernelBench now": _kernelbench_now,
+    "SOL-ExecBench": _sol,
+    "flashinfer-bench": _flashinfer,
+    "robust-kbench": _close(1e-5, 1e-5),
+    "assert_close": _assert_close,
 }
 
 
@@ -98,7 +102,8 @@ def outputs_of(bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.
             binaries = evaluation.builder.compiled(kernel, config, (case.shape,))
             candidate = bench.candidate(kernel, config, code=False)
             runs = evaluation.stages.on_gpu(
-                kernel, binaries, lambda b: jobs.RunCases(bench.path, candidate, b, (case.shape,), packed))
+                kernel, binaries, lambda b: jobs.RunCases(bench.path, candidate, b, (case.shape,), packed)
+            )
     except Rejected as rejected:
         return rejected.verdict.word.value
     return runs[0].verdict.word.value if runs[0].verdict is not None else [tensors.unpacked(o) for o in runs[0].outputs]

@@ -1,7 +1,7 @@
 """The table of studies/spaces/README.md: strategies on every recorded space of this folder, and of others if named.
 
-    python studies/spaces/table.py --seeds 8 --trials 200 random tpe cmaes surrogate bayes
-    python studies/spaces/table.py --seeds 8 --trials 50 gp
+python studies/spaces/table.py --seeds 8 --trials 200 random tpe cmaes surrogate bayes
+python studies/spaces/table.py --seeds 8 --trials 50 gp
 """
 
 import json
@@ -44,8 +44,14 @@ def printed(rows):
     scores = {n: [by[s, n]["score"] for s in spaces] for n in names}
     print("| **mean score** | | " + " | ".join(f"{statistics.fmean(scores[n]):+.3f}" for n in names) + " |")
     print("| **worst score** | | " + " | ".join(f"{min(scores[n]):+.2f}" for n in names) + " |")
-    print("| **most evaluations** | | " + " | ".join(f"{max(_median(by[s, n]) for s in spaces):g}" for n in names) + " |")
-    print("| **ms a trial** | | " + " | ".join(f"{statistics.fmean(by[s, n]['ms'] for s in spaces):.1f}" for n in names) + " |")
+    print(
+        "| **most evaluations** | | " + " | ".join(f"{max(_median(by[s, n]) for s in spaces):g}" for n in names) + " |"
+    )
+    print(
+        "| **ms a trial** | | "
+        + " | ".join(f"{statistics.fmean(by[s, n]['ms'] for s in spaces):.1f}" for n in names)
+        + " |"
+    )
 
 
 def _median(found):
@@ -67,7 +73,9 @@ def main(names, seeds, trials, spaces, noise, window, out):
     for name in names:
         for path in paths:
             rows.append(row(recorded_space.read(path), name, seeds, trials, noise, window))
-            click.echo(f"{name} on {rows[-1]['space']}: {rows[-1]['to_2_percent']} score {rows[-1]['score']:+.2f}", err=True)
+            click.echo(
+                f"{name} on {rows[-1]['space']}: {rows[-1]['to_2_percent']} score {rows[-1]['score']:+.2f}", err=True
+            )
             if out:
                 Path(out).write_text(json.dumps(rows))
     printed(rows)

@@ -73,13 +73,23 @@ def _compile(folder: str, key: str, code: str, name: str, spec, arch: int, limit
         Cache(folder).put(key, Kept(replace(built.binary, cubin=b""), built.texts))
 
 
-def compile_all(bench: Bench, candidates: Iterable[tuple[Kernel, Config]], shapes: tuple[str, ...], cache: Cache) -> None:
+def compile_all(
+    bench: Bench, candidates: Iterable[tuple[Kernel, Config]], shapes: tuple[str, ...], cache: Cache
+) -> None:
     """Compiles what the cache lacks, in two processes that yield to everything else."""
     wanted = {}
     for kernel, config in candidates:
         for key, code, name, spec in _specs(bench, kernel, config, shapes):
             if key not in wanted and not cache.path(key).exists():
-                wanted[key] = (str(cache.folder), key, code, name, spec, bench.target.capability, bench.target.shared_per_program)
+                wanted[key] = (
+                    str(cache.folder),
+                    key,
+                    code,
+                    name,
+                    spec,
+                    bench.target.capability,
+                    bench.target.shared_per_program,
+                )
     if wanted:
         with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), _start) as pool:
             for future in [pool.submit(_compile, *job) for job in wanted.values()]:

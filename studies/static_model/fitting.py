@@ -79,7 +79,8 @@ class Measured:
     def of(cls, rows: Sequence[Candidate]) -> Measured:
         count = len(rows[0].usages)
         return cls(
-            np.array([row.time_us for row in rows]), tuple(stacked([row.usages[n] for row in rows]) for n in range(count))
+            np.array([row.time_us for row in rows]),
+            tuple(stacked([row.usages[n] for row in rows]) for n in range(count)),
         )
 
     def predicted(self, target: Target, k: Constants) -> np.ndarray:
@@ -125,7 +126,9 @@ def loss(measured: Measured, target: Target, k: Constants) -> float:
     regret = us[np.argsort(estimates, kind="stable")[:5]].min() / us.min()
     spread = max(0.02, float(np.std(np.log(us))))
     off = np.mean(np.minimum(1.0, np.abs(logs - np.median(logs)) / spread))
-    return float(1.0 - spearmanr(estimates, us)[0] + 0.5 * min(1.0, math.log(regret)) + 0.2 * off + 0.05 * abs(np.median(logs)))
+    return float(
+        1.0 - spearmanr(estimates, us)[0] + 0.5 * min(1.0, math.log(regret)) + 0.2 * off + 0.05 * abs(np.median(logs))
+    )
 
 
 def fit(sets: Sets, target: Target, start: Constants = START, rounds: int = 6) -> tuple[Constants, float]:

@@ -95,7 +95,10 @@ def table(scores: dict[str, Score], hopeless: float) -> str:
 def first_asks(sets: Sets, constants: dict[str, Constants]) -> str:
     """What a tuner gets from compiling some random configs and measuring the five that are estimated as fastest."""
     rng, target = np.random.default_rng(0), targets.named(TARGET)
-    lines = ["| kernel | of 20 | of 40 | of 80 | of all | 5 at random | 30 at random |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| kernel | of 20 | of 40 | of 80 | of all | 5 at random | 30 at random |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for name, rows in sets.items():
         measured = Measured.of(rows)
         estimates, times = measured.predicted(target, constants[name]), measured.time_us / measured.time_us.min()
@@ -115,7 +118,9 @@ def write(constants: Constants, scores: dict[str, Score], hopeless: float) -> No
     rhos, regrets = [s.rho for s in scores.values()], [s.regret for s in scores.values()]
     ratios = [s.ratio for s in scores.values()]
     values = "\n".join(f"    {name}={getattr(constants, name)!r}," for name in BOUNDS)
-    Path(fitted_module.__file__).write_text(f'''"""The static model's fitted constants and its error; written by `studies/static_model/table.py --fit`, not by hand."""
+    Path(
+        fitted_module.__file__
+    ).write_text(f'''"""The static model's fitted constants and its error; written by `studies/static_model/table.py --fit`, not by hand."""
 
 from __future__ import annotations
 
@@ -151,7 +156,9 @@ def write_estimates(sets: Sets, constants: dict[str, Constants], path: str) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cache", help="a folder for compiled candidates, outside the repository")
-    parser.add_argument("--fit", action="store_true", help="fit to all spaces and write kernelsearch/measure/static_model/fitted.py")
+    parser.add_argument(
+        "--fit", action="store_true", help="fit to all spaces and write kernelsearch/measure/static_model/fitted.py"
+    )
     parser.add_argument("--estimates", help="also write every candidate's estimate to this file")
     options = parser.parse_args()
     target, cache = targets.named(TARGET), Cache(options.cache)
@@ -159,12 +166,16 @@ def main() -> None:
     constants = left_out(sets, target)
     scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}
     hopeless = float(np.ceil(10 * MARGIN * max(s.worst_near for s in scores.values())) / 10)
-    print(f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:\n{first_asks(sets, constants)}")
+    print(
+        f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:\n{first_asks(sets, constants)}"
+    )
     if options.estimates:
         write_estimates(sets, constants, options.estimates)
     if options.fit:
         everything, left = fit(sets, target)
-        print(f"\nfitted to all: loss {left:.4f}\n{table({n: Score.of(r, target, everything) for n, r in sets.items()}, hopeless)}")
+        print(
+            f"\nfitted to all: loss {left:.4f}\n{table({n: Score.of(r, target, everything) for n, r in sets.items()}, hopeless)}"
+        )
         write(everything, scores, hopeless)
 
 

@@ -53,7 +53,9 @@ def row(name: str, mine: dict, others: dict[str, dict]) -> str:
     for other in others.values():
         both = sorted(mine.keys() & other.get(name, {}).keys())
         ratios = np.array([mine[c][1] / other[name][c][1] for c in both])
-        cells.append(f"{np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f}), {(abs(ratios - 1) > 0.1).mean():.0%}")
+        cells.append(
+            f"{np.median(ratios):.2f} ({ratios.min():.2f} to {ratios.max():.2f}), {(abs(ratios - 1) > 0.1).mean():.0%}"
+        )
     return f"| {' | '.join(cells)} |"
 
 
@@ -67,9 +69,16 @@ def main() -> None:
     mine = {name: sampled(name, options.sample, cache) for name in names()}
     kept = folder / f"estimates-{triton.__version__}.json"
     kept.write_text(json.dumps(mine))
-    others = {p.stem.partition("-")[2]: json.loads(p.read_text()) for p in sorted(folder.glob("estimates-*.json")) if p != kept}
+    others = {
+        p.stem.partition("-")[2]: json.loads(p.read_text())
+        for p in sorted(folder.glob("estimates-*.json"))
+        if p != kept
+    }
     heads = [f"over {v}: median (range), more than 10 % apart" for v in others]
-    print(f"| Triton {triton.__version__} | n | Spearman | median estimated / measured | " + "".join(f"{h} | " for h in heads))
+    print(
+        f"| Triton {triton.__version__} | n | Spearman | median estimated / measured | "
+        + "".join(f"{h} | " for h in heads)
+    )
     print("|" + "---|" * (4 + len(heads)))
     for name, found in mine.items():
         print(row(name, found, others))

@@ -53,7 +53,9 @@ def main(arms, seeds, first, window):
         drawn, asked, *order = arm.split(":")
         told = estimated(space, known[name], int(drawn), seed)
         first = [config for config, _ in told[: int(asked)]]
-        return simulation.simulated(space, DEFAULT, most, seed, window=window, first=first, estimates=() if order else told)
+        return simulation.simulated(
+            space, DEFAULT, most, seed, window=window, first=first, estimates=() if order else told
+        )
 
     printed("drawn:asked", arms, paths, range(first, first + seeds), run)
 

@@ -123,7 +123,12 @@ def replayed(policy, rows):
         lost += better and stopped
         if not stopped and statistics.fmean(seen) < statistics.fmean(incumbent[1]):
             incumbent = (true, seen)
-    return 1 - measured / possible, lost / max(1, improvements), statistics.fmean(incumbent[0]), statistics.fmean(t for _, t in alone)
+    return (
+        1 - measured / possible,
+        lost / max(1, improvements),
+        statistics.fmean(incumbent[0]),
+        statistics.fmean(t for _, t in alone),
+    )
 
 
 def _mean(values):
@@ -147,7 +152,9 @@ def main(seeds, trials, shapes, apart):
     for count in shapes:
         for width in apart:
             sets = [candidates(2000 + seed, trials, count, width) for seed in range(seeds)]
-            print(f"\n{count} shapes, deviation {width:g}\n\n| policy | spared | improvements lost | final best behind | best of a shape behind |")
+            print(
+                f"\n{count} shapes, deviation {width:g}\n\n| policy | spared | improvements lost | final best behind | best of a shape behind |"
+            )
             print("|---|---|---|---|---|")
             whole = [replayed(Everything(), rows) for rows in sets]
             for name, policy in POLICIES.items():

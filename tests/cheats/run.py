@@ -63,8 +63,14 @@ def run_task(
         for entry in chosen:
             row = judged(bench, entry, limit_s)
             wanted = entry.wanted(mode)
-            row |= {"task": task, "trick": entry.trick, "honest": entry.honest, "mode": mode,
-                    "wanted": " or ".join(w.value for w in wanted), "blind": entry.blind if mode == "interpreter" else ""}
+            row |= {
+                "task": task,
+                "trick": entry.trick,
+                "honest": entry.honest,
+                "mode": mode,
+                "wanted": " or ".join(w.value for w in wanted),
+                "blind": entry.blind if mode == "interpreter" else "",
+            }
             row["ok"] = row["verdict"] in wanted
             if screen:
                 row["screen"] = screened(bench, entry)
@@ -83,8 +89,10 @@ def line(row: dict) -> str:
     after = f"{control['verdict']} {control['seconds']:.1f}s" if control else ""
     ratio = "" if row["error_ratio"] is None else f"{row['error_ratio']:.3g}"
     wanted = "" if row["ok"] else f" (wanted {row['wanted']})"
-    return (f"{mark}{row['file']:<44} {row['verdict']:<17} {ratio:>9} {row['seconds']:6.2f}s  {after:<13} "
-            f"{row['reason'][:110]}{wanted}")
+    return (
+        f"{mark}{row['file']:<44} {row['verdict']:<17} {ratio:>9} {row['seconds']:6.2f}s  {after:<13} "
+        f"{row['reason'][:110]}{wanted}"
+    )
 
 
 def main() -> int:
@@ -93,7 +101,9 @@ def main() -> int:
     options.add_argument("--json", dest="out", help="write all rows to this file")
     options.add_argument("--no-controls", action="store_true", help="do not verify an honest file after each bad one")
     options.add_argument("--limit", type=float, default=60.0, help="seconds that a candidate may run")
-    options.add_argument("--screen", action="store_true", help="ask for the `screen` verdict too, and say what it lets through")
+    options.add_argument(
+        "--screen", action="store_true", help="ask for the `screen` verdict too, and say what it lets through"
+    )
     given = options.parse_args()
     wanted = [e for e in corpus.entries() if not given.files or any(Path(f).stem in e.path.stem for f in given.files)]
     for entry in [e for e in wanted if not e.known]:
@@ -107,9 +117,11 @@ def main() -> int:
     wrong = [r["file"] for r in rows if not r["ok"]]
     cheats, honest = [r for r in rows if not r["honest"]], [r for r in rows if r["honest"]]
     seen = [r for r in cheats if r["verdict"] != "accept"]
-    print(f"{len(rows)} files: {len(seen)} of {len(cheats)} cheats rejected, "
-          f"{sum(r['verdict'] == 'accept' for r in honest)} of {len(honest)} honest kernels accepted; "
-          f"{len(wrong)} not as their files say{': ' + ', '.join(wrong) if wrong else ''}")
+    print(
+        f"{len(rows)} files: {len(seen)} of {len(cheats)} cheats rejected, "
+        f"{sum(r['verdict'] == 'accept' for r in honest)} of {len(honest)} honest kernels accepted; "
+        f"{len(wrong)} not as their files say{': ' + ', '.join(wrong) if wrong else ''}"
+    )
     if given.screen:
         let = [r["file"] for r in cheats if r["screen"] == "accept"]
         print(f"screen lets through {len(let)} of {len(cheats)} cheats: {', '.join(let)}")

@@ -9,7 +9,7 @@ import pytest
 
 from kernelsearch.record.store import Store
 
-GOOD = textwrap.dedent('''
+GOOD = textwrap.dedent("""
     import torch
     import triton
     import triton.language as tl
@@ -31,7 +31,7 @@ GOOD = textwrap.dedent('''
     SHAPES = [dict(rows=8)]
     TEST_SHAPES = [dict(rows=3, cols=50)]
     SPACE = {"num_warps": [1, 2, 4]}
-''')
+""")
 KERNEL = GOOD[GOOD.index("@triton.jit") : GOOD.index("def double(x)")]
 LAUNCHER = GOOD[GOOD.index("def double(x)") : GOOD.index("def reference")]
 REFERENCE = "def reference(x): return x * 2\n"
@@ -186,7 +186,10 @@ def test_a_folder_that_cannot_be_written(run, stored):
     folder.mkdir()
     folder.chmod(0o555)
     where = folder / "x.db" if os.geteuid() else "/proc/version/x.db"
-    one_line(run("optimize", "good.py", "--trials", 2, "--quiet", "--db", where), "read-only|does not exist|not a directory|cannot be")
+    one_line(
+        run("optimize", "good.py", "--trials", 2, "--quiet", "--db", where),
+        "read-only|does not exist|not a directory|cannot be",
+    )
     where = folder / "best.py" if os.geteuid() else "/proc/self/best.py"
     done = run("optimize", "good.py", "--trials", 2, "--quiet", "--out", where)
     assert done.code == 2 and "best.py" in done.err

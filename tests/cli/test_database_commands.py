@@ -22,7 +22,9 @@ def database(tmp_path):
     with Store.open(tmp_path / "kernelsearch.db") as store:
         strategy = strategies.make("evolve", start_for(task, 0, 12))
         settings = Settings(RunFacts("evolve", "simulated", 0, 4, 12))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run(lambda *_: None)
+        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run(
+            lambda *_: None
+        )
     return tmp_path / "kernelsearch.db"
 
 
@@ -69,7 +71,10 @@ def test_a_full_output_is_one_line(database, command):
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "kernelsearch.cli", command], cwd=database.parent, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=120)  # fmt: skip
-    assert done.returncode == 2 and done.stderr == "kernelsearch: standard output cannot be written: No space left on device\n"
+    assert (
+        done.returncode == 2
+        and done.stderr == "kernelsearch: standard output cannot be written: No space left on device\n"
+    )
 
 
 def test_verify_takes_the_tasks_own_kernel_and_refuses_one_that_would_not_run(run, tmp_path):

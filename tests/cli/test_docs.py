@@ -91,7 +91,9 @@ def _short_run(store):
     task, land = simulated.task(), simulated.Landscape(5)
     settings = Settings(RunFacts("evolve", "simulated", 0, 4, 4))
     strategy = strategies.make("evolve", start_for(task, 0, 4))
-    Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run(lambda *_: None)
+    Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run(
+        lambda *_: None
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

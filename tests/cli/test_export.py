@@ -157,7 +157,9 @@ def test_only_confirmed_kernels_unless_said_otherwise(command, place, tmp_path):
 
 
 def test_a_launcher_that_cannot_be_shipped_is_refused_with_its_line(command, place, tmp_path):
-    text = TASK.replace('"""Sums', 'import numpy\n"""Sums').replace("    y = torch.empty_like(sums)", "    y = torch.empty_like(sums, dtype=None if numpy else None)")
+    text = TASK.replace('"""Sums', 'import numpy\n"""Sums').replace(
+        "    y = torch.empty_like(sums)", "    y = torch.empty_like(sums, dtype=None if numpy else None)"
+    )
     path = tmp_path / "numeric.py"
     path.write_text(text)
     facts = examine(path).facts
@@ -204,7 +206,18 @@ def stopped(folder, place, files, number, *arguments):
 def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
     assert command("--format", form).exit_code == 0
     before = {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()}
-    arguments = ["export", "--task", "gated_sum", "--name", "fast-sum", "--out", str(command.out), "--force", "--format", form]
+    arguments = [
+        "export",
+        "--task",
+        "gated_sum",
+        "--name",
+        "fast-sum",
+        "--out",
+        str(command.out),
+        "--force",
+        "--format",
+        form,
+    ]
     code, said = stopped(place, command.out.name, 2, number, *arguments, "--version", "2.0")
     assert code != 0 and "Traceback" not in said
     assert {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()} == before

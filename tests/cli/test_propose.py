@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
 import scripted_server as served  # noqa: E402
 
 KEY = "sk-secret-0123456789abcdef"
-TASK = '''import torch
+TASK = """import torch
 import triton
 import triton.language as tl
 
@@ -41,7 +41,7 @@ def gate(x, y):
     out = torch.empty_like(x)
     gate_kernel[(triton.cdiv(x.numel(), 512),)](x, y, out, x.numel(), BLOCK=512)
     return out
-'''
+"""
 
 
 @pytest.fixture(autouse=True)

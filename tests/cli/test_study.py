@@ -134,7 +134,10 @@ def with_models(folder):
     from kernelsearch.propose.grammar import build
 
     text = shipped.path("softmax").read_text()
-    kernel = "import triton\nimport triton.language as tl\n\n\n" + text[text.index("@triton.jit") : text.index("def softmax(x)")]
+    kernel = (
+        "import triton\nimport triton.language as tl\n\n\n"
+        + text[text.index("@triton.jit") : text.index("def softmax(x)")]
+    )
     grammar, rng = build(Kernel.parse(kernel), simulated.task()), random.Random(0)
     answers = [grammar.rules.sample(grammar.start, rng) for _ in range(40)]
     rows = [{"samples": [{"text": text, "tokens": 10}], "tokens_in": 20} for text in answers]
@@ -168,7 +171,11 @@ def test_a_model_is_the_proposer_of_an_arm_and_its_report_says_the_spend(run, wi
         ("max_tokens = 60", 'max_tokens = "60"', "max_tokens is a whole number above 0"),
         ('proposer = "replay:answers.jsonl"', 'models = "replay:answers.jsonl"', "models is a list of texts"),
         ('models = ["replay:answers.jsonl"]', 'models = ["gpt:5"]', "unknown model engine 'gpt'"),
-        ('models = ["replay:answers.jsonl"]', 'modle = "x"', "unknown key 'modle': the known ones are name, strategy, proposer"),
+        (
+            'models = ["replay:answers.jsonl"]',
+            'modle = "x"',
+            "unknown key 'modle': the known ones are name, strategy, proposer",
+        ),
         ('proposer = "replay:answers.jsonl"', 'proposer = "edits"', "max_usd and record speak of a model"),
     ],
 )
@@ -184,11 +191,16 @@ def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(ru
 
     def told(db):
         with Store.open(with_models / db, write=False) as store:
-            return [(r.facts.settings["arm"], [(t.kernel, t.config, t.edit) for t in store.trials(r.id)]) for r in store.runs()]
+            return [
+                (r.facts.settings["arm"], [(t.kernel, t.config, t.edit) for t in store.trials(r.id)])
+                for r in store.runs()
+            ]
 
     asked = []
     assert run("study", with_models / "study.toml", "--db", with_models / "here.db").code == 0
-    monkeypatch.setattr(proposers, "waits", lambda proposer: asked.append(type(proposer).__name__) or asked[-1] == "Mix")
+    monkeypatch.setattr(
+        proposers, "waits", lambda proposer: asked.append(type(proposer).__name__) or asked[-1] == "Mix"
+    )
     assert run("study", with_models / "study.toml", "--db", with_models / "there.db").code == 0
     assert asked.count("Mix") == 2 and sorted(told("here.db"), key=str) == sorted(told("there.db"), key=str)
 

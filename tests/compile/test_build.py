@@ -18,12 +18,17 @@ from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import named
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
-COPY = HEAD + '''@triton.jit
+COPY = (
+    HEAD
+    + """@triton.jit
 def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + i, tl.exp(tl.load(x_ptr + i, mask=i < n, other=0.0)), mask=i < n)
-'''
-DOT = HEAD + '''@triton.jit
+"""
+)
+DOT = (
+    HEAD
+    + """@triton.jit
 def dot(a_ptr, b_ptr, c_ptr, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     m = tl.arange(0, BM)
     n = tl.arange(0, BN)
@@ -34,13 +39,16 @@ def dot(a_ptr, b_ptr, c_ptr, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
         b = tl.load(b_ptr + ks[:, None] * BN + n[None, :])
         acc = tl.dot(a, b, acc)
     tl.store(c_ptr + m[:, None] * BN + n[None, :], acc.to(tl.float16))
-'''
+"""
+)
 H100 = named("h100")
 
 
 def copy_spec(divisible=("x_ptr", "y_ptr", "n"), block=1024, dtype="fp32", **options):
     signature = (("x_ptr", f"*{dtype}"), ("y_ptr", f"*{dtype}"), ("n", "i32"), ("BLOCK", "constexpr"))
-    return Specialisation("copy", signature, (("BLOCK", block),), divisible, tuple(sorted({"num_warps": 4, **options}.items())))
+    return Specialisation(
+        "copy", signature, (("BLOCK", block),), divisible, tuple(sorted({"num_warps": 4, **options}.items()))
+    )
 
 
 def dot_spec(bm=128, bn=128, bk=64, **options):
@@ -48,7 +56,9 @@ def dot_spec(bm=128, bn=128, bk=64, **options):
     names = (("BK", bk), ("BM", bm), ("BN", bn))
     signature = (*pointers, ("k", "i32"), *((n, "constexpr") for n, _ in names))
     divisible = ("a_ptr", "b_ptr", "c_ptr", "k")
-    return Specialisation("dot", signature, names, divisible, tuple(sorted({"num_warps": 4, "num_stages": 3, **options}.items())))
+    return Specialisation(
+        "dot", signature, names, divisible, tuple(sorted({"num_warps": 4, "num_stages": 3, **options}.items()))
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -145,7 +155,11 @@ def test_other_targets(built, name):
 
 def test_identity_sees_the_machine_code_and_neither_name_nor_line_nor_comment(built):
     plain = built(COPY, copy_spec()).binary
-    moved = built(HEAD + "# a comment\n\n\n" + COPY.removeprefix(HEAD).replace("    i =", "\n    # more\n    i ="), copy_spec(), name="j").binary
+    moved = built(
+        HEAD + "# a comment\n\n\n" + COPY.removeprefix(HEAD).replace("    i =", "\n    # more\n    i ="),
+        copy_spec(),
+        name="j",
+    ).binary
     renamed_spec = replace(copy_spec(), function="another_name")
     renamed = built(COPY.replace("def copy", "def another_name"), renamed_spec).binary
     assert moved.identity == plain.identity == renamed.identity
@@ -168,7 +182,10 @@ def test_more_shared_memory_than_the_target_has_is_refused(built):
     failure = built(DOT, wide)
     assert isinstance(failure, BuildFailure)
     assert re.fullmatch(r"needs \d+ bytes of shared memory, the target has 232448", failure.message)
-    assert isinstance(built(DOT, dot_spec(), named("l4")), (BuildFailure,)) or built(DOT, dot_spec(), named("l4")).binary.shared <= 101376
+    assert (
+        isinstance(built(DOT, dot_spec(), named("l4")), (BuildFailure,))
+        or built(DOT, dot_spec(), named("l4")).binary.shared <= 101376
+    )
 
 
 def test_such_a_compile_ends_before_ptx_is_made():
@@ -205,7 +222,12 @@ def test_clusters_are_in_the_binary(built):
 
 
 def test_dtype_constants_come_alive():
-    assert [str(live_constant(DtypeFact(n))) for n in ("bf16", "fp32", "i1", "i64")] == ["bf16", "fp32", "int1", "int64"]
+    assert [str(live_constant(DtypeFact(n))) for n in ("bf16", "fp32", "i1", "i64")] == [
+        "bf16",
+        "fp32",
+        "int1",
+        "int64",
+    ]
     assert live_constant(3) == 3
 
 
@@ -223,9 +245,12 @@ def test_mix_of_hand_written_ptx():
         "red.global.add.f32 [%rd1], %f1;\nex2.approx.ftz.f32 %f1, %f2;\nwgmma.mma_async.sync.aligned.m64n64k16 x;\n}\n"
     )
     assert mix.loads == {16: 3} and mix.stores == {1: 1} and mix.shared == {2: 1} and mix.parameters == 2
-    assert {k: mix[k] for k in ("atomic", "special", "wgmma", "cp_async")} == {"atomic": 1, "special": 1, "wgmma": 1, "cp_async": 1}
-
-
+    assert {k: mix[k] for k in ("atomic", "special", "wgmma", "cp_async")} == {
+        "atomic": 1,
+        "special": 1,
+        "wgmma": 1,
+        "cp_async": 1,
+    }
 
 
 TILES = """

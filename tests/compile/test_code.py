@@ -48,7 +48,13 @@ def test_addresses_are_functions_of_the_arguments():
     load, store = ttir.read(TTIR).accesses
     assert (load.kind, load.base, load.width, load.shape, load.strides) == ("load", "x_ptr", 2, (64,), (1,))
     assert load.loops == (LOOP,)
-    assert (store.kind, store.base, store.width, store.strides, store.loops) == ("store", "y_ptr", 4, (("arg", "xs"),), ())
+    assert (store.kind, store.base, store.width, store.strides, store.loops) == (
+        "store",
+        "y_ptr",
+        4,
+        (("arg", "xs"),),
+        (),
+    )
 
 
 def test_parameters_are_known_by_their_place_where_the_text_does_not_name_them():
@@ -59,17 +65,24 @@ def test_parameters_are_known_by_their_place_where_the_text_does_not_name_them()
 
 
 def test_work_is_counted_per_loop():
-    assert {(w.kind, w.elements, w.loops) for w in ttir.read(TTIR).work} == {("special", 64, (LOOP,)), ("float", 64, (LOOP,))}
+    assert {(w.kind, w.elements, w.loops) for w in ttir.read(TTIR).work} == {
+        ("special", 64, (LOOP,)),
+        ("float", 64, (LOOP,)),
+    }
 
 
 def test_equal_addresses_are_seen_through_names_and_loops():
     lines = TTIR.splitlines()
     first, last = (next(i for i, line in enumerate(lines) if word in line) for word in ("scf.for", "loc(#loc9)"))
     again = [line.replace("%a =", "%b =").replace("%i", "%j") for line in lines[first : last + 1]]
-    loads = [a for a in ttir.read("\n".join([*lines[: last + 1], *again, *lines[last + 1 :]])).accesses if a.kind == "load"]
+    loads = [
+        a for a in ttir.read("\n".join([*lines[: last + 1], *again, *lines[last + 1 :]])).accesses if a.kind == "load"
+    ]
     assert len(loads) == 2 and loads[0].address == loads[1].address
     moved = [line.replace("%c0_i32 to", "%c64_i32 to") for line in again]
-    loads = [a for a in ttir.read("\n".join([*lines[: last + 1], *moved, *lines[last + 1 :]])).accesses if a.kind == "load"]
+    loads = [
+        a for a in ttir.read("\n".join([*lines[: last + 1], *moved, *lines[last + 1 :]])).accesses if a.kind == "load"
+    ]
     assert loads[0].address != loads[1].address
 
 
@@ -77,7 +90,9 @@ def test_equal_addresses_are_seen_through_names_and_loops():
 def test_no_text_breaks_the_reader(rng):
     """Cut, doubled and shuffled lines give less, and never an error: a compile must not fail for its hints."""
     lines = TTIR.splitlines()
-    broken = [line[: rng.randrange(len(line) + 1)] if rng.random() < 0.2 else line for line in lines if rng.random() > 0.1]
+    broken = [
+        line[: rng.randrange(len(line) + 1)] if rng.random() < 0.2 else line for line in lines if rng.random() > 0.1
+    ]
     rng.shuffle(broken) if rng.random() < 0.3 else None
     assert isinstance(code_of("\n".join(broken), "\n".join(broken)), Code)
 
@@ -118,11 +133,20 @@ def test_a_disassembly_is_counted():
         /*0040*/                   HGMMA.64x64x16.F32.BF16 R24, gdesc[UR8] ;
         /*0050*/                   NOP ;
     """)
-    assert found == {"instructions": 5, "global_loads": 1, "local_loads": 1, "local_stores": 1, "wgmma": 1, "widest_load_bytes": 16}
+    assert found == {
+        "instructions": 5,
+        "global_loads": 1,
+        "local_loads": 1,
+        "local_stores": 1,
+        "wgmma": 1,
+        "widest_load_bytes": 16,
+    }
 
 
 @pytest.mark.parametrize("kind", ("!tt.tensordesc<tensor<64x32xbf16, #shared>>", "!tt.tensordesc<64x32xbf16, #shared>"))
 def test_a_descriptor_has_the_shape_and_type_of_its_tile(kind):
     """As Triton wrote its type up to 3.8, and as 3.9 does."""
-    rest = f" %d[%i, %j] %x, %b, %p : {kind}, !ttg.memdesc<1xi64, #s, #smem, mutable> -> !ttg.memdesc<64x32xbf16, #shared>"
+    rest = (
+        f" %d[%i, %j] %x, %b, %p : {kind}, !ttg.memdesc<1xi64, #s, #smem, mutable> -> !ttg.memdesc<64x32xbf16, #shared>"
+    )
     assert shape_of(rest) == (64, 32) and element_of(rest) == "bf16"

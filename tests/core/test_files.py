@@ -107,7 +107,9 @@ def killed(kind, number, root, exchange="exchange"):
 
 
 @pytest.mark.parametrize("signal", [9, 2])
-@pytest.mark.parametrize(("kind", "before"), [("folder", "old"), ("new folder", "nothing"), ("file", "old"), ("new file", "nothing")])
+@pytest.mark.parametrize(
+    ("kind", "before"), [("folder", "old"), ("new folder", "nothing"), ("file", "old"), ("new file", "nothing")]
+)
 def test_wherever_the_writer_is_killed_the_old_or_the_new_stands_whole(kind, before, signal, tmp_path):
     found = killed(kind, signal, tmp_path)
     states = [state for state, _ in found]

@@ -16,7 +16,11 @@ ALONE = ("worker/", "core/parsing.py")
 
 
 def test_many_threads_parse_at_once():
-    text, failures, ready = "x = " + "(" * 60 + "1" + ")" * 60 + "\n" + "y = [a + b * c for a in d]\n" * 200, [], threading.Barrier(8)
+    text, failures, ready = (
+        "x = " + "(" * 60 + "1" + ")" * 60 + "\n" + "y = [a + b * c for a in d]\n" * 200,
+        [],
+        threading.Barrier(8),
+    )
 
     class Slow:
         def __del__(self):

@@ -14,6 +14,7 @@ from kernelsearch.record.store import Store
 
 COUNTER = count()
 
+
 @pytest.fixture(scope="session")
 def task_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("task") / "gated_sum.py"
@@ -35,13 +36,17 @@ def database(tmp_path_factory, examined):
         path = tmp_path_factory.mktemp("record") / "found.db"
         with Store.open(path) as store:
             run = store.add_run(examined.facts, RunFacts("evolve", "edits", 0, 1, 3, device, {"triton": "3.7.1"}))
-            store.add_trial(run, trial(0, seed, examined.facts.config, (10.0, 10.0), evidence, device), Structure(seed, 0))
+            store.add_trial(
+                run, trial(0, seed, examined.facts.config, (10.0, 10.0), evidence, device), Structure(seed, 0)
+            )
             structure = Structure(split, 1, seed.digest, "split_reduction", 'many "programs" share')
             store.add_trial(run, trial(1, split, CONFIG, times, evidence, device, seed.digest), structure)
             store.add_trial(run, trial(2, split, OTHER, (times[0] + 1, times[1] - 2), evidence, device, seed.digest))
             if confirmed:
                 for config, found in ((CONFIG, times), (OTHER, (times[0] + 1, times[1] - 2))):
-                    store.add_confirmation(examined.facts, structure, config, finding(split, config, found, device), {"torch": "2.11"})
+                    store.add_confirmation(
+                        examined.facts, structure, config, finding(split, config, found, device), {"torch": "2.11"}
+                    )
             store.finish_run(run)
         return path
 
@@ -56,9 +61,15 @@ def confirmed_db(database):
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory, confirmed_db):
     """`exported(**options)`: an export of the fixture's task into a new folder."""
+
     def make(**options):
         out = tmp_path_factory.mktemp("out") / "package"
-        whole = {"tasks": ("gated_sum",), "out": str(out), "name": f"fast-sum{next(COUNTER)}", "dbs": (str(confirmed_db),)}
+        whole = {
+            "tasks": ("gated_sum",),
+            "out": str(out),
+            "name": f"fast-sum{next(COUNTER)}",
+            "dbs": (str(confirmed_db),),
+        }
         return export(Options(**{**whole, **options}))
 
     return make

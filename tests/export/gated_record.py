@@ -117,6 +117,7 @@ H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 
 def finding(kernel, config, times, device, ratios=(2.0, 1.5)):
     """What the confirmed protocol says, as `report.confirmed.finding` makes it."""
+
     def interval(ratio):
         return {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}
 
@@ -136,11 +137,22 @@ def finding(kernel, config, times, device, ratios=(2.0, 1.5)):
 
 
 def trial(number, kernel, config, times, evidence, device, parent=None):
-    measurement = Measurement(evidence, device, "search-1", tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times)))
+    measurement = Measurement(
+        evidence, device, "search-1", tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times))
+    )
     verdict = Verdict(Word.ACCEPT, "judge", depth="full", error_ratio=0.4, referee=Referee("gpu", ("seccomp",)))
     proposal = Proposal(ProposalKind.REWRITE, (parent,)) if parent else Proposal(ProposalKind.SEED)
     score = times[0] / 10.0
-    return Trial(number, proposal, kernel.digest, config, Outcome(verdict, measurement), score, "split" if parent else None, "why")
+    return Trial(
+        number,
+        proposal,
+        kernel.digest,
+        config,
+        Outcome(verdict, measurement),
+        score,
+        "split" if parent else None,
+        "why",
+    )
 
 
 def imported(folder, name):

@@ -7,7 +7,14 @@ import pytest
 from gated_record import H100
 
 LIGER = {"fastest": "liger", "fastest_us": 86.6, "ratio": 0.9840, "low": 0.9810, "high": 0.9856, "margin": 0.01}
-AUTOTUNE = {"fastest": "max-autotune", "fastest_us": 12.0, "ratio": 0.9863, "low": 0.9786, "high": 0.9921, "margin": 0.01}
+AUTOTUNE = {
+    "fastest": "max-autotune",
+    "fastest_us": 12.0,
+    "ratio": 0.9863,
+    "low": 0.9786,
+    "high": 0.9921,
+    "margin": 0.01,
+}
 QUIET, NOISY = {"ratio": 1.0001, "low": 0.9986, "high": 1.0012}, {"ratio": 1.0, "low": 0.97, "high": 1.03}
 
 
@@ -30,7 +37,11 @@ def told(benchmark, said, ratio, low, high, control=QUIET):
         (LIGER, (0.9840, 0.9820, 0.9850), "reproduced"),
         (LIGER, (0.9700, 0.9690, 0.9711), "slower than claimed"),
         (LIGER, (0.9710, 0.9700, 0.9716), "reproduced"),  # within 1 % of the claim's lower end
-        ({**LIGER, "margin": 0.03}, (0.9560, 0.9550, 0.9570), "reproduced"),  # what was confirmed with a wide A/A control
+        (
+            {**LIGER, "margin": 0.03},
+            (0.9560, 0.9550, 0.9570),
+            "reproduced",
+        ),  # what was confirmed with a wide A/A control
         ({**LIGER, "margin": 0.03}, (0.9400, 0.9390, 0.9410), "slower than claimed"),
     ],
 )

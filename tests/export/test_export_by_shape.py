@@ -30,7 +30,9 @@ def table(done):
 def test_where_nothing_is_faster_the_seed_runs_with_its_own_config(mixed, examined):
     first, second = table(mixed)
     assert first["kernel"] == Kernel.parse(SPLIT).digest and first["config"] == dict(sorted(CONFIG.items()))
-    assert second["kernel"] == Kernel.parse(examined.facts.seed).digest and second["config"] == dict(examined.facts.config)
+    assert second["kernel"] == Kernel.parse(examined.facts.seed).digest and second["config"] == dict(
+        examined.facts.config
+    )
     assert second["evidence"] == "confirmed" and second["time_us"] == 10.0 and second["seed_time_ratio"] == 1.0
     assert [f.is_seed for f in mixed.parts[0].chosen.devices[H100].values()] == [False, True]
 
@@ -41,7 +43,9 @@ def test_the_readme_says_what_the_package_gains_and_where_the_seed_runs(mixed):
     assert "At 1 of 2 shapes nothing is faster than the task's own kernel, which runs there." in readme
     gained = json.loads((mixed.out / "mixed_sum" / "evidence.json").read_text())["tasks"]["gated_sum"]["by_shape"][H100]
     assert [s["name"] for s in gained["shapes"]] == [Kernel.parse(SPLIT).digest[:8], "seed"]
-    assert gained["vs_fastest"]["ratio"] == pytest.approx(2.0**0.5)  # twice the fastest at one shape, the fastest itself at the other
+    assert gained["vs_fastest"]["ratio"] == pytest.approx(
+        2.0**0.5
+    )  # twice the fastest at one shape, the fastest itself at the other
     assert f"{gained['vs_fastest']['ratio']:.3f}x [" in readme
 
 
@@ -72,10 +76,15 @@ def test_by_weaker_evidence_too_the_seed_runs_where_it_is_best(database):
 def test_a_shapes_best_is_found_though_many_others_are_better_overall(tmp_path, examined):
     """More kernels beat it over all shapes than an export looks at; at its own shape nothing does."""
     seed = Kernel.parse(examined.facts.seed)
-    kernels = [Kernel.parse(SPLIT.replace("n_share,", f"n_share, # {i}\n").replace("start + tl", f"start + {i} - {i} + tl")) for i in range(1, 30)]
+    kernels = [
+        Kernel.parse(SPLIT.replace("n_share,", f"n_share, # {i}\n").replace("start + tl", f"start + {i} - {i} + tl"))
+        for i in range(1, 30)
+    ]
     with Store.open(tmp_path / "many.db") as store:
         run = store.add_run(examined.facts, RunFacts("evolve", "edits", 0, 1, 31, "h100", {}))
-        store.add_trial(run, trial(0, seed, examined.facts.config, (10.0, 10.0), Evidence.ESTIMATED, "h100"), Structure(seed, 0))
+        store.add_trial(
+            run, trial(0, seed, examined.facts.config, (10.0, 10.0), Evidence.ESTIMATED, "h100"), Structure(seed, 0)
+        )
         for number, kernel in enumerate(kernels, 1):
             times = (9.9, 1.0) if number == 29 else (5.0 + number / 100, 6.0)
             store.add_trial(run, trial(number, kernel, CONFIG, times, Evidence.ESTIMATED, "h100", seed.digest),

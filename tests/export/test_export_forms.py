@@ -22,7 +22,9 @@ from kernelsearch.worker.launcher import intercept, standin
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
 
-IN_PLACE = HEAD + '''
+IN_PLACE = (
+    HEAD
+    + """
 MUTATES = ("x",)
 
 def reference(x, bias, scale=1.0):
@@ -43,7 +45,8 @@ def add_kernel(x_ptr, b_ptr, scale, n_cols, BLOCK: tl.constexpr):
 
 def in_place(x, bias, scale=1.0):
     add_kernel[(x.shape[0],)](x, bias, scale, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]), num_warps=1)
-'''
+"""
+)
 
 GIVEN_BACK = (
     IN_PLACE.replace("    x.add_(bias * scale)", "    return (x.add_(bias * scale),)")
@@ -51,7 +54,9 @@ GIVEN_BACK = (
     .replace("def in_place", "def given_back")
 )
 
-TWO_OUT = HEAD + '''
+TWO_OUT = (
+    HEAD
+    + """
 def reference(x, bias=None):
     y = x if bias is None else x + bias
     return y.sum(-1), y.amax(-1)
@@ -79,9 +84,12 @@ def two_out(x, bias=None):
     grid = lambda meta: (triton.cdiv(x.shape[0], meta["ROWS"]),)
     two_kernel[grid](x, bias, s, m, x.shape[0], x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return s, m
-'''
+"""
+)
 
-MODULE = HEAD + '''
+MODULE = (
+    HEAD
+    + """
 batch = 64
 features = 128
 
@@ -123,7 +131,8 @@ class ModelNew(nn.Module):
         block = triton.next_power_of_2(x.shape[1])
         scale_kernel[(x.shape[0],)](x, self.scale, self.shift, y, x.shape[1], self.factor, BLOCK=block, num_warps=1)
         return y
-'''
+"""
+)
 
 TEXTS = {"in_place": IN_PLACE, "given_back": GIVEN_BACK, "two_out": TWO_OUT, "scaled": MODULE}
 
@@ -217,7 +226,11 @@ with torch.no_grad():
     print(task.missing([s.half() for s in state], made._made_with))
 """
     out = ran(code, packages["scaled"].out).splitlines()
-    assert out == ["covered", "a module made with [[128, 3.0], {}] was not judged", "weights in float16 were not judged"]
+    assert out == [
+        "covered",
+        "a module made with [[128, 3.0], {}] was not judged",
+        "weights in float16 were not judged",
+    ]
 
 
 def test_what_only_changes_its_inputs_is_not_shown_with_a_result(packages):
@@ -270,7 +283,9 @@ def test_autotuned_packages_offer_the_best_configs_of_each_timed_shape(tmp_path)
     assert launch.resolve_grid({"ROWS": 1}) == (64,) and launch.resolve_grid({"ROWS": 4}) == (16,)
 
 
-NAMED = TWO_OUT + """
+NAMED = (
+    TWO_OUT
+    + """
 
 def rival(x, scale):
     from rival_kernels import two_out  # an optional package
@@ -280,6 +295,7 @@ def rival(x, scale):
 
 BASELINES = {"rival": rival}
 """
+)
 
 
 def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp_path, monkeypatch):
@@ -302,7 +318,11 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
     importlib.invalidate_caches()
     calls, absent = benchmark.contestants(task, inputs)
     assert calls["rival"](*inputs) == "rival ran" and "rival" not in absent
-    timed = {**shape, "absent": absent, "baselines": {"rival": {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}}}
+    timed = {
+        **shape,
+        "absent": absent,
+        "baselines": {"rival": {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}},
+    }
     assert benchmark.verdict(timed, claim)["verdict"] == "reproduced"
 
 
@@ -321,9 +341,21 @@ def run_launcher(task, inputs, entry):
     ("old", "new", "said"),
     [
         ("return s, m\n", "return {'s': s}\n", "must return tensors of its own"),
-        ("[torch.randn(rows, cols), torch.randn(cols)]", "[[torch.randn(rows, cols)], torch.randn(cols)]", "x is a list"),
-        ("@triton.autotune(configs=[", "@triton.autotune(configs=[triton.Config({'ROWS': 4}, pre_hook=print), ", "has a pre_hook"),
-        ("@triton.autotune(configs=[", "@triton.heuristics({'BLOCK': lambda a: 64})\n@triton.autotune(configs=[", "@triton.heuristics"),
+        (
+            "[torch.randn(rows, cols), torch.randn(cols)]",
+            "[[torch.randn(rows, cols)], torch.randn(cols)]",
+            "x is a list",
+        ),
+        (
+            "@triton.autotune(configs=[",
+            "@triton.autotune(configs=[triton.Config({'ROWS': 4}, pre_hook=print), ",
+            "has a pre_hook",
+        ),
+        (
+            "@triton.autotune(configs=[",
+            "@triton.heuristics({'BLOCK': lambda a: 64})\n@triton.autotune(configs=[",
+            "@triton.heuristics",
+        ),
     ],
 )
 def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):

@@ -50,7 +50,18 @@ def test_the_wheel_is_one_that_pip_takes_and_needs_no_kernelsearch(package, tmp_
             digest = urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).rstrip(b"=").decode()
             assert name == record or rows[name] == f"sha256={digest}"
         assert set(rows) == set(names)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(tmp_path), str(done.wheel)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(tmp_path),
+        str(done.wheel),
+    ]
     subprocess.run(pip, check=True, capture_output=True)
     ran = python(
         "import sys; sys.modules['kernelsearch'] = None\n"
@@ -138,7 +149,10 @@ def test_only_what_was_verified_runs_a_kernel(package):
         choice = gpu(dispatch, *inputs)
         assert choice.entry is None and said in choice.reason, (said, choice.reason)
     dispatch._NAMES[torch.device("cuda", 0)] = A100
-    assert "nothing was verified on NVIDIA A100" in dispatch.TASKS["gated_sum"].choose((fake(9, 5), fake(5, 9), True)).reason
+    assert (
+        "nothing was verified on NVIDIA A100"
+        in dispatch.TASKS["gated_sum"].choose((fake(9, 5), fake(5, 9), True)).reason
+    )
 
 
 def test_its_own_tests_pass_and_its_benchmark_asks_for_a_gpu(package):
@@ -155,7 +169,9 @@ def test_what_is_not_confirmed_says_so_everywhere(exported, database):
     done = exported(name="weak-sum", dbs=(str(weak),), evidence=Evidence.ESTIMATED)
     files = {name: data.decode() for name, data in tree(done.out).items() if not name.endswith(".whl")}
     assert "**Not confirmed.**" in files["README.md"] and "us | 2.00x |" in files["README.md"]
-    assert "NOT CONFIRMED" in files["weak_sum/_gated_sum/__init__.py"] and "Not confirmed" in files["weak_sum/__init__.py"]
+    assert (
+        "NOT CONFIRMED" in files["weak_sum/_gated_sum/__init__.py"] and "Not confirmed" in files["weak_sum/__init__.py"]
+    )
     kernels = json.loads(files["weak_sum/evidence.json"])["tasks"]["gated_sum"]["kernels"]
     assert {k["evidence"] for k in kernels} == {"estimated"}
 
@@ -185,7 +201,9 @@ def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whol
     done, package = whole_calls
     dispatch, task = package._dispatch, package._dispatch.TASKS["gated_sum"]
     (first, _) = task.tables[H100]
-    assert [dict(c) for c in first.configs] == [dict(sorted(c.items())) for c in (CONFIG, OTHER)] and first.config == first.configs[0]
+    assert [dict(c) for c in first.configs] == [
+        dict(sorted(c.items())) for c in (CONFIG, OTHER)
+    ] and first.config == first.configs[0]
     inputs, ran = (torch.randn(9, 5), torch.randn(5, 9), True), []
     monkeypatch.setattr(package._tune, "milliseconds", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
     monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
@@ -241,7 +259,9 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
     made = {k.digest: Found(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
             for k, c in ((seed, dict(examined.facts.config)), (split, CONFIG))}  # fmt: skip
-    chosen = Chosen("gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}})
+    chosen = Chosen(
+        "gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}}
+    )
     part = Part(chosen, examined, autotune=True)
     part = replace(part, as_whole=autotuned.as_whole(part))
     assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]

@@ -43,11 +43,17 @@ def test_generated_code_launches_what_the_plan_says(package, examined, key, conf
             inputs.launch(*inputs.inputs)
     facts = examined.facts.traces[key].launches
     plans = [
-        bind(kernel, config, seed, examined.facts.config, examined.facts.sites, fact, launch.resolve_grid, H100.num_sms).plan
+        bind(
+            kernel, config, seed, examined.facts.config, examined.facts.sites, fact, launch.resolve_grid, H100.num_sms
+        ).plan
         for fact, launch in zip(facts, launches, strict=True)
     ]
     steps = [(plan, step, fact) for plan, fact in zip(plans, facts) for step in plan.steps]
-    assert [g.site for g in got] == [step.function for _, step, _ in steps] == ["part_kernel", "sums_kernel", "shift_kernel"]
+    assert (
+        [g.site for g in got]
+        == [step.function for _, step, _ in steps]
+        == ["part_kernel", "sums_kernel", "shift_kernel"]
+    )
     for mine, (plan, step, fact) in zip(got, steps, strict=True):
         assert (*mine.grid, 1, 1)[:3] == step.grid
         assert dict(mine.options) == dict(step.options)
@@ -175,7 +181,9 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
     site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
     configs = [{"k.BLOCK": 8, "k.num_warps": 2}, {"k.BLOCK": 16, "k.num_warps": 4, "k_partial.BLOCK": 64}]
     for tuned, sizes in (({}, (8, 8)), ({"k.BLOCK": 16, "k_partial.BLOCK": 64}, (64, 16))):
-        text = launch_function(site, kernel, ("k_partial", "k"), [c for c in configs if ("k_partial.BLOCK" in c) == bool(tuned)])
+        text = launch_function(
+            site, kernel, ("k_partial", "k"), [c for c in configs if ("k_partial.BLOCK" in c) == bool(tuned)]
+        )
         seen = []
 
         class Kernels:

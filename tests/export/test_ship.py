@@ -38,7 +38,9 @@ def module(more="", body="pass"):
 
 
 def test_only_what_is_used_is_kept():
-    text = module(more="BASELINES = {'numpy': __import__}\nprint('hello')\ntorch.manual_seed(0)\nassert torch.ones(3).sum() == 3")
+    text = module(
+        more="BASELINES = {'numpy': __import__}\nprint('hello')\ntorch.manual_seed(0)\nassert torch.ones(3).sum() == 3"
+    )
     assert "from math import prod\n" in text and "def helper" in text and "from .sites import my_kernel" in text
     for gone in ("import os", "sqrt", "BASELINES", "hello", "manual_seed", "assert", "__main__", "triton.jit"):
         assert gone not in text
@@ -46,13 +48,18 @@ def test_only_what_is_used_is_kept():
 
 
 def test_what_is_defined_in_pieces_is_kept_in_order():
-    text = module(more="TABLE = {}\nTABLE['a'] = 1\ntry:\n    LIMIT = 3\nexcept ValueError:\n    LIMIT = 4", body="TABLE, LIMIT")
+    text = module(
+        more="TABLE = {}\nTABLE['a'] = 1\ntry:\n    LIMIT = 3\nexcept ValueError:\n    LIMIT = 4", body="TABLE, LIMIT"
+    )
     assert text.index("TABLE = {}") < text.index("TABLE['a'] = 1") < text.index("LIMIT = 3") < text.index("def helper")
 
 
 def test_a_wrapped_kernel_becomes_the_kernel_itself():
     text = module(more="from torch.library import wrap_triton", body="wrap_triton(my_kernel)[(1,)](x)")
-    assert "    my_kernel[(1,)](x)\n    my_kernel[(helper(x),)](x)" in text and "wrap_triton" not in text.partition("def ")[2]
+    assert (
+        "    my_kernel[(1,)](x)\n    my_kernel[(helper(x),)](x)" in text
+        and "wrap_triton" not in text.partition("def ")[2]
+    )
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,9 @@ def test_a_wrong_kernel_is_refused_before_it_is_timed(run, tmp_path):
     kernel = text[text.index("@triton.jit") : text.index("\ndef softmax(")]
     head = "import triton\nimport triton.language as tl\n\n\n"
     (tmp_path / "softmax.py").write_text(text)
-    (tmp_path / "wrong.py").write_text(head + kernel.replace("numerator / denominator", "numerator / denominator * 1.01"))
+    (tmp_path / "wrong.py").write_text(
+        head + kernel.replace("numerator / denominator", "numerator / denominator * 1.01")
+    )
     done = run("measure", tmp_path / "softmax.py", tmp_path / "wrong.py", "--shape", 1, "--json", "--quiet")
     assert done.exit_code == 1, done.output
     assert json.loads(done.stdout)["verdict"] == "reject-wrong"
@@ -168,5 +170,7 @@ def test_each_shape_ends_with_its_best_confirmed_kernel(run, tmp_path):
         pytest.skip("nothing was found to confirm")
     assert [s["label"] for s in told["by_shape"]["shapes"]] == [s["label"] for s in told["best"]["shapes"]]
     assert told["by_shape"]["vs_seed"]["ratio"] >= max(f["vs_seed"]["ratio"] for f in whole) / 1.011
-    assert all(s["vs_seed"]["ratio"] >= 1.0 for s in told["by_shape"]["shapes"]), "the seed runs where nothing is faster"
+    assert all(s["vs_seed"]["ratio"] >= 1.0 for s in told["by_shape"]["shapes"]), (
+        "the seed runs where nothing is faster"
+    )
     print(run("leaderboard").stdout)

@@ -30,7 +30,17 @@ def installed(request, tmp_path_factory):
     search = ["optimize", str(folder / f"{request.param}.py"), "--trials", "60", "--db", database, "--quiet"]
     done = CliRunner().invoke(main, search)
     assert done.exit_code == 0, done.output
-    package = ["export", "--task", request.param, "--db", database, "--out", str(folder / "out"), "--name", "fast-found"]
+    package = [
+        "export",
+        "--task",
+        request.param,
+        "--db",
+        database,
+        "--out",
+        str(folder / "out"),
+        "--name",
+        "fast-found",
+    ]
     done = CliRunner().invoke(main, [*package, "--json"])
     if done.exit_code == 2 and "no confirmed kernel" in done.stderr:
         pytest.skip("this search found nothing to confirm")
@@ -69,7 +79,17 @@ def test_configs_tuned_at_the_first_call_are_right_too(installed):
     """By `@triton.autotune`, or by whole calls where a kernel has several launches (column_sum's split reduction)."""
     name, site = installed
     folder = site.parent
-    package = ["export", "--task", name, "--db", str(folder / "found.db"), "--name", "tuned-found", "--configs", "autotune"]
+    package = [
+        "export",
+        "--task",
+        name,
+        "--db",
+        str(folder / "found.db"),
+        "--name",
+        "tuned-found",
+        "--configs",
+        "autotune",
+    ]
     done = CliRunner().invoke(main, [*package, "--out", str(folder / "tuned")])
     assert done.exit_code == 0, done.output
     print(done.stdout)

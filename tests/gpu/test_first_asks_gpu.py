@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-MANY = '''
+MANY = """
 import torch, triton, triton.language as tl
 
 def reference(x): return x * 2
@@ -43,7 +43,7 @@ def scale(x):
     y = torch.empty_like(x)
     scale_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), BLOCK=1024)
     return y
-'''
+"""
 
 
 def test_the_first_configs_are_the_static_models():
@@ -63,7 +63,9 @@ def test_the_first_configs_are_the_static_models():
         strategy = strategies.make("bayes", start_for(facts, 0, 8))
         proposer = simulated.SimulatedProposer(simulated.Landscape())  # never asked
         trials = tuple(Search(facts, strategy, proposer, evaluation, store, settings).run().trials)
-    print(f"{first.drawn} configs compiled and ordered in {seconds[0]:.1f} s; the seed's trial took {trials[0].outcome.seconds:.1f} s")
+    print(
+        f"{first.drawn} configs compiled and ordered in {seconds[0]:.1f} s; the seed's trial took {trials[0].outcome.seconds:.1f} s"
+    )
     assert len(asked) > 8
     assert [config_key(t.config) for t in trials[1:]] == [config_key(c) for c, _ in asked[: len(trials) - 1]]
 

@@ -76,7 +76,10 @@ def test_an_illegal_address(softmax):
 
 def test_an_endless_loop(softmax):
     impatient = Evaluation(softmax.bench, ("timed:1",), limit_s=8.0)
-    endless = LINES["sum"] + "    while denominator >= 0.0:\n        denominator += tl.load(x_ptr).to(tl.float32) * 0.0 + 1.0\n"
+    endless = (
+        LINES["sum"]
+        + "    while denominator >= 0.0:\n        denominator += tl.load(x_ptr).to(tl.float32) * 0.0 + 1.0\n"
+    )
     outcome = impatient.evaluate(changed(softmax, LINES["sum"], endless), {"num_warps": 4})
     assert outcome.verdict.word is Word.TIMEOUT, outcome.verdict
     honest_is_accepted(softmax)

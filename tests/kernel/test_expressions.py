@@ -98,14 +98,30 @@ def test_no_text_does_worse_than_an_expression_error(text):
 
 def test_tensor_facts():
     assert evaluate("(shape(x, 0), stride(x, 0), shape(x, -1), numel(x))", SCOPE) == (7, 64, 50, 350)
-    assert evaluate("aligned(x)", SCOPE) is True and evaluate("not aligned(y)", Scope({"y": TensorFact("fp32", (7,), (1,), False)}))
-    for text in ("aligned(n)", "shape(x, 2)", "shape(x, -3)", "shape(x)", "shape(n, 0)", "shape(y, 0)", "numel(3)", "shape(x, 0, 1)"):
+    assert evaluate("aligned(x)", SCOPE) is True and evaluate(
+        "not aligned(y)", Scope({"y": TensorFact("fp32", (7,), (1,), False)})
+    )
+    for text in (
+        "aligned(n)",
+        "shape(x, 2)",
+        "shape(x, -3)",
+        "shape(x)",
+        "shape(n, 0)",
+        "shape(y, 0)",
+        "numel(3)",
+        "shape(x, 0, 1)",
+    ):
         with pytest.raises(ExpressionError):
             evaluate(text, SCOPE)
 
 
 def test_names_without_an_integer_value():
-    for text, said in (("q", "not an argument"), ("f", "not an integer"), ("none", "not an integer"), ("x", "not an integer")):
+    for text, said in (
+        ("q", "not an argument"),
+        ("f", "not an integer"),
+        ("none", "not an integer"),
+        ("x", "not an integer"),
+    ):
         with pytest.raises(ExpressionError, match=said):
             evaluate(text, SCOPE)
     with pytest.raises(ExpressionError, match="grid is not known"):
@@ -115,7 +131,12 @@ def test_names_without_an_integer_value():
 
 def test_limits():
     assert evaluate(str(MAX_MAGNITUDE), SCOPE) == MAX_MAGNITUDE
-    for text in (str(MAX_MAGNITUDE + 1), f"{MAX_MAGNITUDE} * 2", "n + " * 120 + "n", f"next_power_of_2({MAX_MAGNITUDE})*2"):
+    for text in (
+        str(MAX_MAGNITUDE + 1),
+        f"{MAX_MAGNITUDE} * 2",
+        "n + " * 120 + "n",
+        f"next_power_of_2({MAX_MAGNITUDE})*2",
+    ):
         with pytest.raises(ExpressionError):
             evaluate(text, SCOPE)
     for text in ("-" * 60 + "1", "-" * 398 + "1", "not " * 99 + "1", "(" * 150 + "1" + ",)" * 100):

@@ -83,7 +83,9 @@ def annotated(a: tl.int64, b: "i64", c: tl.float64, d: tl.int32, BLOCK: tl.const
 
 @given(integers.filter(lambda n: abs(n) < 2**31), integers.filter(lambda n: abs(n) < 2**63), st.floats(0, 1))
 def test_annotated_scalars_keep_their_type(small, large, real):
-    binder = create_function_from_signature(annotated.signature, annotated.params, make_backend(GPUTarget("cuda", 90, 32)))
+    binder = create_function_from_signature(
+        annotated.signature, annotated.params, make_backend(GPUTarget("cuda", 90, 32))
+    )
     _, theirs, _ = binder(small, large, real, small, BLOCK=64)
     kernel = Kernel.parse(inspect.getsource(annotated.fn))
     told = LaunchFact("annotated", {"a": small, "b": large, "c": real, "d": small, "BLOCK": 64}, {}, (1,))
@@ -136,7 +138,9 @@ def test_a_rewrite_with_its_own_grid_and_arguments():
 def test_config_overrides_what_the_launcher_passes_and_the_launchers_grid_sees_it():
     text = "@triton.jit\ndef softmax_kernel(x_ptr, y_ptr, n_cols, BLOCK: tl.constexpr): pass\n"
     seen = []
-    step = planned(text, {"BLOCK": "next_power_of_2(n_cols) * 2"}, grid=lambda meta: seen.append(meta["BLOCK"]) or (3, 2)).steps[0]
+    step = planned(
+        text, {"BLOCK": "next_power_of_2(n_cols) * 2"}, grid=lambda meta: seen.append(meta["BLOCK"]) or (3, 2)
+    ).steps[0]
     assert step.constexprs == {"BLOCK": 128} and seen == [128] and step.grid == (3, 2, 1)
 
 
@@ -177,7 +181,11 @@ def test_what_cannot_be_launched_is_said_in_one_sentence(change, said):
 
 def test_scratch_has_limits():
     text = SOFTMAX.replace("n_rows, BLOCK", "n_rows, s_ptr, BLOCK") + 'SCRATCH = {"s_ptr": (%r, %r)}\n'
-    for dtype, shape, said in (("float31", "(1,)", "unknown"), ("float32", "(0,)", "empty"), ("float32", "(8589934593,)", "too large")):
+    for dtype, shape, said in (
+        ("float31", "(1,)", "unknown"),
+        ("float32", "(0,)", "empty"),
+        ("float32", "(8589934593,)", "too large"),
+    ):
         with pytest.raises(LaunchError, match=said):
             planned(text % (dtype, shape), {"ROWS": 1})
 
@@ -195,7 +203,9 @@ def k(x_ptr, n_cols, BLOCK: tl.constexpr, SPLIT: tl.constexpr): pass
 def test_a_config_of_a_site_reaches_every_step_there_and_a_steps_own_goes_before_it():
     """In a task with several sites a name is dotted; both halves of a split reduction must hear it."""
     kernel = Kernel.parse(SPLIT)
-    told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "n_cols": 64, "BLOCK": 16}, {"num_warps": 4}, (2,))
+    told = LaunchFact(
+        "k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "n_cols": 64, "BLOCK": 16}, {"num_warps": 4}, (2,)
+    )
     config = {"k.BLOCK": 32, "k.num_warps": 8, "other.BLOCK": 1, "BLOCK": 2, "SPLIT": 4}
     seen = []
     grid = lambda meta: seen.append(meta["BLOCK"]) or (3,)  # noqa: E731

@@ -16,7 +16,7 @@ from kernelsearch.kernel.source import Kernel, canonical_source, parse_function
 CHEATS = Path(__file__).parent / "cheats"
 HONEST = sorted(CHEATS.glob("*_honest_*.py"))
 
-BASE = '''
+BASE = """
 import triton
 import triton.language as tl
 
@@ -34,7 +34,7 @@ def softmax_kernel(x_ptr, y_ptr, x_stride, y_stride, n_cols, BLOCK: tl.constexpr
     for step in range(0, ROWS):
         x = helper(x) + LOG2E
     tl.store(y_ptr + row * y_stride + cols, x, mask=cols < n_cols)
-'''
+"""
 
 expressions = st.sampled_from(["(cdiv(n_rows, ROWS),)", "(num_sms * 2,)", "(min(n_cols, 7), 3)", "(shape(x_ptr, 0),)"])
 names = st.sampled_from(["BLOCK", "ROWS", "num_warps", "num_stages", "softmax_kernel.num_warps"])
@@ -143,7 +143,10 @@ def test_space_and_config_are_not_in_the_digest_and_order_is_not_either():
     kernel = Kernel.parse(BASE)
     assert kernel.changed(space={"BLOCK": (1,)}, config={"BLOCK": 4}).digest == kernel.digest
     assert replace(kernel, functions=kernel.functions[::-1]).digest == kernel.digest
-    assert kernel.changed(grid={"softmax_kernel": "(a,b)"}).digest == kernel.changed(grid={"softmax_kernel": "( a, b )"}).digest
+    assert (
+        kernel.changed(grid={"softmax_kernel": "(a,b)"}).digest
+        == kernel.changed(grid={"softmax_kernel": "( a, b )"}).digest
+    )
 
 
 def test_entries_and_steps():

@@ -60,7 +60,9 @@ def test_outward_goes_as_neighbours_lead(values, random):
     level = [random.choice(list(space.configs()))]
     visited, seen = list(level), {config_key(level[0])}
     while level:
-        level = [n for at in level for n in space.neighbours(at) if not (config_key(n) in seen or seen.add(config_key(n)))]
+        level = [
+            n for at in level for n in space.neighbours(at) if not (config_key(n) in seen or seen.add(config_key(n)))
+        ]
         visited += level
     assert list(space.outward(visited[0])) == visited
 

@@ -9,7 +9,10 @@ from kernelsearch.report import by_shape as said
 def entry(shape, time, seed=100.0, others=(("compile", 110.0),), width=0.002):
     """What a finding says of one shape: this candidate, the seed and others, each interval as wide as `width` says."""
     timed = [("seed", seed), *others]
-    baselines = [{"name": n, "time_us": t, "spread_us": 0.1, **interval(t / time, width)} for n, t in sorted(timed, key=lambda b: b[1])]
+    baselines = [
+        {"name": n, "time_us": t, "spread_us": 0.1, **interval(t / time, width)}
+        for n, t in sorted(timed, key=lambda b: b[1])
+    ]
     fastest = baselines[0]
     return {"shape": shape, "label": f"n={shape[-1]}", "time_us": time, "spread_us": 0.1, "clocks": {}, "control": interval(1.0, width),
             "blocks": 100, "dropped": 0, "fastest": fastest["name"], "vs_fastest": interval(fastest["time_us"] / time, width),
@@ -38,11 +41,17 @@ def test_each_shape_has_its_best_and_the_seed_where_nothing_is_faster():
 def test_the_best_overall_runs_where_others_are_within_the_least_gain_of_it():
     found = [finding("a", {0: 90.0, 1: 90.0}), finding("b", {0: 89.5, 1: 95.0})]
     assert names(found) == {"timed:0": "a", "timed:1": "a"}
-    assert names([finding("a", {0: 90.0, 1: 90.0}), finding("b", {0: 88.0, 1: 99.0})]) == {"timed:0": "b", "timed:1": "a"}
+    assert names([finding("a", {0: 90.0, 1: 90.0}), finding("b", {0: 88.0, 1: 99.0})]) == {
+        "timed:0": "b",
+        "timed:1": "a",
+    }
 
 
 def test_a_kernel_within_the_least_gain_of_the_best_still_yields_to_a_faster_seed():
-    assert names([finding("a", {0: 60.0, 1: 100.4}), finding("b", {0: 99.0, 1: 99.8})]) == {"timed:0": "a", "timed:1": "b"}
+    assert names([finding("a", {0: 60.0, 1: 100.4}), finding("b", {0: 99.0, 1: 99.8})]) == {
+        "timed:0": "a",
+        "timed:1": "b",
+    }
     assert names([finding("a", {0: 60.0, 1: 100.4})]) == {"timed:0": "a", "timed:1": "seed"}
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelsearch.compile.code import Access, Code, Loop, Mix
+from kernelsearch.compile.code import Access, Code, Loop, InstructionCounts
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel import targets
 from kernelsearch.measure.hints import findings as hints
@@ -40,7 +40,7 @@ LOOP = Loop(0, ("arg", "n"), 128)
 def launched(loads, **code):
     accesses = tuple(Access("load", "x", 4, (128,), (1,), (LOOP,), 1) for _ in range(loads))
     args = {"x": TensorFact("fp32", (65536, 4096), (4096, 1)), "n": 4096}
-    machine = Machine(4, 32, 0, 0, Mix(loads={4: 1}))
+    machine = Machine(4, 32, 0, 0, InstructionCounts(loads={4: 1}))
     return Launched("k", machine, Code(accesses, **code), (65536, 1, 1), args, targets.named("h100"))
 
 
@@ -61,7 +61,10 @@ def test_each_launch_in_order():
     assert first.dram_bytes == 1_073_768_192 + 262_144 and first.issue_percent == 41.26
     assert sum(first.waits.values()) == pytest.approx(1)
     assert [w for w, _ in first.longest_waits] == ["loads", "shared memory"]
-    assert set(counters.METRICS) == {*VALUES, *(f"smsp__average_warps_issue_stalled_{n}_per_issue_active.ratio" for n in STALLS)}
+    assert set(counters.METRICS) == {
+        *VALUES,
+        *(f"smsp__average_warps_issue_stalled_{n}_per_issue_active.ratio" for n in STALLS),
+    }
 
 
 def test_a_launch_that_misses_a_metric_is_left_out_and_other_launches_are_not_mixed_up():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.compile.code import Access, Block, Code, Dot, Loop, Mix
+from kernelsearch.compile.code import Access, Block, Code, Dot, Loop, InstructionCounts
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.targets import named, names
 from kernelsearch.measure.static_model.constants import BOUNDS
@@ -20,7 +20,7 @@ from kernelsearch.measure.timing.device import live_device
 from kernelsearch.measure.timing.protocol import spread_us
 
 H100 = named("h100")
-PLAIN = Machine(num_warps=4, registers=64, stack_bytes=0, shared=0, mix=Mix(loads={16: 1}, stores={16: 1}))
+PLAIN = Machine(num_warps=4, registers=64, stack_bytes=0, shared=0, mix=InstructionCounts(loads={16: 1}, stores={16: 1}))
 
 
 def tensor(rows, cols, dtype="fp32"):
@@ -63,7 +63,7 @@ def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=
         (Dot(bm, bn, bk, "bf16", False, loop),),
         blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead, True)),
     )  # fmt: skip
-    machine = Machine(warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), Mix(counts={kind: 1, "cp_async": 1}))
+    machine = Machine(warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), InstructionCounts(counts={kind: 1, "cp_async": 1}))
     args = {"a": tensor(m, k, "bf16"), "b": tensor(k, n, "bf16"), "c": tensor(m, n, "bf16")}
     return Launched("matmul", machine, code, (-(-m // bm) * -(-n // bn), 1, 1), args, target)
 
@@ -123,7 +123,10 @@ def test_a_second_pass_costs_only_where_l2_has_lost_the_row():
 
     again = usage(passes(2048, 1 << 16, 2)).again
     assert again == pytest.approx(4 * 2048 * (1 << 16)) and usage(passes(2048, 1 << 16, 1)).again == 0
-    parts = [estimate_launch(passes(rows, cols, 2)).parts_us["dram"] for rows, cols in ((1 << 17, 1 << 10), (1 << 11, 1 << 16))]
+    parts = [
+        estimate_launch(passes(rows, cols, 2)).parts_us["dram"]
+        for rows, cols in ((1 << 17, 1 << 10), (1 << 11, 1 << 16))
+    ]
     assert parts[1] > 1.6 * parts[0]  # the same bytes, in rows that are too long for what all programs keep
 
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
 
 import binary_alone  # noqa: E402
 
-from kernelsearch.compile.code import Access, Code, Loop, Mix, Work  # noqa: E402
+from kernelsearch.compile.code import Access, Code, Loop, InstructionCounts, Work  # noqa: E402
 from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
 from kernelsearch.kernel.targets import named  # noqa: E402
 from kernelsearch.measure.hints import findings as hinting  # noqa: E402
@@ -94,7 +94,9 @@ def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
     load = Access("load", "x", 4, (tile,), (stride,), (LOOP,), 1)
     store = Access("store", "y", 4, (), (), (), 2)
     args = {"x": TensorFact("fp32", (programs, n), (n, 1)), "y": TensorFact("fp32", (programs,), (1,)), "n": n}
-    binary = Machine(**{"num_warps": 4, "registers": 32, "stack_bytes": 0, "shared": 0, "mix": Mix(loads={16: 1}), **machine})
+    binary = Machine(
+        **{"num_warps": 4, "registers": 32, "stack_bytes": 0, "shared": 0, "mix": InstructionCounts(loads={16: 1}), **machine}
+    )
     return Launched("k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100)
 
 
@@ -131,8 +133,11 @@ def test_no_launch_breaks_the_detectors(programs, n, stride, num_warps):
 
 def test_a_measured_time_overrules_what_is_only_likely():
     """Loads of two bytes are a fault, unless the kernel is at the roofline all the same."""
-    launch = row_sum(tile=4096, mix=Mix(loads={2: 8}))
-    slow, fast = (hinting.diagnose(hinting.Call("s", (launch,), us, True)) for us in (3 * launch.roofline_us, launch.roofline_us + 2))
+    launch = row_sum(tile=4096, mix=InstructionCounts(loads={2: 8}))
+    slow, fast = (
+        hinting.diagnose(hinting.Call("s", (launch,), us, True))
+        for us in (3 * launch.roofline_us, launch.roofline_us + 2)
+    )
     assert slow[0].hint.bottleneck == "issue" and slow[0].lost > 0
     assert fast[0].hint.bottleneck == "memory bandwidth" and fast[0].lost == 0
 
@@ -148,7 +153,9 @@ def test_hints_of_several_shapes_are_said_once():
 def test_a_call_of_two_launches_weighs_them():
     big, small = row_sum(tile=4096), row_sum(programs=64, tile=4096, stack_bytes=400)
     assert hinting.diagnose(hinting.Call("s", (big, small)))[0].lost == 0
-    assert hinting.diagnose(hinting.Call("s", (replace(big, machine=small.machine), small)))[0].hint.bottleneck == "spills"
+    assert (
+        hinting.diagnose(hinting.Call("s", (replace(big, machine=small.machine), small)))[0].hint.bottleneck == "spills"
+    )
 
 
 @pytest.mark.parametrize(("order", "loaded_twice"), [(("load", "store"), False), (("store", "load"), True)])
@@ -163,7 +170,7 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
 @pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
 def test_only_what_programs_share_is_said_to_be_shared(others, word):
     """A row of weights is loaded by every program; neighbours of an element are loaded at other places of the same one."""
-    launch = row_sum(mix=Mix(loads={16: 3}))
+    launch = row_sum(mix=InstructionCounts(loads={16: 3}))
     first, store = launch.code.accesses
     loads = tuple(replace(first, base=base, address=address) for base, address in others)
     args = {**launch.args, "w": TensorFact("fp32", (4096,), (1,))}

@@ -13,7 +13,9 @@ from kernelsearch.measure.timing.nvml import BUSY_PERCENT, Reading, busy_note
 H100 = targets.named("h100")
 
 
-@pytest.mark.parametrize(("percent", "said"), [(None, False), (0, False), (BUSY_PERCENT, False), (BUSY_PERCENT + 1, True), (100, True)])
+@pytest.mark.parametrize(
+    ("percent", "said"), [(None, False), (0, False), (BUSY_PERCENT, False), (BUSY_PERCENT + 1, True), (100, True)]
+)
 def test_a_gpu_that_others_use_is_said_with_what_to_do(percent, said):
     note = busy_note(percent)
     assert bool(note) == said

@@ -74,5 +74,7 @@ def trial(number: int, kernel: str, score: float | None, edit: str | None = None
         outcome = Outcome(Verdict(word, "compile", reason, detail=detail), seconds=1.0)
     else:
         times = (ShapeTime("timed:0", 10.0 * score),)
-        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.ESTIMATED, "h100", "p", times), seconds=1.0)
+        outcome = Outcome(
+            Verdict(Word.ACCEPT, "judge"), Measurement(Evidence.ESTIMATED, "h100", "p", times), seconds=1.0
+        )
     return Trial(number, proposal, kernel, {}, outcome, score, edit, action)

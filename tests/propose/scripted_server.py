@@ -82,7 +82,11 @@ def _body(said: Say, request: dict) -> dict:
     chat = "messages" in request
     asked = json.dumps(request.get("messages") or request.get("prompt"))
     choices = [
-        {"index": i, "finish_reason": said.finish, **({"message": {"role": "assistant", "content": t}} if chat else {"text": t})}
+        {
+            "index": i,
+            "finish_reason": said.finish,
+            **({"message": {"role": "assistant", "content": t}} if chat else {"text": t}),
+        }
         for i, t in enumerate(said.texts)
     ]
     usage = {"prompt_tokens": len(asked) // 4, "completion_tokens": sum(len(t) // 4 for t in said.texts)}

@@ -14,7 +14,9 @@ from kernelsearch.search import Search, start_for, strategies
 from kernelsearch.search import Settings as SearchSettings
 from simulated import unit
 
-TASK = edit_seeds.facts(edit_seeds.task("column_sum").seed, "column_sum", {"BLOCK_ROWS": (32, 64), "num_warps": (2, 4, 8)})
+TASK = edit_seeds.facts(
+    edit_seeds.task("column_sum").seed, "column_sum", {"BLOCK_ROWS": (32, 64), "num_warps": (2, 4, 8)}
+)
 BUDGET = 24
 SHAPE = ShapeFact("timed:0", "rows=64", {})
 
@@ -24,7 +26,9 @@ class Judge:
 
     def evaluate(self, kernel, config, incumbent=None):
         if len(kernel.functions) and unit("fails", kernel.digest) < 0.2 and kernel.digest != SEED.digest:
-            return Outcome(Verdict(Word.COMPILE, "compile", "at 3:4:\n    x = y\n        ^\nname 'y' is not defined"), seconds=1.0)
+            return Outcome(
+                Verdict(Word.COMPILE, "compile", "at 3:4:\n    x = y\n        ^\nname 'y' is not defined"), seconds=1.0
+            )
         time_us = 10.0 + unit(kernel.digest) + unit(str(sorted(config.items())))
         measurement = Measurement(Evidence.ESTIMATED, "h100", "p", (ShapeTime("timed:0", time_us),))
         return Outcome(Verdict(Word.ACCEPT, "judge"), measurement, seconds=1.0)

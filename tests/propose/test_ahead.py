@@ -220,7 +220,9 @@ def test_answers_that_come_after_the_last_trial_are_paid_for_and_stored_and_sile
     proposer.shared.ledger.keep = kept.append
     number, _ = begun(proposer)
     proposer.ended()
-    assert kept == [] and said == ["model: scripted was still being asked when the search ended: nothing answers at http://h"]
+    assert kept == [] and said == [
+        "model: scripted was still being asked when the search ended: nothing answers at http://h"
+    ]
     engine.go.set()
     proposer.models[0].underway.reply.result(60)
     proposer.ended()

@@ -139,7 +139,9 @@ def test_arguments_that_change_and_sums_by_lanes_are_seen_through():
     assert made["fused_passes"].code.count("for start") == 2
     both = edit_named("align_rows").apply(made["fused_passes"], task)
     made |= {f"fused and aligned {n}": r.kernel for n, r in enumerate(both if isinstance(both, list) else [])}
-    answers = seeds.ask("runner.py", [{"task": "layernorm", "kernel": k.render()} for k in made.values()], interpret=True)
+    answers = seeds.ask(
+        "runner.py", [{"task": "layernorm", "kernel": k.render()} for k in made.values()], interpret=True
+    )
     wrong = [f"{n}: {a['why']}\n{k.render()}" for (n, k), a in zip(made.items(), answers, strict=True) if not a["ok"]]
     assert not wrong, wrong[0]
 

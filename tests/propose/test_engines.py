@@ -158,7 +158,9 @@ def test_a_model_without_chat_template_is_asked_plainly(ask):
 
 
 def test_a_small_context_is_its_own_kind_of_failure(ask):
-    with served.Server(served.refusing(400, "This model's maximum context length is 2048 tokens. You asked for 9000")) as server:
+    with served.Server(
+        served.refusing(400, "This model's maximum context length is 2048 tokens. You asked for 9000")
+    ) as server:
         failure = engine(server).complete(ask)
     assert (failure.kind, failure.limit) == ("context", 2048)
 
@@ -255,7 +257,9 @@ def test_a_model_in_this_process_is_loaded_once_for_all_that_ask_it(monkeypatch)
 
     monkeypatch.setattr(shared, "make", make)
     opened = shared.Opened()
-    one, two, served_one, served_two = (opened.engine(s) for s in ("hf:a", "hf:a", "openai:http://h/v1#m", "openai:http://h/v1#m"))
+    one, two, served_one, served_two = (
+        opened.engine(s) for s in ("hf:a", "hf:a", "openai:http://h/v1#m", "openai:http://h/v1#m")
+    )
     assert len(made) == 3 and served_one is not served_two
     one.close()
     assert not hasattr(made[0], "closed") and isinstance(two.inner, scripted.Scripted)

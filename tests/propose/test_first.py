@@ -31,7 +31,9 @@ def outline(inputs, output, **fields):
     """Two shapes, so that a square does not hide what an input is."""
     grown = {n: larger(v) if isinstance(v, TensorFact) else v for n, v in inputs.items()}
     both = {"timed:0": inputs, "test:0": grown}
-    return Outline("t", "native", both, {"timed:0": (output,), "test:0": (larger(output),)}, "def reference(x): ...", **fields)
+    return Outline(
+        "t", "native", both, {"timed:0": (output,), "test:0": (larger(output),)}, "def reference(x): ...", **fields
+    )
 
 
 def larger(fact):
@@ -112,7 +114,9 @@ def test_a_task_without_a_kernel_is_outlined(tmp_path):
     made = template(found)
     assert made.roles == {"x": "tile", "w": "column"} and 0.25 in made.constants and "SCALE = 0.25" in found.source
     text = page.written(found, Body.of(made), "h100", [(SOFTMAX, "wrong by a lot")])
-    assert all(part in text for part in ("torch.softmax", "def first_kernel(", "w: a tile", "out: a tile", "wrong by a lot"))
+    assert all(
+        part in text for part in ("torch.softmax", "def first_kernel(", "w: a tile", "out: a tile", "wrong by a lot")
+    )
 
 
 def test_a_model_with_weights_is_said_to_have_them(tmp_path):

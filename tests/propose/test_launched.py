@@ -29,7 +29,9 @@ def test_a_seed_shows_its_arguments_and_grid():
     x = launch.args["x_ptr"]
     assert lines[0].startswith("grid of softmax_kernel: the launcher's own")
     assert any(f"x_ptr: {x.dtype} {list(x.shape)}" in line for line in lines)
-    assert any(f"n_cols={launch.args['n_cols']}" in line for line in lines) and not any("BLOCK=" in line for line in lines)
+    assert any(f"n_cols={launch.args['n_cols']}" in line for line in lines) and not any(
+        "BLOCK=" in line for line in lines
+    )
 
 
 def test_what_the_launch_computes_comes_first():

@@ -75,7 +75,8 @@ def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_noth
 def test_an_edit_that_is_asked_for_by_name_is_an_arm_of_its_own_and_a_model_is_asked_to_do_the_same():
     proposer, engine = mix()
     made = [
-        proposer.propose(Request(SEED, task(), edit="lane_accumulator", number=n), random.Random(n)) for n in range(1, 30)
+        proposer.propose(Request(SEED, task(), edit="lane_accumulator", number=n), random.Random(n))
+        for n in range(1, 30)
     ]
     assert {m.edit for m in made} == {"lane_accumulator", "model:scripted"}
     (summary,) = (e.summary for e in EDITS if e.name == "lane_accumulator")

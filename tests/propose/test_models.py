@@ -172,11 +172,18 @@ def told(model, made, number, **fields):
 
 def test_a_refused_kernel_goes_back_with_its_line_and_message_and_keeps_its_idea():
     model, made = failed_once()
-    told(model, made, 1, reason="at 9:8:\n    row = tl.program_id(0)\n    x = tl.exp(row)\n        ^\nExpected dtype fp32 but got int32")
+    told(
+        model,
+        made,
+        1,
+        reason="at 9:8:\n    row = tl.program_id(0)\n    x = tl.exp(row)\n        ^\nExpected dtype fp32 but got int32",
+    )
     assert model.can_repair(2)
     fixed = model.repair(request("layernorm", number=2), rng(2))
     page, calls = model.engine.asks[-1].page, model.models.ledger.calls
-    assert "in the line `x = tl.exp(row)`" in page and "Expected dtype fp32" in page and "program_id(0)\n    x" not in page
+    assert (
+        "in the line `x = tl.exp(row)`" in page and "Expected dtype fp32" in page and "program_id(0)\n    x" not in page
+    )
     assert model.engine.asks[-1].grammar.digest == model.engine.asks[0].grammar.digest
     assert calls[1].idea == calls[0].idea and calls[1].repairs == made.kernel.digest
     assert fixed.edit == "repair:scripted" and fixed.parent == made.parent and fixed.rationale == made.rationale
@@ -195,8 +202,13 @@ def test_it_goes_back_a_few_times_and_no_more():
 
 
 def test_wrong_values_are_told_by_element_regime_and_ratio():
-    verdict = Verdict(Word.WRONG, "judge", "too far off", error_ratio=41.5,
-                      detail={"index": [3, 7], "regime": "large", "expected": 0.5, "got": 0.25, "shape": "test:0", "label": "rows=5"})
+    verdict = Verdict(
+        Word.WRONG,
+        "judge",
+        "too far off",
+        error_ratio=41.5,
+        detail={"index": [3, 7], "regime": "large", "expected": 0.5, "got": 0.25, "shape": "test:0", "label": "rows=5"},
+    )
     said = repair.report(verdict)
     assert all(part in said for part in ("[3, 7]", "large", "expected 0.5", "got 0.25", "41.5 times", "rows=5"))
 

@@ -13,7 +13,7 @@ from kernelsearch.propose.analysis.idle import Idle
 from kernelsearch.propose.analysis.shapes import Shapes
 from kernelsearch.propose.analysis.view import View
 
-TEXT = '''@triton.jit
+TEXT = """@triton.jit
 def k(a, b, BLOCK: tl.constexpr):  # the head
     # above
     x = tl.load(a + (b * 2))  # beside
@@ -23,7 +23,7 @@ def k(a, b, BLOCK: tl.constexpr):  # the head
         # inner
         y = x / 2
     tl.store(a, x)
-'''
+"""
 
 
 def test_patch_keeps_comments_and_layout():

@@ -1,6 +1,6 @@
 """What `scripts/test-vllm` does: a real vLLM server, a search against it, and the effect of two of its options.
 
-    python tests/propose/vllm_check.py PYTHON_WITH_VLLM [seconds to wait for the server]
+python tests/propose/vllm_check.py PYTHON_WITH_VLLM [seconds to wait for the server]
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def main(python: str, patience: float = 600.0) -> int:
         for options in ((), ("ngram=4",)):
             command = [python, str(Path(__file__).with_name("vllm_offline_check.py")), str(model), *options]
             done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-            print("\n".join(s for s in (done.stdout + done.stderr).splitlines() if s.startswith("vllm:") or "Error: " in s))
+            print(
+                "\n".join(
+                    s for s in (done.stdout + done.stderr).splitlines() if s.startswith("vllm:") or "Error: " in s
+                )
+            )
             faults += ["the offline engine failed"] if done.returncode else []
     print("\n" + ("\n".join(f"FAULT: {f}" for f in faults) or "no fault"))
     return bool(faults)
@@ -68,9 +72,27 @@ def server(python: str, model: Path, flags: list[str], patience: float) -> Itera
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = model.parent / "server.log"
-    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", "tiny",
-               "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "8192", "--dtype", "float32",
-               "--gpu-memory-utilization", "0.25", "--enable-prompt-tokens-details", *flags]  # of the machine's memory, with the CPU build
+    command = [
+        python,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        str(model),
+        "--served-model-name",
+        "tiny",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--max-model-len",
+        "8192",
+        "--dtype",
+        "float32",
+        "--gpu-memory-utilization",
+        "0.25",
+        "--enable-prompt-tokens-details",
+        *flags,
+    ]  # of the machine's memory, with the CPU build
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, cwd=model.parent)
     try:
@@ -105,8 +127,19 @@ def searched(url: str, model: Path, folder: Path) -> list[str]:
     """`optimize` against the server: its own words, then what the database says of the answers."""
     shutil.copy(ROOT / "studies" / "column_sum" / "column_sum.py", folder)
     db = folder / "vllm.db"
-    command = [sys.executable, "-m", "kernelsearch.cli", "optimize", "column_sum.py", "--trials", str(TRIALS), "--db", str(db),
-               "--proposer", f"openai:{url}#tiny?seed=off"]
+    command = [
+        sys.executable,
+        "-m",
+        "kernelsearch.cli",
+        "optimize",
+        "column_sum.py",
+        "--trials",
+        str(TRIALS),
+        "--db",
+        str(db),
+        "--proposer",
+        f"openai:{url}#tiny?seed=off",
+    ]
     print(f"$ kernelsearch {' '.join(command[3:])}", flush=True)
     done = subprocess.run(command, cwd=folder, timeout=1500)
     if done.returncode:
@@ -117,8 +150,10 @@ def searched(url: str, model: Path, folder: Path) -> list[str]:
         made = sum(str(t.edit).startswith("model:") for run in store.runs() for t in store.trials(run.id))
     stages = Counter(a.stage for c in calls for a in c.answers)
     print(f"{len(calls)} calls, {sum(stages.values())} answers, by the first stage that refused them: {dict(stages)}")
-    print(f"{sum(c.tokens_in for c in calls)} tokens in ({sum(c.tokens_cached for c in calls)} cached), "
-          f"{sum(c.tokens_out for c in calls)} out, {sum(c.seconds for c in calls):.0f} s")
+    print(
+        f"{sum(c.tokens_in for c in calls)} tokens in ({sum(c.tokens_cached for c in calls)} cached), "
+        f"{sum(c.tokens_out for c in calls)} out, {sum(c.seconds for c in calls):.0f} s"
+    )
     faults = [f"call failed: {c.failure}" for c in calls if c.failure]
     faults += [] if trials == TRIALS else [f"{trials} trials instead of {TRIALS}"]
     faults += [] if made else ["no trial has a kernel of the model"]

@@ -172,7 +172,9 @@ def test_words_fit_the_check_between_verdict_and_times(store, task, facts, seed,
 def test_no_sql_has_numbered_placeholders():
     """`?1` with a sequence is an error from Python 3.14 on."""
     package = Path(kernelsearch.__file__).parent
-    numbered = [p for p in package.rglob("*.py") if re.search(r"(WHERE|AND|OR|LIMIT|=|<=|IN|VALUES) *\(?\?[0-9]", p.read_text())]
+    numbered = [
+        p for p in package.rglob("*.py") if re.search(r"(WHERE|AND|OR|LIMIT|=|<=|IN|VALUES) *\(?\?[0-9]", p.read_text())
+    ]
     assert numbered == []
 
 

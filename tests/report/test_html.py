@@ -36,25 +36,38 @@ def large(trials, kernels, rationale="why"):
     seed = Kernel.parse(simulated.SEED_KERNEL)
     made = [seed]
     with store.database.conn as connection:
+
         def add(table, row, conflict=""):
             marks = ", ".join("?" * len(row))
-            connection.execute(f"INSERT {conflict} INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+            connection.execute(
+                f"INSERT {conflict} INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())
+            )
 
         for number in range(trials):
             fresh = number < kernels
             if fresh and number:
-                text = simulated.SEED_KERNEL.rstrip() + f"\n    extra = {number} * tl.program_id(0)  # {'x' * 40}\n    extra += {number}\n"
+                text = (
+                    simulated.SEED_KERNEL.rstrip()
+                    + f"\n    extra = {number} * tl.program_id(0)  # {'x' * 40}\n    extra += {number}\n"
+                )
                 made.append(Kernel.parse(text))
             kernel = made[number % kernels]
             if fresh:
-                structure = Structure(kernel, number, made[(number - 1) // 3].digest if number else None,
-                                      f"edit_{number % 20}" if number else None, rationale if number else "")
+                structure = Structure(
+                    kernel,
+                    number,
+                    made[(number - 1) // 3].digest if number else None,
+                    f"edit_{number % 20}" if number else None,
+                    rationale if number else "",
+                )
                 add("kernel", kernel_row(structure), "OR IGNORE")
                 add("structure", structure_row(run.id, structure))
             config = {"BLOCK": 64, "num_warps": 1 + number // kernels}
             score = 1.0 / (1 + (number * 7919 % trials) / trials) if number else 1.0
             measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 100 * score),))
-            outcome = Outcome(Verdict(Word.ACCEPT, "judge"), measured, (Hint("memory latency", {"gbps": 1900.0}, rationale),))
+            outcome = Outcome(
+                Verdict(Word.ACCEPT, "judge"), measured, (Hint("memory latency", {"gbps": 1900.0}, rationale),)
+            )
             if number % 10 == 9:
                 outcome = Outcome(Verdict(Word.WRONG, "judge", rationale))
             trial = Trial(number, Proposal(ProposalKind.RETUNE, (kernel.digest,)), kernel.digest, config, outcome,
@@ -146,8 +159,19 @@ def test_filter_open_a_node_and_read_its_diff(finished, opened):
 def test_long_configs_and_names_widen_no_page(finished, opened, width):
     """Names of several launch sites are long; the page never scrolls sideways, and names break after `_` or `+` only."""
     long = {f"mean_of_the_columns_kernel.{name}": 128 for name in ("BLOCK", "ROWS", "num_warps", "num_stages")}
-    rows = [{**r, "config": long, "edit": "persistent+lane_accumulator",
-             "vs_fastest": 1.234, "vs_fastest_low": 1.2, "vs_fastest_high": 1.3, "fastest": "max-autotune", "roofline": 0.5} for r in leaderboard.rows(finished[0], limit=3)]
+    rows = [
+        {
+            **r,
+            "config": long,
+            "edit": "persistent+lane_accumulator",
+            "vs_fastest": 1.234,
+            "vs_fastest_low": 1.2,
+            "vs_fastest_high": 1.3,
+            "fastest": "max-autotune",
+            "roofline": 0.5,
+        }
+        for r in leaderboard.rows(finished[0], limit=3)
+    ]
     facts = {**html.gather.page(finished[0], None, None, 3), "rows": rows}
     for section in facts["sections"]:
         section["edits"] = [{**e, "name": f"persistent+lane_accumulator+{e['name']}"} for e in section["edits"]]
@@ -157,7 +181,9 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
     assert "persistent+<wbr>lane_<wbr>accumulator" in text
     page = opened(text, viewport={"width": width, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("[...document.querySelectorAll('figure.wide')].every(f => f.scrollWidth <= f.clientWidth)"), "a cut drawing"
+    assert page.evaluate("[...document.querySelectorAll('figure.wide')].every(f => f.scrollWidth <= f.clientWidth)"), (
+        "a cut drawing"
+    )
     if width > 900:
         assert page.evaluate("[...document.querySelectorAll('figure')].every(f => f.scrollWidth <= f.clientWidth)")
 

@@ -77,7 +77,9 @@ def test_the_trial_and_who_proposed_it_are_said():
 def test_a_confirmed_row_says_trial_proposer_and_config():
     confirmed = {**ROW, "evidence": "confirmed", "confirmed_us": 40.0, "vs_fastest": 1.2, "vs_fastest_low": 1.19, "vs_fastest_high": 1.21,
                  "fastest": "eager", "roofline": 0.9, "clocks": {"x": {"sm_mhz": 1980.0}}, "proposer": "mix"}  # fmt: skip
-    lines = leaderboard.as_text([confirmed, {**confirmed, "run": None, "number": None, "edit": None, "proposer": None}]).splitlines()
+    lines = leaderboard.as_text(
+        [confirmed, {**confirmed, "run": None, "number": None, "edit": None, "proposer": None}]
+    ).splitlines()
     assert "1.200 [1.190, 1.210]" in lines[2] and "90.0%" in lines[2]
     assert lines[3].strip() == "tile_loop by mix, trial 7 of run 1; BLOCK=64; SMs at 1980 MHz"
     assert lines[5].strip() == "the seed, measured on its own; BLOCK=64; SMs at 1980 MHz"

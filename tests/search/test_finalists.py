@@ -34,7 +34,9 @@ def trial(number, kernel, times, config=None, abandoned=False):
     shaped = tuple(ShapeTime(f"timed:{i}", t) for i, t in enumerate(times))
     measurement = Measurement(Evidence.MEASURED, "H100", "search-1", shaped, abandoned=abandoned)
     config = dict(simulated.CONFIG) if config is None else config
-    return Trial(number, Proposal(ProposalKind.SEED), kernel, config, Outcome(Verdict(Word.ACCEPT, "judge"), measurement), score)
+    return Trial(
+        number, Proposal(ProposalKind.SEED), kernel, config, Outcome(Verdict(Word.ACCEPT, "judge"), measurement), score
+    )
 
 
 def chosen(trials, shapes=3, accepted=lambda t: True):
@@ -71,7 +73,10 @@ def test_what_is_ahead_by_less_than_a_percent_is_no_champion():
 
 
 def test_a_single_shape_has_no_champions():
-    assert chosen([trial(1, "a", (90,)), trial(2, "b", (95,))], shapes=1) == [("a", ("timed:0",), False), ("b", ("timed:0",), False)]
+    assert chosen([trial(1, "a", (90,)), trial(2, "b", (95,))], shapes=1) == [
+        ("a", ("timed:0",), False),
+        ("b", ("timed:0",), False),
+    ]
 
 
 def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere():
@@ -81,7 +86,9 @@ def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere()
 
 def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
     assert chosen([]) == []
-    found = finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})], lambda t: True)
+    found = finalists(
+        task(), SEED, [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})], lambda t: True
+    )
     assert [(f.trial.kernel, f.trial.number) for f in found] == [(SEED, 1)]
 
 
@@ -112,4 +119,9 @@ def test_every_interval_that_is_looked_at_is_counted(trials, count):
 
 
 def test_of_one_shape_only_the_finalists_are_counted():
-    assert comparisons(finalists(task(1), SEED, [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])], lambda t: True)) == 2
+    assert (
+        comparisons(
+            finalists(task(1), SEED, [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])], lambda t: True)
+        )
+        == 2
+    )

@@ -14,7 +14,13 @@ def searched(store, trials, on_trial, resume=None):
     strategy = strategies.make("random_walk", start_for(task, 0, trials))
     facts = RunFacts("random_walk", "simulated", 0, 4, trials)
     search = Search(
-        task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, Settings(facts, workers=1), resume
+        task,
+        strategy,
+        simulated.SimulatedProposer(land),
+        simulated.Simulated(land),
+        store,
+        Settings(facts, workers=1),
+        resume,
     )
     return search, search.run(on_trial)
 

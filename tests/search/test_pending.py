@@ -57,7 +57,16 @@ def search(store, name, evaluator, goes_on, count=60, resume=None, **settings):
 
 def story(trials):
     return [
-        (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.outcome.verdict.depth, t.score, t.edit)
+        (
+            t.number,
+            t.proposal,
+            t.kernel,
+            config_key(t.config),
+            t.outcome.verdict.word,
+            t.outcome.verdict.depth,
+            t.score,
+            t.edit,
+        )
         for t in trials
     ]
 
@@ -66,7 +75,9 @@ def told(name, evaluator, goes_on, **settings):
     """(What the rows say, what was reported, what the result calls the best)."""
     reported = []
     with Store.in_memory() as store:
-        result = search(store, name, evaluator, goes_on, **settings).run(lambda trial, progress: reported.append((trial, progress)))
+        result = search(store, name, evaluator, goes_on, **settings).run(
+            lambda trial, progress: reported.append((trial, progress))
+        )
         rows = story(result.trials)
         structures = store.structures(result.run.id)
         assert [p.done for _, p in reported] == list(range(1, len(rows) + 1))
@@ -74,7 +85,13 @@ def told(name, evaluator, goes_on, **settings):
         best = result.best
         assert best.outcome.verdict.depth == "full" or best.number == 0
         bests = [None if p.best is None else p.best.number for _, p in reported]
-        return rows, story(t for t, _ in reported), bests, best.number, {k: t.number for k, t in result.per_shape.items()}
+        return (
+            rows,
+            story(t for t, _ in reported),
+            bests,
+            best.number,
+            {k: t.number for k, t in result.per_shape.items()},
+        )
 
 
 @pytest.mark.parametrize("rejected", [0.0, 0.4])
@@ -104,9 +121,9 @@ def test_many_trials_are_told_while_a_proof_is_awaited(monkeypatch):
 
 
 def test_no_more_than_so_many_are_held(monkeypatch):
-    monkeypatch.setattr(pending.Held.settled, "__defaults__", (5,))
+    monkeypatch.setattr(pending.Held.settle, "__defaults__", (5,))
     lengths = []
-    settled = pending.Held.settled
+    settled = pending.Held.settle
 
     def watched(self, **most):
         lengths.append(len(self.waiting))
@@ -153,6 +170,13 @@ def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
     with Store.in_memory() as store:
         going = search(store, "evolve", proving, True)
         listening = Listening()
-        going = Search(going.task, strategies.make("evolve", start_for(going.task, 3, 60)), listening, proving, store, going.settings)
+        going = Search(
+            going.task,
+            strategies.make("evolve", start_for(going.task, 3, 60)),
+            listening,
+            proving,
+            store,
+            going.settings,
+        )
         result = going.run()
         assert story(listening.heard) == story(result.trials)

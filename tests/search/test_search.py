@@ -163,7 +163,9 @@ def test_a_rewrite_starts_at_its_parents_best_config():
 def test_a_kernels_own_space_and_config_come_before_its_parents():
     class Once:
         def propose(self, request, rng):
-            child = request.parent.changed(constants=("tile = tl.constexpr(1)",), space={"ROWS": (16, 32)}, config={"ROWS": 16})
+            child = request.parent.changed(
+                constants=("tile = tl.constexpr(1)",), space={"ROWS": (16, 32)}, config={"ROWS": 16}
+            )
             return None if child.digest in request.seen else Rewrite(child, "widen", "more rows")
 
     result = search(Store.in_memory(), "evolve", proposer=Once(), trials=60, window=2).run()

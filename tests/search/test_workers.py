@@ -43,7 +43,16 @@ def trials(name, evaluator, workers, count=60):
         known = Reusing(Reusable(evaluator), terms, store)
         found = tuple(Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials)
     return [
-        (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.score, t.edit, t.outcome.measured_by)
+        (
+            t.number,
+            t.proposal,
+            t.kernel,
+            config_key(t.config),
+            t.outcome.verdict.word,
+            t.score,
+            t.edit,
+            t.outcome.measured_by,
+        )
         for t in found
     ]
 

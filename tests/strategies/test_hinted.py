@@ -77,7 +77,11 @@ def test_where_hints_name_no_edit_the_seed_is_tuned_first():
 
 
 def test_what_a_hint_asked_for_gets_more_patience():
-    strategy = evolve(trial(0, "seed", 1.0, ("align_rows",)), trial(1, "wanted", 1.4, (), "align_rows"), trial(2, "other", 1.4, (), "exp2"))
+    strategy = evolve(
+        trial(0, "seed", 1.0, ("align_rows",)),
+        trial(1, "wanted", 1.4, (), "align_rows"),
+        trial(2, "other", 1.4, (), "exp2"),
+    )
     for number in range(3, 5):
         for kernel in ("wanted", "other"):
             strategy.tell(replace(trial(number, kernel, 1.4), config={"num_warps": number}))

@@ -21,11 +21,22 @@ def searched(name, trials=60, seed=0, window=4, evaluator=HARD, **params):
     settings = Settings(RunFacts(name, "simulated", seed, window, trials), workers=1)
     with Store.in_memory() as store:
         result = Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
-        return strategy, dataclasses.replace(result, trials=tuple(result.trials))  # they are looked at when the store is closed
+        return strategy, dataclasses.replace(
+            result, trials=tuple(result.trials)
+        )  # they are looked at when the store is closed
 
 
 def test_the_shipped_strategies():
-    assert set(strategies.shipped()) == {"autotune", "bayes", "best_of_n", "evolve", "islands", "map_elites", "random_walk", "tpe"}
+    assert set(strategies.shipped()) == {
+        "autotune",
+        "bayes",
+        "best_of_n",
+        "evolve",
+        "islands",
+        "map_elites",
+        "random_walk",
+        "tpe",
+    }
     assert strategies.DEFAULT in strategies.shipped()
 
 

@@ -27,7 +27,9 @@ def of(body):
     return Kernel.parse(HEAD + body).function("kernel")
 
 
-@pytest.mark.parametrize("body", [SUM, LANES, SUM.replace("in range(", "in tl.range("), SUM.replace("in range(", "in tl.static_range(")])
+@pytest.mark.parametrize(
+    "body", [SUM, LANES, SUM.replace("in range(", "in tl.range("), SUM.replace("in range(", "in tl.static_range(")]
+)
 def test_a_step_alone_is_one(body):
     assert is_step(of(body), "BLOCK")
 
@@ -54,7 +56,10 @@ def test_whatever_else_it_is_used_for_makes_it_none(body):
 def test_its_block_is_tuned_under_a_plain_grid(run, tmp_path):
     """A row's sum whose launcher's grid is `(rows,)`: from the file to the trials' configs."""
     (tmp_path / "sums.py").write_text(
-        "import torch\n" + HEAD + SUM + """
+        "import torch\n"
+        + HEAD
+        + SUM
+        + """
 
 def reference(x):
     return x.sum(dim=1)
@@ -70,7 +75,9 @@ def sums(x):
     return y
 """
     )
-    done = run("optimize", tmp_path / "sums.py", "--trials", "6", "--strategy", "random_walk", "--db", tmp_path / "found.db")
+    done = run(
+        "optimize", tmp_path / "sums.py", "--trials", "6", "--strategy", "random_walk", "--db", tmp_path / "found.db"
+    )
     assert done.code == 0, done.err
     assert "BLOCK [64, 128, 256, 512, 1024]" in done.err + done.out
     assert "grid is a tuple" not in done.err + done.out

@@ -64,7 +64,9 @@ def test_what_is_not_tuned_is_said_with_what_would_tune_it():
     assert names == "not tuned: COLS=64, which may be a size of the problem: if it is a tile, name it in SPACE"
     (_, names, fixed) = numbers(None, None, {"k": plain}, cols, traces(args, grid=(4,))).notes
     assert fixed.startswith("not tuned: BLOCK=256, because the launcher's grid is a tuple") and "COLS" not in fixed
-    assert numbers({"BLOCK": [256]}, None, {"k": plain}, cols, traces(args)).notes == (), "a declared space is as it was meant"
+    assert numbers({"BLOCK": [256]}, None, {"k": plain}, cols, traces(args)).notes == (), (
+        "a declared space is as it was meant"
+    )
 
 
 def test_autotuned_is_the_union():

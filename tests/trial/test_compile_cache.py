@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.compile.code import Mix
+from kernelsearch.compile.code import InstructionCounts
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.launch import Specialisation
@@ -25,12 +25,14 @@ def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(y_ptr + at, tl.load(x_ptr + at))
 """
-SPEC = Specialisation("copy", (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32")), (("BLOCK", 128),), ("x_ptr",), (("num_warps", 4),))
+SPEC = Specialisation(
+    "copy", (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32")), (("BLOCK", 128),), ("x_ptr",), (("num_warps", 4),)
+)
 H100 = targets.named("h100")
 
 
 def binary(size=4000, identity="a"):
-    return Binary("copy", os.urandom(size), identity, 90, 4, 1, 0, 32, 0, Mix({16: 1}, {16: 1}), (("x_ptr", "*fp32"),))
+    return Binary("copy", os.urandom(size), identity, 90, 4, 1, 0, 32, 0, InstructionCounts({16: 1}, {16: 1}), (("x_ptr", "*fp32"),))
 
 
 @pytest.fixture
@@ -64,7 +66,12 @@ def test_the_key_covers_all_that_decides_the_answer_and_no_more(cache):
 
 def test_a_corrupted_entry_is_a_miss_and_goes_away(cache):
     answer = Compiled((binary(),))
-    for damage in (lambda d: d[:100], lambda d: b"", lambda d: d[:-1] + bytes([d[-1] ^ 1]), lambda d: os.urandom(len(d))):
+    for damage in (
+        lambda d: d[:100],
+        lambda d: b"",
+        lambda d: d[:-1] + bytes([d[-1] ^ 1]),
+        lambda d: os.urandom(len(d)),
+    ):
         cache.put(key(cache), answer)
         (path,) = cache.folder.glob("*/*")
         path.write_bytes(damage(path.read_bytes()))

@@ -55,7 +55,9 @@ def trial(number, kernel, times):
     score = 1.0
     for t in times:
         score *= (t / 100.0) ** (1 / 3)
-    measurement = Measurement(Evidence.MEASURED, "FAKE", "search-1", tuple(ShapeTime(s.key, t) for s, t in zip(SHAPES, times, strict=True)))
+    measurement = Measurement(
+        Evidence.MEASURED, "FAKE", "search-1", tuple(ShapeTime(s.key, t) for s, t in zip(SHAPES, times, strict=True))
+    )
     kind = Proposal(ProposalKind.REWRITE, (SEED.digest,)) if number else Proposal(ProposalKind.SEED)
     return Trial(number, kind, kernel.digest, dict(simulated.CONFIG), Outcome(ACCEPT, measurement), score)
 
@@ -84,12 +86,18 @@ def ended():
 def test_a_champion_is_timed_only_at_its_shape(ended):
     *_, gpu = ended
     wide, tall = WIDE.digest[:8], TALL.digest[:8]
-    assert {place: {wide, tall} & names for place, names in gpu.timed.items()} == {0: {wide}, 1: {wide}, 2: {wide, tall}}
+    assert {place: {wide, tall} & names for place, names in gpu.timed.items()} == {
+        0: {wide},
+        1: {wide},
+        2: {wide, tall},
+    }
 
 
 def test_every_comparison_widens_the_intervals(ended):
     found = ended[3]
-    assert {f["level"] for f in found} == {statistics.level_for(5)}  # three shapes and their mean, and the champion's shape
+    assert {f["level"] for f in found} == {
+        statistics.level_for(5)
+    }  # three shapes and their mean, and the champion's shape
 
 
 def test_the_summary_says_in_one_line_what_the_package_gains(ended):
@@ -112,7 +120,9 @@ def test_the_leaderboard_has_one_row_a_kernel_that_was_confirmed_everywhere_and_
     rows = leaderboard.rows(store)
     assert [r["kernel"] for r in rows if r["evidence"] == "confirmed"] == [WIDE.digest]
     by_kernel = {r["kernel"]: r for r in rows if r["evidence"] == "measured"}
-    assert by_kernel[WIDE.digest]["confirmed_us"] and by_kernel[TALL.digest]["confirmed_us"] is None  # one shape is no mean of three
+    assert (
+        by_kernel[WIDE.digest]["confirmed_us"] and by_kernel[TALL.digest]["confirmed_us"] is None
+    )  # one shape is no mean of three
     text = leaderboard.as_text(rows, leaderboard.gains_by_shape(store))
     assert "\nby shape: 1.2" in text and max(map(len, text.splitlines())) <= 80
 
@@ -133,5 +143,7 @@ def test_a_champions_finding_does_not_replace_one_over_all_shapes(ended):
     (kept,) = store.confirmations()
     assert len(kept["shapes"]) == 3 and kept["champion_at"] == []
     store.add_confirmation(task, Structure(TALL, 0), dict(simulated.CONFIG), champion, {"triton": "3.6"})
-    store.add_confirmation(task, Structure(TALL, 0), dict(simulated.CONFIG), {**whole, "kernel": TALL.digest}, {"triton": "3.6"})
+    store.add_confirmation(
+        task, Structure(TALL, 0), dict(simulated.CONFIG), {**whole, "kernel": TALL.digest}, {"triton": "3.6"}
+    )
     assert [len(f["shapes"]) for f in store.confirmations()] == [3, 3]

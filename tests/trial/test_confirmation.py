@@ -180,7 +180,9 @@ def test_a_candidate_that_kills_the_process_gets_its_verdict():
     assert "crash" in confirmed.headline(found) and run.fastest == "max-autotune"
 
 
-@pytest.mark.parametrize("answer", [WorkerDied("illegal address"), WorkerHung("slow"), jobs.Failure("illegal address", CRASHED)])
+@pytest.mark.parametrize(
+    "answer", [WorkerDied("illegal address"), WorkerHung("slow"), jobs.Failure("illegal address", CRASHED)]
+)
 def test_a_kernel_that_crashes_in_a_timed_block_is_dropped_and_the_rest_is_measured(answer):
     gpu, whole = FakeGpu(TIMES), FakeGpu.blocks
 
@@ -228,7 +230,9 @@ def test_an_unstable_gpu_is_named_with_what_to_do():
 def test_a_confirmation_that_never_comes_ends_its_process_at_once():
     """The search was interrupted, or the kernel refused, while the process was still importing."""
     with Workplace() as place:
-        bench = SimpleNamespace(workplace=place, facts=replace(simulated.task(), shapes=(SHAPE,)), path="none.py", gpu=threading.Lock())
+        bench = SimpleNamespace(
+            workplace=place, facts=replace(simulated.task(), shapes=(SHAPE,)), path="none.py", gpu=threading.Lock()
+        )
         begun = time.monotonic()
         with Confirmation(bench) as confirmation:
             confirmation.prepare()
@@ -285,7 +289,9 @@ def test_findings_are_stored_and_only_confirmed_ones_lead_the_leaderboard():
         kept = {**found, "kernel": other.kernel.digest}
         store.add_confirmation(task, Structure(other.kernel, 0), other.config, kept, {"triton": "3.6"})
     rows = leaderboard.rows(store)
-    assert [(r["evidence"], r["kernel"], r["fastest"]) for r in rows] == [("confirmed", NEW.kernel.digest, "max-autotune")]
+    assert [(r["evidence"], r["kernel"], r["fastest"]) for r in rows] == [
+        ("confirmed", NEW.kernel.digest, "max-autotune")
+    ]
     assert rows[0]["vs_fastest_low"] < 1.1 < rows[0]["vs_fastest_high"] and rows[0]["versions"] == {"triton": "3.6"}
     text = leaderboard.as_text(rows)
     assert "simulated on FAKE, confirmed" in text and "x fastest baseline" in text

@@ -5,18 +5,18 @@ import pytest
 from kernelsearch.record.store import Store
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
-SCALE = '''
+SCALE = """
 @triton.jit
 def scale_kernel(x_ptr, y_ptr, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) * FACTOR, mask=i < n)
-'''
-SCALE_2 = '''
+"""
+SCALE_2 = """
 def scale(x):
     y = torch.empty_like(x)
     scale_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), 2.0, BLOCK=256)
     return y
-'''
+"""
 SHAPES = "SHAPES = [dict(rows=64, cols=96)]\nTEST_SHAPES = [dict(rows=3, cols=50)]\n"
 INPUTS = "def get_inputs(rows=64, cols=96): return [torch.randn(rows, cols)]\n"
 
@@ -159,7 +159,9 @@ TEST_SHAPES = [dict(rows=2, cols=5003)]
 }  # fmt: skip
 
 # As Triton's tutorials are written: no inputs function, launches and prints at the file's top, a unit test at its end.
-BARE = HEAD + '''
+BARE = (
+    HEAD
+    + """
 DEVICE = triton.runtime.driver.active.get_active_torch_device()
 
 @triton.jit
@@ -188,7 +190,8 @@ y = torch.rand(size, device=DEVICE)
 output_triton = add(x, y)
 if __name__ == "__main__":
     raise SystemExit("a task file's main block never runs")
-'''
+"""
+)
 
 
 def searched(run, tmp_path, name, text, *options, trials=3):

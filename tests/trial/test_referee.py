@@ -43,12 +43,15 @@ def test_an_honest_kernel_is_accepted_with_the_mode_and_layers(softmax):
     assert verdict.referee.mode == Evaluation(softmax).mode and verdict.referee.layers
 
 
-@pytest.mark.parametrize("name, word, said", [
-    ("softmax_stride_is_width", Word.WRONG, "padded rows"),
-    ("softmax_denominator_by_shape", Word.WRONG, "element"),
-    ("softmax_neighbour_race", Word.RACE, "programs run in no order"),
-    ("softmax_guard_write", Word.MEMORY, "outside every buffer"),
-])
+@pytest.mark.parametrize(
+    "name, word, said",
+    [
+        ("softmax_stride_is_width", Word.WRONG, "padded rows"),
+        ("softmax_denominator_by_shape", Word.WRONG, "element"),
+        ("softmax_neighbour_race", Word.RACE, "programs run in no order"),
+        ("softmax_guard_write", Word.MEMORY, "outside every buffer"),
+    ],
+)
 def test_what_only_full_depth_sees(softmax, name, word, said):
     if softmax.device is not None:
         pytest.skip("the words are the interpreter's")
@@ -58,8 +61,17 @@ def test_what_only_full_depth_sees(softmax, name, word, said):
 
 def test_explain_is_complete(softmax):
     text = referee.explained(verdict_of(softmax, "softmax_constant"))
-    for said in ("shape: test:0", "sizes: rows=7 cols=1000", "regime: ", "first wrong element: [", "expected: ", "got: ",
-                 "wrong elements: ", "times what is allowed", "depth full"):
+    for said in (
+        "shape: test:0",
+        "sizes: rows=7 cols=1000",
+        "regime: ",
+        "first wrong element: [",
+        "expected: ",
+        "got: ",
+        "wrong elements: ",
+        "times what is allowed",
+        "depth full",
+    ):
         assert said in text
 
 
@@ -85,7 +97,9 @@ def test_json_stays_json_where_numbers_are_not_finite(softmax):
 
 def test_atomics_are_seen_in_the_code_and_not_in_comments():
     race = (CORPUS / "column_sum_store_race.py").read_text()
-    assert not has_atomics(Kernel.parse(race.replace("    cols = tl", "    # tl.atomic_add excuses nothing here\n    cols = tl")))
+    assert not has_atomics(
+        Kernel.parse(race.replace("    cols = tl", "    # tl.atomic_add excuses nothing here\n    cols = tl"))
+    )
     assert has_atomics(Kernel.parse((CORPUS / "column_sum_honest_atomics.py").read_text()))
 
 
@@ -209,7 +223,7 @@ def test_memory_of_a_machine():
     assert all(name in fit.MEMORY_GB for name in targets.names())
 
 
-POOR_TASK = '''
+POOR_TASK = """
 import torch
 import triton
 import triton.language as tl
@@ -238,7 +252,7 @@ def shifted(x):
     y = torch.empty_like(x)
     shifted_kernel[(triton.cdiv(x.numel(), 64),)](x, y, x.numel(), BLOCK=64)
     return y
-'''
+"""
 
 
 def test_a_task_that_zeros_would_pass_says_little(borrowing, tmp_path):

@@ -40,7 +40,9 @@ class Inner:
         if not self.verdict.accepted:
             return Outcome(self.verdict)
         times = (ShapeTime("timed:0", self.time_us),)
-        return Outcome(self.verdict, Measurement(Evidence.MEASURED, "gpu", "search-1", times, self.abandoned), seconds=1.0)
+        return Outcome(
+            self.verdict, Measurement(Evidence.MEASURED, "gpu", "search-1", times, self.abandoned), seconds=1.0
+        )
 
     def complete(self, kernel, config, outcome):
         self.completed.append(dict(config))

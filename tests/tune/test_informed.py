@@ -36,7 +36,9 @@ def asked(made, count, fails=0):
 def test_estimates_say_something_of_configs_that_have_none():
     axes = Axes(SPACE)
     some = random.Random(0).sample(CONFIGS, 20)
-    estimates = Estimates([a.distances for a in axes.axes], np.array([axes.point(c) for c in some]), [true_us(c) for c in some])
+    estimates = Estimates(
+        [a.distances for a in axes.axes], np.array([axes.point(c) for c in some]), [true_us(c) for c in some]
+    )
     mean, unsure = estimates.at(axes.every())
     true = np.log([true_us(axes.config(p)) for p in axes.every()])
     assert np.corrcoef(mean, true)[0, 1] > 0.9
@@ -47,7 +49,9 @@ def test_estimates_say_something_of_configs_that_have_none():
 @pytest.mark.parametrize(("slope", "low", "high"), [(1.0, 0.9, 1.1), (0.0, 0.0, 0.1), (-1.0, 0.0, 0.0)])
 def test_trust_follows_what_is_measured(slope, low, high):
     axes, rng = Axes(SPACE), np.random.default_rng(0)
-    estimates = Estimates([a.distances for a in axes.axes], axes.every(), [true_us(axes.config(p)) for p in axes.every()])
+    estimates = Estimates(
+        [a.distances for a in axes.axes], axes.every(), [true_us(axes.config(p)) for p in axes.every()]
+    )
     told = np.log([true_us(axes.config(p)) for p in axes.every()])
     assert estimates.trust(np.zeros(0), np.zeros(0)) == (TRUST, estimates.apart)
     trust, apart = estimates.trust(told, slope * told + 5.0 + 0.01 * rng.normal(size=len(told)))

@@ -34,7 +34,9 @@ def test_numbers_are_ordered_by_size_and_others_are_all_equally_far():
 
 def test_neighbours_are_one_step_away():
     axes = Axes(Space(MIXED))
-    near = [axes.config(p) for p in axes.around(np.array(axes.point({"b": 16, "f": True, "s": "y", "mixed": 1, "one": 7})))]
+    near = [
+        axes.config(p) for p in axes.around(np.array(axes.point({"b": 16, "f": True, "s": "y", "mixed": 1, "one": 7})))
+    ]
     assert sorted(c["b"] for c in near if c["b"] != 16) == [32]
     assert len(near) == 1 + 1 + 2 + 2
 
@@ -76,7 +78,9 @@ def test_expected_improvement_is_what_draws_say_and_stays_ordered_far_below():
     assert np.isfinite(far).all() and (np.diff(far) < 0).all()
 
 
-LARGE = Space({"a": tuple(range(10)), "b": tuple(range(10)), "c": tuple(range(10)), "d": tuple(range(10)), "e": ("x", "y")})
+LARGE = Space(
+    {"a": tuple(range(10)), "b": tuple(range(10)), "c": tuple(range(10)), "d": tuple(range(10)), "e": ("x", "y")}
+)
 
 
 def bowl(config):

@@ -216,7 +216,10 @@ def test_the_nearest_value(values, value, got):
 @pytest.mark.parametrize("sampler", ["surrogate", "tpe"])
 def test_a_forgotten_model_is_made_again_and_suggests_the_same(sampler):
     def asked(forgetting):
-        tuner, rng = Tuner(Space({"a": tuple(range(12)), "b": (1, 2, 4, 8)}), {"a": 0, "b": 1}, lambda config: True), random.Random(3)
+        tuner, rng = (
+            Tuner(Space({"a": tuple(range(12)), "b": (1, 2, 4, 8)}), {"a": 0, "b": 1}, lambda config: True),
+            random.Random(3),
+        )
         found = []
         for number in range(40):
             if forgetting and number % 3 == 0:

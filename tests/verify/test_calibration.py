@@ -8,9 +8,13 @@ import variants
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHIN_16_BITS = {
-    ("softmax", "bf16 denominator", torch.bfloat16), ("layernorm", "one pass", torch.bfloat16),
-    ("layernorm", "unbiased", torch.bfloat16), ("matmul", "tf32", torch.bfloat16), ("matmul", "tf32", torch.float16),
-    ("attention", "tf32", torch.bfloat16), ("attention", "tf32", torch.float16),
+    ("softmax", "bf16 denominator", torch.bfloat16),
+    ("layernorm", "one pass", torch.bfloat16),
+    ("layernorm", "unbiased", torch.bfloat16),
+    ("matmul", "tf32", torch.bfloat16),
+    ("matmul", "tf32", torch.float16),
+    ("attention", "tf32", torch.bfloat16),
+    ("attention", "tf32", torch.float16),
     ("attention", "bf16 p", torch.bfloat16),
 }
 """Tricks that err less than a 16-bit output rounds: numbers cannot see them, only the precision contract can."""

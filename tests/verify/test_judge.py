@@ -27,12 +27,17 @@ def test_accepts_eager_and_tells_the_ratio(case):
     assert verdict.accepted and 0 <= verdict.error_ratio < 0.5
 
 
-@pytest.mark.parametrize("break_it, what", [
-    (lambda y: y[:, :-1], "shape"), (lambda y: y.half(), "dtype"), (lambda y: 3, "int"),
-    (lambda y: y.index_fill(1, torch.tensor([299]), float("nan")), "not written"),
-    (lambda y: y.index_fill(1, torch.tensor([7]), float("inf")), "non-finite"),
-    (lambda y: y * (1 + 1e-4), "error"),
-])
+@pytest.mark.parametrize(
+    "break_it, what",
+    [
+        (lambda y: y[:, :-1], "shape"),
+        (lambda y: y.half(), "dtype"),
+        (lambda y: 3, "int"),
+        (lambda y: y.index_fill(1, torch.tensor([299]), float("nan")), "not written"),
+        (lambda y: y.index_fill(1, torch.tensor([7]), float("inf")), "non-finite"),
+        (lambda y: y * (1 + 1e-4), "error"),
+    ],
+)
 def test_rejects(case, break_it, what):
     expected, x = case
     verdict = j.judge(expected, [break_it(softmax(x))])
@@ -101,6 +106,7 @@ def losses(logits, labels, grouped):
 @pytest.mark.parametrize("grouped", [False, True])
 def test_a_loss_near_zero_may_be_rounded_as_the_largest_of_its_row(grouped):
     """log(sum) + max - x[label] is how fused kernels write it, and rounds at the size of the terms that cancel."""
+
     def reference(x, t):
         return torch.nn.functional.cross_entropy(x, t, reduction="none")
 

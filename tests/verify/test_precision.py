@@ -16,28 +16,31 @@ REDUCE = """%0 = "tt.reduce"(%acc_0) <{axis = 0 : i32}> ({
 TF32 = DOT.format(", inputPrecision = tf32", "f32", "f32", "f32")
 
 
-@pytest.mark.parametrize("ttir, ptx, contract, good", [
-    (DOT.format("", "f32", "f32", "f32"), "", "ieee", True),
-    (DOT.format("", "f16", "f16", "f32"), "", "ieee", True),
-    (TF32, "", "ieee", False),
-    (TF32, "", "tf32x3", False),
-    (TF32, "", "tf32", True),
-    (DOT.format(", inputPrecision = tf32x3", "f32", "f32", "f32"), "", "tf32x3", True),
-    (DOT.format("", "f16", "f16", "f16"), "", "tf32", False),
-    (DOT.format("", "f16", "f16", "f16"), "", "half-accumulate", True),
-    (SUM, "", "ieee", False),
-    (SUM, "", "half-accumulate", True),
-    (SUM.replace("f16", "f32"), "", "ieee", True),
-    (REDUCE, "", "ieee", False),
-    (REDUCE.replace("f16", "f32"), "", "ieee", True),
-    ("", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%r1}, %rd1, %rd2, %p4, 1, 1;", "ieee", False),
-    ("", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r1};", "tf32", True),
-    ("", "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r1};", "ieee", True),
-    ("", "wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16 {%r1};", "ieee", False),
-    ("", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1};", "ieee", False),
-    ("", "wgmma.fence.sync.aligned;", "ieee", True),
-    ("", "", "ieee", True),
-])
+@pytest.mark.parametrize(
+    "ttir, ptx, contract, good",
+    [
+        (DOT.format("", "f32", "f32", "f32"), "", "ieee", True),
+        (DOT.format("", "f16", "f16", "f32"), "", "ieee", True),
+        (TF32, "", "ieee", False),
+        (TF32, "", "tf32x3", False),
+        (TF32, "", "tf32", True),
+        (DOT.format(", inputPrecision = tf32x3", "f32", "f32", "f32"), "", "tf32x3", True),
+        (DOT.format("", "f16", "f16", "f16"), "", "tf32", False),
+        (DOT.format("", "f16", "f16", "f16"), "", "half-accumulate", True),
+        (SUM, "", "ieee", False),
+        (SUM, "", "half-accumulate", True),
+        (SUM.replace("f16", "f32"), "", "ieee", True),
+        (REDUCE, "", "ieee", False),
+        (REDUCE.replace("f16", "f32"), "", "ieee", True),
+        ("", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%r1}, %rd1, %rd2, %p4, 1, 1;", "ieee", False),
+        ("", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r1};", "tf32", True),
+        ("", "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%r1};", "ieee", True),
+        ("", "wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16 {%r1};", "ieee", False),
+        ("", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1};", "ieee", False),
+        ("", "wgmma.fence.sync.aligned;", "ieee", True),
+        ("", "", "ieee", True),
+    ],
+)
 def test_contract(ttir, ptx, contract, good):
     verdict = check(ttir, ptx, contract)
     assert verdict.accepted == good, verdict.reason

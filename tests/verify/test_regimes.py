@@ -11,8 +11,11 @@ from kernelsearch.verify.regime_words import WORDS
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(regimes.ALL), st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64]),
-    st.integers(1, 20), st.integers(1, 40), st.integers(0, 1000),
+    st.sampled_from(regimes.ALL),
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64]),
+    st.integers(1, 20),
+    st.integers(1, 40),
+    st.integers(0, 1000),
 )
 def test_values_are_finite_and_repeatable(regime, dtype, rows, cols, seed):
     blank = [torch.randn(rows, cols).to(dtype), torch.randn(cols).to(dtype), torch.arange(rows), 3, None]

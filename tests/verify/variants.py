@@ -207,46 +207,79 @@ def attention_tf32(q, k, v):
 
 OPERATIONS = {
     "softmax": Operation(
-        lambda x: torch.softmax(x, -1), (((16, 1000),), ((9, 257),)),
+        lambda x: torch.softmax(x, -1),
+        (((16, 1000),), ((9, 257),)),
         {n: softmax(s) for n, s in SUMS.items()} | {"exp2": softmax_exp2, "online": softmax_online},
-        {"half denominator": softmax_half_denominator, "bf16 denominator": softmax_bf16_denominator,
-         "small are zero": softmax_small_are_zero, "no max": softmax_no_max,
-         "constant 1/n": lambda x: torch.full_like(x, 1 / x.shape[-1])},
+        {
+            "half denominator": softmax_half_denominator,
+            "bf16 denominator": softmax_bf16_denominator,
+            "small are zero": softmax_small_are_zero,
+            "no max": softmax_no_max,
+            "constant 1/n": lambda x: torch.full_like(x, 1 / x.shape[-1]),
+        },
     ),
     "layernorm": Operation(
         lambda x, w, b: torch.nn.functional.layer_norm(x, w.shape, w, b, 1e-5),
         (((16, 1000), (1000,), (1000,)), ((9, 257), (257,), (257,))),
         {n: layernorm(s) for n, s in SUMS.items()},
-        {"no weight": layernorm(tree_sum, weight=False), "no bias": layernorm(tree_sum, bias=False),
-         "mean less last": layernorm(tree_sum, drop=1), "no eps": layernorm(tree_sum, eps=0.0),
-         "one pass": layernorm(tree_sum, one_pass=True), "unbiased": layernorm(tree_sum, unbiased=True)},
+        {
+            "no weight": layernorm(tree_sum, weight=False),
+            "no bias": layernorm(tree_sum, bias=False),
+            "mean less last": layernorm(tree_sum, drop=1),
+            "no eps": layernorm(tree_sum, eps=0.0),
+            "one pass": layernorm(tree_sum, one_pass=True),
+            "unbiased": layernorm(tree_sum, unbiased=True),
+        },
     ),
     "matmul": Operation(
-        lambda a, b: a @ b, (((48, 512), (512, 40)), ((130, 33), (33, 65))),
-        {"serial": matmul_serial, "blocked": matmul_blocked, "split": matmul_split,
-         "tree": lambda a, b: matmul_blocked(a, b, 8), "vendor": lambda a, b: (a.float() @ b.float()).to(a.dtype)},
-        {"tf32": lambda a, b: matmul_blocked(a, b, cast=tf32), "last k": matmul_last_k,
-         "half accumulator": matmul_half_accumulator, "last tile swapped": matmul_last_tile_swapped},
+        lambda a, b: a @ b,
+        (((48, 512), (512, 40)), ((130, 33), (33, 65))),
+        {
+            "serial": matmul_serial,
+            "blocked": matmul_blocked,
+            "split": matmul_split,
+            "tree": lambda a, b: matmul_blocked(a, b, 8),
+            "vendor": lambda a, b: (a.float() @ b.float()).to(a.dtype),
+        },
+        {
+            "tf32": lambda a, b: matmul_blocked(a, b, cast=tf32),
+            "last k": matmul_last_k,
+            "half accumulator": matmul_half_accumulator,
+            "last tile swapped": matmul_last_tile_swapped,
+        },
     ),
     "column sum": Operation(
-        lambda x: x.sum(0), (((1030, 33),), ((2500, 20),)),
+        lambda x: x.sum(0),
+        (((1030, 33),), ((2500, 20),)),
         {n: column_sum(s) for n, s in SUMS.items()},
         {"last row": column_sum(tree_sum, drop=1), "zeros": lambda x: torch.zeros_like(x[0])},
     ),
     "row mean": Operation(
-        lambda x: x.mean(-1), (((16, 2048),), ((33, 1000),)),
+        lambda x: x.mean(-1),
+        (((16, 2048),), ((33, 1000),)),
         {n: (lambda x, s=s: (s(x.float(), -1) / x.shape[-1]).to(x.dtype)) for n, s in SUMS.items()},
-        {"last element": lambda x: (x.float()[:, :-1].sum(-1) / x.shape[-1]).to(x.dtype),
-         "zeros": lambda x: torch.zeros_like(x[:, 0])},
+        {
+            "last element": lambda x: (x.float()[:, :-1].sum(-1) / x.shape[-1]).to(x.dtype),
+            "zeros": lambda x: torch.zeros_like(x[:, 0]),
+        },
     ),
     "attention": Operation(
         lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v),
         (((2, 2, 128, 32),) * 3, ((1, 3, 50, 64),) * 3),
-        {"blocked": attention(), "one block": attention(10**6), "exp2": attention(exp2=True),
-         "narrow p": attention(narrow=True), "plain": attention_plain,
-         "plain, narrow p": attention_narrow_plain},
-        {"wrong scale": attention(scale=0.2), "last key": attention(drop=1), "tf32": attention_tf32,
-         "bf16 p": attention(probability=lambda t: t.bfloat16().float())},
+        {
+            "blocked": attention(),
+            "one block": attention(10**6),
+            "exp2": attention(exp2=True),
+            "narrow p": attention(narrow=True),
+            "plain": attention_plain,
+            "plain, narrow p": attention_narrow_plain,
+        },
+        {
+            "wrong scale": attention(scale=0.2),
+            "last key": attention(drop=1),
+            "tf32": attention_tf32,
+            "bf16 p": attention(probability=lambda t: t.bfloat16().float()),
+        },
     ),
 }
 
@@ -263,9 +296,12 @@ def cases(name, dtype, depth="full"):
         for regime in chosen:
             rows = operation.reference(*blank).shape[0]
             inputs = regimes.make(blank, regime, seed=number, rows=rows)
-            yield expectation(
-                operation.reference, operation.reference, inputs, shape=f"{shapes}", regime=regime, seed=number
-            ), inputs
+            yield (
+                expectation(
+                    operation.reference, operation.reference, inputs, shape=f"{shapes}", regime=regime, seed=number
+                ),
+                inputs,
+            )
 
 
 def worst(made, way, inputs_of=None):
@@ -289,8 +325,10 @@ def main():
                 for label, way in ways.items():
                     verdict, all_of = worst(made, way)
                     caught = sorted({e.regime for (e, _), v in zip(made, all_of) if not v.accepted})
-                    print(f"{name:10} {str(dtype)[6:]:9} {kind:7} {label:18} {verdict.word.value:13} "
-                          f"{verdict.error_ratio or 0:10.3g}  {' '.join(caught)[:90]}")
+                    print(
+                        f"{name:10} {str(dtype)[6:]:9} {kind:7} {label:18} {verdict.word.value:13} "
+                        f"{verdict.error_ratio or 0:10.3g}  {' '.join(caught)[:90]}"
+                    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ COMPILE_LIMIT_S = 4.0
 MEMORY_LIMIT = 1 << 30
 CONFIG = {"num_warps": 4}
 
-TASK = '''
+TASK = """
 import torch
 import triton
 import triton.language as tl
@@ -66,7 +66,7 @@ def softmax(x):
     block = triton.next_power_of_2(x.shape[1])
     softmax_kernel[(x.shape[0],)](x, y, x.stride(0), y.stride(0), x.shape[1], BLOCK=block, num_warps=4)
     return y
-'''
+"""
 
 ENDLESS = "while n_cols > 0:\n        n_cols = tl.maximum(n_cols, 1)\n    y = y + n_cols"
 """Its result is used: Triton drops a loop whose result is not."""
@@ -241,7 +241,9 @@ WITHOUT_GPU = (
     Fault(spin_wait, Word.TIMEOUT, RUN_LIMIT_S),
     Fault(wild_write, Word.MEMORY),
     Fault(wild_read, Word.MEMORY),
-    Fault(eats_memory, Word.COMPILE),  # the interpreter runs out of memory; the compiler, asked then, says what is wrong
+    Fault(
+        eats_memory, Word.COMPILE
+    ),  # the interpreter runs out of memory; the compiler, asked then, says what is wrong
     Fault(hoards_memory, Word.CRASH),
     Fault(scratch_beyond_memory, Word.CRASH),
     Fault(killed_at_work, Word.ACCEPT),
@@ -337,7 +339,9 @@ def opened(folder: Path):
 
 def main(faults: tuple[Fault, ...]) -> int:
     """Prints the table as Markdown; exits with 1 when a verdict is wrong or an honest kernel is refused."""
-    print("| fault | verdict | s | of these its limit | next, honest kernel | s | reason |\n|---|---|---|---|---|---|---|")
+    print(
+        "| fault | verdict | s | of these its limit | next, honest kernel | s | reason |\n|---|---|---|---|---|---|---|"
+    )
     wrong = 0
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as bench:
         start = time.perf_counter()

@@ -17,8 +17,17 @@ from kernelsearch.core.types import Hint, TensorFact
 from kernelsearch.measure.hints.changes import suggestion
 from kernelsearch.measure.static_model.launched import Launched
 
-BOTTLENECKS = ("memory bandwidth", "memory latency", "occupancy", "issue", "tensor core", "shared-memory banks",
-               "launch", "tail wave", "spills")  # fmt: skip
+BOTTLENECKS = (
+    "memory bandwidth",
+    "memory latency",
+    "occupancy",
+    "issue",
+    "tensor core",
+    "shared-memory banks",
+    "launch",
+    "tail wave",
+    "spills",
+)
 
 SPILL_BYTES = 32
 """Stack bytes a thread from which spills are worth a word."""
@@ -75,9 +84,14 @@ def strided(launch: Launched) -> Finding | None:
     worst = max(launch.main, key=lambda a: launch.moved(a) * launch.sectors(a))
     steps = [abs(n) for s in worst.strides if (n := launch.number(s))]
     return finding(
-        1 - moved / fetched, "memory bandwidth", "rows_2d", sectors_fetched_over_used=launch.sectors(worst),
-        stride_bytes=min(steps, default=0) * worst.width, used_gb=moved / 1e9, fetched_gb=fetched / 1e9,
-    )  # fmt: skip
+        1 - moved / fetched,
+        "memory bandwidth",
+        "rows_2d",
+        sectors_fetched_over_used=launch.sectors(worst),
+        stride_bytes=min(steps, default=0) * worst.width,
+        used_gb=moved / 1e9,
+        fetched_gb=fetched / 1e9,
+    )
 
 
 def narrow(launch: Launched) -> Finding | None:
@@ -102,9 +116,14 @@ def narrow(launch: Launched) -> Finding | None:
         bytes_then = launch.tile_bytes(main) // (32 * fewer)
         sentence = f"fewer threads for this tile (num_warps={fewer} gives each thread {bytes_then} bytes)"
         return finding(
-            lost, "issue", "num_warps", sentence, load_bytes_per_thread=actual, tile_bytes=launch.tile_bytes(main),
+            lost,
+            "issue",
+            "num_warps",
+            sentence,
+            load_bytes_per_thread=actual,
+            tile_bytes=launch.tile_bytes(main),
             num_warps=launch.machine.num_warps,
-        )  # fmt: skip
+        )
     return None
 
 
@@ -138,9 +157,15 @@ def second_read(launch: Launched) -> Finding | None:
         share = (again_bytes + 0.45 * (extra - again_bytes)) / total
     word, sentence = _once_word(launch, bool(reloaded and not again))
     return finding(
-        share, "memory bandwidth", word, sentence, times_read=times,
-        read_again_gb=extra / 1e9, needed_gb=(total - extra) / 1e9, live_over_l2=live / launch.target.l2_bytes,
-    )  # fmt: skip
+        share,
+        "memory bandwidth",
+        word,
+        sentence,
+        times_read=times,
+        read_again_gb=extra / 1e9,
+        needed_gb=(total - extra) / 1e9,
+        live_over_l2=live / launch.target.l2_bytes,
+    )
 
 
 def latency(launch: Launched) -> Finding | None:
@@ -158,7 +183,7 @@ def latency(launch: Launched) -> Finding | None:
     held = launch.occupancy * launch.machine.num_warps
     evidence = dict(
         warps_per_sm=warps, bytes_in_flight_per_sm=launch.flying, bytes_needed_per_sm=launch.needed_in_flight
-    )  # fmt: skip
+    )
     if waits and any(loops[: len(body)] == body for loops in launch.code.reduced):
         return finding(1 - ratio, "memory latency", "lane_accumulator", **evidence)
     if held <= launch.target.warps_per_sm / 2:
@@ -185,8 +210,15 @@ def idle(launch: Launched) -> Finding | None:
     looped = any(a.loops for a in launch.main) or any(d.loops for d in launch.code.dots)
     word = "split_reduction" if looped else "tile size"
     sentence = "" if looped else "smaller tiles, so that there are more programs than SMs"
-    return finding(1 - launch.programs / sms, "occupancy", word, sentence, programs=launch.programs, num_sms=sms,
-                   num_warps=launch.machine.num_warps)  # fmt: skip
+    return finding(
+        1 - launch.programs / sms,
+        "occupancy",
+        word,
+        sentence,
+        programs=launch.programs,
+        num_sms=sms,
+        num_warps=launch.machine.num_warps,
+    )
 
 
 def tail(launch: Launched) -> Finding | None:
@@ -223,8 +255,15 @@ def spills(launch: Launched) -> Finding | None:
         word, sentence = "num_warps", f"{2 * warps} warps or more, so that each thread holds less of the tile"
     else:
         word, sentence = "tile_loop", ""
-    return finding(lost, "spills", word, sentence, stack_bytes_per_thread=stack,
-                   registers_per_thread=launch.machine.registers, num_warps=warps)  # fmt: skip
+    return finding(
+        lost,
+        "spills",
+        word,
+        sentence,
+        stack_bytes_per_thread=stack,
+        registers_per_thread=launch.machine.registers,
+        num_warps=warps,
+    )
 
 
 def banks(launch: Launched) -> Finding | None:
@@ -238,9 +277,15 @@ def banks(launch: Launched) -> Finding | None:
     if launch.pipelined:
         word, sentence = "num_stages", "1, so that the tile passes through shared memory with the compiler's swizzle"
     return finding(
-        max(0.0, 1 - rest / max(rest, with_them)), "shared-memory banks", word, sentence,
-        ways=worst.ways, tile_bytes=worst.size_bytes, shared_us=with_them, shared_us_without_conflicts=without,
-    )  # fmt: skip
+        max(0.0, 1 - rest / max(rest, with_them)),
+        "shared-memory banks",
+        word,
+        sentence,
+        ways=worst.ways,
+        tile_bytes=worst.size_bytes,
+        shared_us=with_them,
+        shared_us_without_conflicts=without,
+    )
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -259,17 +304,32 @@ def tensor_cores(launch: Launched) -> Finding | None:
         sentence = "" if word == "dot_precision" else "at least 16 on every axis, which matrix instructions take"
         if widened:
             word, sentence = "none", "no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
-        return finding(1 - rest / max(rest, slow), "tensor core", word, sentence, matrix_instructions=0,
-                       tflop=launch.flops / 1e12, fp32_peak_tflops=target.fp32_tflops,
-                       tensor_peak_tflops=launch.rate_tflops(dots))  # fmt: skip
+        return finding(
+            1 - rest / max(rest, slow),
+            "tensor core",
+            word,
+            sentence,
+            matrix_instructions=0,
+            tflop=launch.flops / 1e12,
+            fp32_peak_tflops=target.fp32_tflops,
+            tensor_peak_tflops=launch.rate_tflops(dots),
+        )
     if target.capability == 90 and not mix["wgmma"] and any(d.dtype in ("bf16", "f16") for d in dots):
         rest = max(launch.tensor_us, launch.dram_us)
         lost = max(0.0, 1 - rest / max(rest, launch.tensor_us / MMA_SHARE))
         few = launch.machine.num_warps < 4
         word = "num_warps" if few else "tile size"
         sentence = f"at least {'4 warps' if few else '64 rows of the product a tile'}, which wgmma needs"
-        return finding(lost, "tensor core", word, sentence, wgmma=0, mma=mix["mma"], num_warps=launch.machine.num_warps,
-                       tile_rows=max(d.m for d in dots))  # fmt: skip
+        return finding(
+            lost,
+            "tensor core",
+            word,
+            sentence,
+            wgmma=0,
+            mma=mix["mma"],
+            num_warps=launch.machine.num_warps,
+            tile_rows=max(d.m for d in dots),
+        )
     return None
 
 
@@ -281,10 +341,16 @@ def operands(launch: Launched) -> Finding | None:
     if not launch.flops or not launch.matrix_instructions or arriving_us < 1.5 * rest:
         return None
     largest = max(launch.code.dots, key=lambda d: d.m * d.n)
-    return finding(1 - rest / arriving_us, "memory bandwidth", "tile size",
-                   "larger tiles of the product, so that each loaded byte is used more often",
-                   operand_gb=launch.traffic / 1e9, operand_us=arriving_us, tensor_us=launch.tensor_us,
-                   tile_elements=largest.m * largest.n)  # fmt: skip
+    return finding(
+        1 - rest / arriving_us,
+        "memory bandwidth",
+        "tile size",
+        "larger tiles of the product, so that each loaded byte is used more often",
+        operand_gb=launch.traffic / 1e9,
+        operand_us=arriving_us,
+        tensor_us=launch.tensor_us,
+        tile_elements=largest.m * largest.n,
+    )
 
 
 def arithmetic(launch: Launched) -> Finding | None:
@@ -296,12 +362,29 @@ def arithmetic(launch: Launched) -> Finding | None:
     kinds = {w.kind for w in launch.code.work}
     special = launch.special_us >= launch.issue_us
     word = "reciprocal" if "divide" in kinds else "exp2" if "special" in kinds else "hoist_invariant"
-    return finding(1 - rest / slowest, "issue", word, issue_us=launch.issue_us, special_us=launch.special_us,
-                   memory_us=rest, special_bound=float(special))  # fmt: skip
+    return finding(
+        1 - rest / slowest,
+        "issue",
+        word,
+        issue_us=launch.issue_us,
+        special_us=launch.special_us,
+        memory_us=rest,
+        special_bound=float(special),
+    )
 
 
 DETECTORS: tuple[Detector, ...] = (
-    strided, narrow, second_read, latency, idle, tail, spills, banks, tensor_cores, operands, arithmetic,
+    strided,
+    narrow,
+    second_read,
+    latency,
+    idle,
+    tail,
+    spills,
+    banks,
+    tensor_cores,
+    operands,
+    arithmetic,
 )
 
 

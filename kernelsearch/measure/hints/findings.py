@@ -84,16 +84,24 @@ def launch_bound(call: Call) -> Finding | None:
         return None  # it takes longer than starting it can explain
     instead = "do it in one launch" if len(call.launches) > 1 else "give it more work, or fuse it with its neighbours"
     return finding(
-        overhead / (overhead + work), "launch", "none", f"no edit does it: {instead}", launch_us=overhead, work_us=work,
+        overhead / (overhead + work),
+        "launch",
+        "none",
+        f"no edit does it: {instead}",
+        launch_us=overhead,
+        work_us=work,
         launches=len(call.launches),
-    )  # fmt: skip
+    )
 
 
 def binding(call: Call, launch: Launched) -> Finding:
     """The resource that takes longest when nothing is wrong, with how near the call is to it."""
     roofline = sum(one.roofline_us for one in call.launches)
-    times = {"memory bandwidth": launch.dram_us, "tensor core": launch.tensor_us,
-             "issue": max(launch.issue_us, launch.special_us)}  # fmt: skip
+    times = {
+        "memory bandwidth": launch.dram_us,
+        "tensor core": launch.tensor_us,
+        "issue": max(launch.issue_us, launch.special_us),
+    }
     name = max(times, key=lambda resource: times[resource])
     evidence = {"roofline_us": roofline}
     if call.time_us:
@@ -110,7 +118,9 @@ def binding(call: Call, launch: Launched) -> Finding:
                 sentence = "several rows a program, so that what all rows share is loaded once"
                 return finding(0.0, name, "rows_2d", sentence, **evidence)
         if call.time_us and roofline < FAR * call.time_us:
-            sentence = "another one, and other num_warps: nothing in the binary explains why it is so far from the roofline"
+            sentence = (
+                "another one, and other num_warps: nothing in the binary explains why it is so far from the roofline"
+            )
             return finding(0.0, name, "tile size", sentence, **evidence)
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12

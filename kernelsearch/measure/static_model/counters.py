@@ -13,10 +13,15 @@ from typing import Final
 
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 WAITS: Final = {
-    "loads": "long_scoreboard", "shared memory": "short_scoreboard", "barriers": "barrier", "fixed latency": "wait",
-    "a busy issue slot": "not_selected", "the arithmetic units": "math_pipe_throttle",
-    "the memory units": "lg_throttle", "the shared-memory units": "mio_throttle",
-}  # fmt: skip
+    "loads": "long_scoreboard",
+    "shared memory": "short_scoreboard",
+    "barriers": "barrier",
+    "fixed latency": "wait",
+    "a busy issue slot": "not_selected",
+    "the arithmetic units": "math_pipe_throttle",
+    "the memory units": "lg_throttle",
+    "the shared-memory units": "mio_throttle",
+}
 """What a warp waits for, and the stall reason's name."""
 _PLAIN: Final = {
     "read": "dram__bytes_read.sum",

@@ -139,8 +139,11 @@ def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Co
     waiting = np.maximum(0.0, alone - sum(pipes.values()))
     # Copies that run ahead are waited for once, those that do not in every iteration.
     copied = (step.ahead >= 0) & (trips > 0)
-    serial = np.where(copied, away + trips * computing + trips * (away + pipes["ingest"]) * (step.ahead == 0),
-                      trips * (loads + computing))  # fmt: skip
+    serial = np.where(
+        copied,
+        away + trips * computing + trips * (away + pipes["ingest"]) * (step.ahead == 0),
+        trips * (loads + computing),
+    )
     delay = trips * (np.where(copied, away, loads) + waiting)
     return _Cost({name: cycles * trips for name, cycles in pipes.items()}, delay, serial)
 
@@ -148,10 +151,18 @@ def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Co
 def _chain(step: Step, warps: Number, k: Constants) -> Number:
     """Cycles of the longest dependent path of one iteration, its accesses of global memory left out."""
     cost = {
-        "load": 0.0, "atomic": 0.0, "barrier": k.barrier_cycles + k.barrier_warp_cycles * warps,
-        "shared_load": k.shared_cycles, "shared_store": k.shared_cycles / 2.0, "shuffle": k.shuffle_cycles,
-        "special": k.special_cycles, "divide": k.divide_cycles, "mma": k.mma_cycles, "wgmma": k.wgmma_cycles, "wait": 0.0,
-    }  # fmt: skip
+        "load": 0.0,
+        "atomic": 0.0,
+        "barrier": k.barrier_cycles + k.barrier_warp_cycles * warps,
+        "shared_load": k.shared_cycles,
+        "shared_store": k.shared_cycles / 2.0,
+        "shuffle": k.shuffle_cycles,
+        "special": k.special_cycles,
+        "divide": k.divide_cycles,
+        "mma": k.mma_cycles,
+        "wgmma": k.wgmma_cycles,
+        "wait": 0.0,
+    }
     return sum(cost.get(kind, k.arith_cycles) * n for kind, n in step.chain.items())
 
 

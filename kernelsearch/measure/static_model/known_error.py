@@ -36,14 +36,26 @@ class KnownError:
         """`its known error: ...`, a sentence's end."""
         how = " it was fitted to" if self.fitted else " of kernels it had not seen"
         middle = f", {self.median:.2f} in the median" if self.median is not None else ""
-        first = (f"; the best of the ten that it ranks first takes {self.regret[0]:.2f} times the best there is, at worst "
-                 f"{self.regret[1]:.2f}" if self.regret else "")  # fmt: skip
-        return (f"its known error: over {self.sets} sets of candidates{how}, measured on an {self.device}, its ranks "
-                f"correlate by {self.spearman[0]:.2f} to {self.spearman[1]:.2f} (Spearman{middle}){first}; its times are "
-                f"{self.ratio[0]:.2f} to {self.ratio[1]:.2f} of the measured ones ({self.source})")  # fmt: skip
+        first = (
+            f"; the best of the ten that it ranks first takes {self.regret[0]:.2f} times the best there is, at worst "
+            f"{self.regret[1]:.2f}"
+            if self.regret
+            else ""
+        )
+        return (
+            f"its known error: over {self.sets} sets of candidates{how}, measured on an {self.device}, its ranks "
+            f"correlate by {self.spearman[0]:.2f} to {self.spearman[1]:.2f} (Spearman{middle}){first}; its times are "
+            f"{self.ratio[0]:.2f} to {self.ratio[1]:.2f} of the measured ones ({self.source})"
+        )
 
 
 KNOWN_ERROR = KnownError(
-    model.SPACES, model.DEVICE, (model.SPEARMAN[0], model.SPEARMAN[2]), model.RATIO, False, model.SOURCE,
-    model.SPEARMAN[1], model.REGRET,
-)  # fmt: skip
+    model.SPACES,
+    model.DEVICE,
+    (model.SPEARMAN[0], model.SPEARMAN[2]),
+    model.RATIO,
+    False,
+    model.SOURCE,
+    model.SPEARMAN[1],
+    model.REGRET,
+)

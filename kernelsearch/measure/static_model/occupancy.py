@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelsearch.compile.code import Mix
+from kernelsearch.compile.code import InstructionCounts
 from kernelsearch.kernel.targets import Target
 
 REGISTER_GRANULE = 256
@@ -21,7 +21,7 @@ class Machine:
     registers: int
     stack_bytes: int
     shared: int
-    mix: Mix
+    mix: InstructionCounts
     num_stages: int = 3
 
 

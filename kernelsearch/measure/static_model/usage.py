@@ -85,12 +85,22 @@ def usage(launch: Launched) -> Usage:
     resident = min(launch.programs, launch.occupancy * launch.target.num_sms)
     spilled = 2.0 * launch.machine.stack_bytes * threads * max((min(8.0, s.trips) for s in steps), default=1.0)
     return Usage(
-        launch.programs, warps, launch.occupancy, footprint, sectors, _again(launch, asked),
-        footprint / launch.programs * resident, spilled, _ways(launch), launch.flops / 2.0,
-        launch.rate_tflops(launch.code.dots) if launch.code.dots else launch.target.tensor_tflops, steps,
+        launch.programs,
+        warps,
+        launch.occupancy,
+        footprint,
+        sectors,
+        _again(launch, asked),
+        footprint / launch.programs * resident,
+        spilled,
+        _ways(launch),
+        launch.flops / 2.0,
+        launch.rate_tflops(launch.code.dots) if launch.code.dots else launch.target.tensor_tflops,
+        steps,
         sum(asked[id(a)] / a.width for a in accesses if a.kind == "atomic") / launch.programs,
-        max(1, 1 + max(steps, key=lambda s: s.loaded * s.trips).ahead), any(s.counts.get("barrier") for s in steps),
-    )  # fmt: skip
+        max(1, 1 + max(steps, key=lambda s: s.loaded * s.trips).ahead),
+        any(s.counts.get("barrier") for s in steps),
+    )
 
 
 def _steps(launch: Launched, blocks: tuple[Block, ...], loads: float, unique: float, threads: int) -> tuple[Step, ...]:

@@ -19,9 +19,12 @@ EVEN = {"ratio": 1.0, "low": 1.0, "high": 1.0}
 
 
 def best(
-    candidates: Sequence[C], ratios: Callable[[C], Mapping[str, float]], order: Callable[[C], Hashable],
-    seed: C | None = None, ahead: float = LEAST_GAIN,
-) -> dict[str, C]:  # fmt: skip
+    candidates: Sequence[C],
+    ratios: Callable[[C], Mapping[str, float]],
+    order: Callable[[C], Hashable],
+    seed: C | None = None,
+    ahead: float = LEAST_GAIN,
+) -> dict[str, C]:
     """The candidate to run by shape.
 
     ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
@@ -61,9 +64,16 @@ def seed_finding(findings: Sequence[Finding]) -> Finding | None:
                 shapes[entry["shape"]] = made
     if not shapes:
         return None
-    return {**{k: told[0][k] for k in ("device", "protocol", "status", "level")}, "name": SEED, "kernel": "", "config": {},
-            "reason": "timed beside the others; its intervals follow from theirs", "champion_at": [],
-            "aa_spread": max((f["aa_spread"] or 0.0) for f in told), "shapes": list(shapes.values())}  # fmt: skip
+    return {
+        **{k: told[0][k] for k in ("device", "protocol", "status", "level")},
+        "name": SEED,
+        "kernel": "",
+        "config": {},
+        "reason": "timed beside the others; its intervals follow from theirs",
+        "champion_at": [],
+        "aa_spread": max((f["aa_spread"] or 0.0) for f in told),
+        "shapes": list(shapes.values()),
+    }
 
 
 def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -75,14 +85,22 @@ def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     versus = {n: _over(b, seed) for n, b in timed.items()}
     kept = {k: entry[k] for k in ("shape", "label", "clocks", "control", "blocks", "dropped")}
     return {
-        **kept, "time_us": seed["time_us"], "spread_us": seed["spread_us"], "vs_seed": dict(EVEN),
-        "fastest": fastest["name"] if fastest else "", "vs_fastest": versus[fastest["name"]] if fastest else None,
+        **kept,
+        "time_us": seed["time_us"],
+        "spread_us": seed["spread_us"],
+        "vs_seed": dict(EVEN),
+        "fastest": fastest["name"] if fastest else "",
+        "vs_fastest": versus[fastest["name"]] if fastest else None,
         "baselines": [{**b, **versus[n]} for n, b in timed.items()],
-    }  # fmt: skip
+    }
 
 
 def _over(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {"ratio": one["ratio"] / other["ratio"], "low": one["low"] / other["high"], "high": one["high"] / other["low"]}
+    return {
+        "ratio": one["ratio"] / other["ratio"],
+        "low": one["low"] / other["high"],
+        "high": one["high"] / other["low"],
+    }
 
 
 def of_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
@@ -109,8 +127,13 @@ def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
         return None
     over = _mean([s["vs_fastest"] for s in shapes])
     needed = margin(max((f["aa_spread"] or 0.0) for f in chosen.values()))
-    return {"vs_fastest": over, "vs_seed": _mean([s["vs_seed"] for s in shapes]), "margin": needed,
-            "faster": over["low"] > 1.0 + needed, "shapes": shapes}  # fmt: skip
+    return {
+        "vs_fastest": over,
+        "vs_seed": _mean([s["vs_seed"] for s in shapes]),
+        "margin": needed,
+        "faster": over["low"] > 1.0 + needed,
+        "shapes": shapes,
+    }
 
 
 def _gain_at(shape: str, finding: Finding) -> dict[str, Any]:
@@ -119,10 +142,16 @@ def _gain_at(shape: str, finding: Finding) -> dict[str, Any]:
     if finding["name"] == SEED and (over is None or over["ratio"] >= 1.0):
         over, fastest = EVEN, SEED
     return {
-        "shape": shape, "label": entry["label"], "name": finding["name"], "kernel": finding["kernel"],
-        "config": dict(finding["config"]), "time_us": entry["time_us"], "fastest": fastest,
-        "vs_fastest": dict(over) if over else None, "vs_seed": dict(entry["vs_seed"]),
-    }  # fmt: skip
+        "shape": shape,
+        "label": entry["label"],
+        "name": finding["name"],
+        "kernel": finding["kernel"],
+        "config": dict(finding["config"]),
+        "time_us": entry["time_us"],
+        "fastest": fastest,
+        "vs_fastest": dict(over) if over else None,
+        "vs_seed": dict(entry["vs_seed"]),
+    }
 
 
 def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -29,9 +29,11 @@ def measured() -> dict[str, float]:
     size = min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4)
     found = {"copy_gbps": 2 * size / (_copy_us(size) * 1e3)}
     for name, dtype, side, precision in (
-        ("bf16", torch.bfloat16, 8192, "highest"), ("fp16", torch.float16, 8192, "highest"),
-        ("tf32", torch.float32, 8192, "high"), ("fp32", torch.float32, 4096, "highest"),
-    ):  # fmt: skip
+        ("bf16", torch.bfloat16, 8192, "highest"),
+        ("fp16", torch.float16, 8192, "highest"),
+        ("tf32", torch.float32, 8192, "high"),
+        ("fp32", torch.float32, 4096, "highest"),
+    ):
         found[f"matmul_{name}_tflops"] = 2 * side**3 / (_matmul_us(side, dtype, precision) * 1e6)
     found["launch_us"], found["empty_kernel_us"] = _launch()
     return {name: round(value, 3) for name, value in found.items()}

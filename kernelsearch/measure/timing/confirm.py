@@ -114,10 +114,12 @@ def kept(blocks: Sequence[Block], edges: Sequence[tuple[Reading | None, Reading 
             good.append(block)
     said = {word for r in readings for word in r.said()}
     clocks = {
-        "sm_mhz": usual, "memory_mhz": statistics.median(r.memory_mhz for r in readings),
-        "temperature": max(r.temperature for r in readings), "power_w": round(statistics.median(r.power_w for r in readings), 1),
+        "sm_mhz": usual,
+        "memory_mhz": statistics.median(r.memory_mhz for r in readings),
+        "temperature": max(r.temperature for r in readings),
+        "power_w": round(statistics.median(r.power_w for r in readings), 1),
         "power_capped": float("software power cap" in said),
-    }  # fmt: skip
+    }
     return Kept(tuple(good), len(blocks) - len(good), tuple(sorted(set(reasons))), clocks)
 
 

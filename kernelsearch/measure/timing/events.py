@@ -68,7 +68,10 @@ class Flush:
 
 
 def sample(
-    call: Callable[..., Any], inputs: Sequence[tuple[Any, ...]], flush: Flush, limit_us: float | None = None,
+    call: Callable[..., Any],
+    inputs: Sequence[tuple[Any, ...]],
+    flush: Flush,
+    limit_us: float | None = None,
     after: Callable[[], None] = lambda: None,
 ) -> Samples:
     """Times call(*inputs[i]) with i rotating; after() follows each call, outside of its span.

@@ -44,7 +44,7 @@ class Reading:
 BUSY_PERCENT = 10
 
 
-IN_TURNS = ("contestants are timed in turns, so that ratios hold, and blocks at other clocks are dropped, but times may be too long")
+IN_TURNS = "contestants are timed in turns, so that ratios hold, and blocks at other clocks are dropped, but times may be too long"
 ALONE = "a kernel is timed alone, so that hints may blame it for what the other does"
 """What follows for a command."""
 
@@ -53,8 +53,10 @@ def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
     """What to say before anything of ours runs, when the GPU is in use all the same; empty when it is not."""
     if percent is None or percent <= BUSY_PERCENT:
         return ""
-    return (f"something else uses this GPU ({percent} % of the time): {follows}; stop it, or choose another GPU with "
-            "CUDA_VISIBLE_DEVICES")  # fmt: skip
+    return (
+        f"something else uses this GPU ({percent} % of the time): {follows}; stop it, or choose another GPU with "
+        "CUDA_VISIBLE_DEVICES"
+    )
 
 
 def busy_now(follows: str = IN_TURNS) -> str:
@@ -98,9 +100,12 @@ class Monitor:
             return replace(before, sm_mhz=clock, reasons=reasons)
         power = self._number("nvmlDeviceGetPowerUsage")
         return Reading(
-            clock, self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
-            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU), power / 1000.0 if power >= 0 else -1.0, reasons,
-        )  # fmt: skip
+            clock,
+            self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
+            power / 1000.0 if power >= 0 else -1.0,
+            reasons,
+        )
 
     def busy_percent(self) -> int | None:
         """How much of the last second or less some kernel ran on this GPU, ours or another's; None when not told."""

@@ -54,7 +54,7 @@ def group_length(blocks: int) -> int:
 
 def interval(
     series: Sequence[Sequence[float]], level: float = LEVEL, seed: int = 0, draws: int | None = None
-) -> Interval | None:  # fmt: skip
+) -> Interval | None:
     """The geometric mean over shapes of the median ratio, with its interval.
 
     series has one sequence of log-ratios per shape, which are resampled independently of each other; draws is how
@@ -75,9 +75,15 @@ def interval(
         low = high = centre
     else:
         found = stats.bootstrap(
-            tuple(np.arange(len(g)) for g in grouped), statistic, n_resamples=draws or resamples(level), vectorized=True, batch=BATCH,
-            confidence_level=level, method="percentile", rng=np.random.default_rng(seed),
-        ).confidence_interval  # fmt: skip
+            tuple(np.arange(len(g)) for g in grouped),
+            statistic,
+            n_resamples=draws or resamples(level),
+            vectorized=True,
+            batch=BATCH,
+            confidence_level=level,
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        ).confidence_interval
         low, high = float(found.low), float(found.high)
     blocks = min(len(s) for s in series)
     return Interval(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)), level, blocks)

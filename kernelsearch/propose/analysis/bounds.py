@@ -12,7 +12,8 @@ from kernelsearch.propose.analysis.view import View
 def comparisons(view: View) -> list[ast.Compare]:
     """Comparisons `block < size` of offsets with a scalar, in source order."""
     found = [
-        n for n in ast.walk(view.node)
+        n
+        for n in ast.walk(view.node)
         if isinstance(n, ast.Compare) and len(n.ops) == 1 and isinstance(n.ops[0], ast.Lt) and view.shapes.of(n)
     ]
     return sorted(found, key=lambda n: (n.lineno, n.col_offset))

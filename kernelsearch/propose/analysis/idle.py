@@ -116,5 +116,3 @@ def _function(name: str, given: list[str]) -> str:
 def identity_text(reduction: str) -> str:
     """The identity of a reduction as source."""
     return {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}[reduction]
-
-

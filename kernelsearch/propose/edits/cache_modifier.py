@@ -14,10 +14,7 @@ class CacheModifier(FunctionEdit):
 
     def change(self, view: View) -> list[Change]:
         loads = [c for c in streamed(view) if unhinted(c)]
-        stores = [
-            c for c in tree.calls(view.node, "store")
-            if unhinted(c) and view.shapes.of(c.args[0]) != ()
-        ]
+        stores = [c for c in tree.calls(view.node, "store") if unhinted(c) and view.shapes.of(c.args[0]) != ()]
         changes = []
         if loads:
             why = "Streamed loads bypass L1."

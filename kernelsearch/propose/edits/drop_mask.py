@@ -39,6 +39,4 @@ class DropMask(FunctionEdit):
 
 def _guarded(view: View, node: object) -> bool:
     """Whether the comparison is in an `| EVEN` already."""
-    return any(
-        isinstance(n, ast.BinOp) and isinstance(n.op, ast.BitOr) and n.left is node for n in ast.walk(view.node)
-    )
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.BitOr) and n.left is node for n in ast.walk(view.node))

@@ -143,8 +143,10 @@ def _unit(node: ast.expr, derived: set[str], of_maximum: Callable[..., bool] = a
     if tree.is_tl(node, "where"):
         test, yes, no = node.args  # type: ignore[attr-defined]
         either = [_unit(yes, derived), _unit(no, derived)]
-        return any(either) and all(u or _infinite(a) for u, a in zip(either, (yes, no), strict=True)) and not (
-            tree.reads(test) & derived
+        return (
+            any(either)
+            and all(u or _infinite(a) for u, a in zip(either, (yes, no), strict=True))
+            and not (tree.reads(test) & derived)
         )
     return False
 

@@ -39,7 +39,9 @@ def stored_bases(view: View) -> set[str]:
         names = tree.reads(call.args[0])
         while True:
             more = {
-                n for s in tree.all_statements(view.body) if (p := tree.assignment(s)) and p[0] in names
+                n
+                for s in tree.all_statements(view.body)
+                if (p := tree.assignment(s)) and p[0] in names
                 for n in tree.reads(p[1])
             }
             if more <= names:

@@ -39,9 +39,7 @@ def _tail_masks(view: View, loop: ast.For) -> list[str]:
     if not (tree.is_number(bounds[0], 0) and isinstance(size, ast.Name) and isinstance(step, ast.Name)):
         return []
     wanted = f"{size.id} % {step.id} == 0"
-    guarded = {
-        id(n.left) for n in ast.walk(view.node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.BitOr)
-    }
+    guarded = {id(n.left) for n in ast.walk(view.node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.BitOr)}
     inside = {id(n) for n in ast.walk(loop)}
     found = [c for c in comparisons(view) if id(c) in inside and id(c) not in guarded]
     return list(dict.fromkeys(tree.text_of(c) for c in found if always_true_when(view, c) == wanted))

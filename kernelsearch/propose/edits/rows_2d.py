@@ -81,9 +81,7 @@ class _Rewriter:
             f"{self.rows} = tl.program_id(0) * {self.rows_name} + tl.arange(0, {self.rows_name})[:, None]\n"
             f"{self.mask} = {self.rows} < {self.count}\n"
         )
-        carried = {
-            n for loop in tree.loops(self.view.body) for n in tree.writes(loop.body)
-        } & self.by_row
+        carried = {n for loop in tree.loops(self.view.body) for n in tree.writes(loop.body)} & self.by_row
         return head + [self._statement(s, carried) for s in self.view.body]
 
     def _statement(self, stmt: ast.stmt, carried: set[str]) -> ast.stmt:
@@ -158,7 +156,7 @@ class _Rewriter:
 
     def _masked(self, node: ast.Call, position: int, load: bool) -> ast.Call:
         mask = tree.argument(node, position, "mask")
-        node.args = node.args[: position] if not load else node.args
+        node.args = node.args[:position] if not load else node.args
         if mask is None:
             node.keywords.insert(0, ast.keyword("mask", ast.Name(self.mask, ast.Load())))
             if load and tree.argument(node, 2, "other") is None:

@@ -142,9 +142,7 @@ class _Split:
         axes = list(view.grid)
         axes[self.axis] = split
         programs = " * ".join([split, *(tree.parenthesised(view.grid[a]) for a in view.axes)])
-        scratch = {
-            pointers[a.update.name]: ("float32", f"({programs}, {a.numel})") for a in self.accumulators
-        }
+        scratch = {pointers[a.update.name]: ("float32", f"({programs}, {a.numel})") for a in self.accumulators}
         args = dict(kernel.args)
         if name in args:
             args[first] = args[name]

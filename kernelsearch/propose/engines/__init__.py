@@ -9,5 +9,18 @@ from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, R
 from kernelsearch.propose.engines.registry import ENGINES, make, not_installed, parsed
 from kernelsearch.propose.engines.shared import Opened
 
-__all__ = ["CUT", "ENGINES", "STOP", "Ask", "Engine", "Failure", "Opened", "Reply", "Sample", "Spec", "make",
-           "not_installed", "parsed"]  # fmt: skip
+__all__ = [
+    "CUT",
+    "ENGINES",
+    "STOP",
+    "Ask",
+    "Engine",
+    "Failure",
+    "Opened",
+    "Reply",
+    "Sample",
+    "Spec",
+    "make",
+    "not_installed",
+    "parsed",
+]

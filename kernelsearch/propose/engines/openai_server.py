@@ -102,8 +102,9 @@ class OpenAIServer:
         body: dict[str, Any] = {}
         if self._dialects:
             body["structured_outputs"] = {"grammar": getattr(ask.grammar, self._dialects[0])}
-        common = dict(model=self.model, n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature,
-                      extra_body=body)  # fmt: skip
+        common = dict(
+            model=self.model, n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, extra_body=body
+        )
         if self._seeded:
             common["seed"] = ask.seed
         if self._api == "completions":
@@ -114,8 +115,12 @@ class OpenAIServer:
     def _read(self, ask: Ask, response: Any, seconds: float, notes: tuple[str, ...]) -> Reply | Failure:
         choices = getattr(response, "choices", None)
         if not isinstance(choices, list):
-            return Failure(f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)", "refused",
-                           None, seconds)  # fmt: skip
+            return Failure(
+                f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)",
+                "refused",
+                None,
+                seconds,
+            )
         if not choices:
             return Failure(f"{self.label}: its answer holds no choices", "busy", None, seconds)
         usage = getattr(response, "usage", None)

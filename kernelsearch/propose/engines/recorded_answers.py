@@ -131,5 +131,5 @@ def _row(path: Path, number: int, line: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         good = False
     if not good:
-        raise ModelError(f"{path} line {number} is no recorded answer: it wants {{\"samples\": [{{\"text\": ...}}]}}")
+        raise ModelError(f'{path} line {number} is no recorded answer: it wants {{"samples": [{{"text": ...}}]}}')
     return row

@@ -35,19 +35,31 @@ class Kind:
 
 ENGINES: dict[str, Kind] = {
     "openai": Kind(
-        "openai_server", "openai:URL#MODEL", "any OpenAI-compatible server, vllm serve first",
-        ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead"), "openai", ("openai",),
+        "openai_server",
+        "openai:URL#MODEL",
+        "any OpenAI-compatible server, vllm serve first",
+        ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead"),
+        "openai",
+        ("openai",),
     ),
     "hf": Kind(
-        "transformers_local", "hf:PATH", "a model in this process, by transformers", ("device", "dtype", "ahead"), "hf",
+        "transformers_local",
+        "hf:PATH",
+        "a model in this process, by transformers",
+        ("device", "dtype", "ahead"),
+        "hf",
         ("transformers", "llguidance"),
     ),
     "vllm": Kind(
-        "vllm_offline", "vllm:MODEL", "a model in this process, by vLLM",
-        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead"), "vllm", ("vllm",),
+        "vllm_offline",
+        "vllm:MODEL",
+        "a model in this process, by vLLM",
+        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead"),
+        "vllm",
+        ("vllm",),
     ),
     "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
-}  # fmt: skip
+}
 
 
 def parsed(text: str) -> Spec:

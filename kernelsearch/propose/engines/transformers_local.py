@@ -24,7 +24,7 @@ from transformers import (
     LogitsProcessorList,
     StoppingCriteria,
     StoppingCriteriaList,
-)  # fmt: skip
+)
 from transformers.utils import logging
 
 from kernelsearch.core.errors import ModelError
@@ -101,11 +101,18 @@ class TransformersLocal:
         with torch.random.fork_rng():  # the process's own randomness stays what it is
             torch.manual_seed(ask.seed)
             found = self.model.generate(
-                **prompt, max_new_tokens=ask.max_tokens, num_return_sequences=ask.n, do_sample=ask.temperature > 0,
-                temperature=ask.temperature or None, top_k=None, top_p=None,
-                eos_token_id=end, pad_token_id=end, logits_processor=LogitsProcessorList([held]),
+                **prompt,
+                max_new_tokens=ask.max_tokens,
+                num_return_sequences=ask.n,
+                do_sample=ask.temperature > 0,
+                temperature=ask.temperature or None,
+                top_k=None,
+                top_p=None,
+                eos_token_id=end,
+                pad_token_id=end,
+                logits_processor=LogitsProcessorList([held]),
                 stopping_criteria=StoppingCriteriaList([_Unwanted(lambda: self._unwanted is ask)]),
-            )  # fmt: skip
+            )
         rows = found[:, prompt["input_ids"].shape[1] :].tolist()
         return [row[: row.index(end)] if end in row else row for row in rows]
 

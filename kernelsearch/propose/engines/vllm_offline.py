@@ -71,8 +71,9 @@ class VLLMOffline:
         structured = StructuredOutputsParams(grammar=getattr(ask.grammar, self._dialect))
         # The CPU engine of vLLM 0.32 dies of a seeded prompt that it reads in chunks: CPU generators have no offset.
         seed = None if current_platform.is_cpu() else ask.seed
-        params = SamplingParams(n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=seed,
-                                structured_outputs=structured)  # fmt: skip
+        params = SamplingParams(
+            n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=seed, structured_outputs=structured
+        )
         try:
             (found,) = self._generated(ask, params)
         except (VLLMError, ValueError, RuntimeError, AssertionError) as error:

@@ -105,16 +105,22 @@ class _Builder:
             if not depth:
                 return names
             inner, plain = self._tile(tiles, numbers, depth - 1), self._plain(tiles, numbers)
-            operators, compared = self.rules.one_of([" + ", " - ", " * ", " / "]), self.rules.one_of(
-                f" {c} " for c in COMPARED
+            operators, compared = (
+                self.rules.one_of([" + ", " - ", " * ", " / "]),
+                self.rules.one_of(f" {c} " for c in COMPARED),
             )
             chosen = self.rules.add([(names,), (plain,)])
-            self.known[key] = self.rules.add([
-                (names,), ("(", inner, operators, inner, ")"), ("(", inner, operators, plain, ")"),
-                ("(", plain, operators, inner, ")"), ("tl.", self._functions(), "(", inner, ")"),
-                ("tl.where(", names, compared, chosen, ", ", names, ", ", chosen, ")"),
-                ("tl.", self.rules.one_of(["maximum", "minimum"]), "(", names, ", ", chosen, ")"),
-            ])  # fmt: skip
+            self.known[key] = self.rules.add(
+                [
+                    (names,),
+                    ("(", inner, operators, inner, ")"),
+                    ("(", inner, operators, plain, ")"),
+                    ("(", plain, operators, inner, ")"),
+                    ("tl.", self._functions(), "(", inner, ")"),
+                    ("tl.where(", names, compared, chosen, ", ", names, ", ", chosen, ")"),
+                    ("tl.", self.rules.one_of(["maximum", "minimum"]), "(", names, ", ", chosen, ")"),
+                ]
+            )
         return self.known[key]
 
     def _number(self, tiles: int, numbers: int, depth: int) -> Ref | None:
@@ -126,14 +132,20 @@ class _Builder:
                 return names
             inner, plain = self._number(tiles, numbers, depth - 1), self._plain(tiles, numbers)
             tile, operators = self._tile(tiles, numbers, depth - 1), self.rules.one_of([" + ", " - ", " * ", " / "])
-            drafts = [(names,), ("(", inner, operators, plain, ")"), ("(", plain, operators, inner, ")"),
-                      ("tl.", self._functions(), "(", inner, ")")]  # fmt: skip
+            drafts = [
+                (names,),
+                ("(", inner, operators, plain, ")"),
+                ("(", plain, operators, inner, ")"),
+                ("tl.", self._functions(), "(", inner, ")"),
+            ]
             if self.template.kind == "rows":
-                reduced = self.rules.add([
-                    ("tl.sum(tl.where(mask, ", tile, ", 0.0), axis=0)"),
-                    ("tl.max(tl.where(mask, ", tile, ', float("-inf")), axis=0)'),
-                    ("tl.min(tl.where(mask, ", tile, ', float("inf")), axis=0)'),
-                ])  # fmt: skip
+                reduced = self.rules.add(
+                    [
+                        ("tl.sum(tl.where(mask, ", tile, ", 0.0), axis=0)"),
+                        ("tl.max(tl.where(mask, ", tile, ', float("-inf")), axis=0)'),
+                        ("tl.min(tl.where(mask, ", tile, ', float("inf")), axis=0)'),
+                    ]
+                )
                 drafts += [(reduced,), ("(", reduced, operators, plain, ")")]
             self.known[key] = self.rules.add(drafts)
         return self.known[key]

@@ -23,8 +23,13 @@ END"""
 
 HOLE = "    ...  # your lines"
 LONGEST_SOURCE = 6000
-_KINDS = {"tile": "a tile", "column": "a tile, the same for every row", "row": "one number", "one": "one number",
-          "number": "one number"}  # fmt: skip
+_KINDS = {
+    "tile": "a tile",
+    "column": "a tile, the same for every row",
+    "row": "one number",
+    "one": "one number",
+    "number": "one number",
+}
 
 
 def written(outline: Outline, body: Body, device: str, refused: Sequence[tuple[str, str]] = ()) -> str:

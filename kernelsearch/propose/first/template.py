@@ -66,9 +66,11 @@ class Template:
         pointers = [f"{n}_ptr" for n in self.tensors]
         head = ", ".join([*pointers, "out_ptr", self.size, *self.numbers, "BLOCK: tl.constexpr"])
         loads = [f"    {n} = {_LOADS[self.roles[n]].format(n)}.to(tl.float32)" for n in self.tensors]
-        store = "    tl.store(out_ptr + row, out.to(out_ptr.dtype.element_ty))" if self.reduces else (
-            "    tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), mask=mask)"
-        )  # fmt: skip
+        store = (
+            "    tl.store(out_ptr + row, out.to(out_ptr.dtype.element_ty))"
+            if self.reduces
+            else ("    tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), mask=mask)")
+        )
         lines = ["@triton.jit", f"def {self.kernel}({head}):", *_STARTS[self.kind], *loads, body.rstrip("\n"), store]
         return "\n".join(lines) + "\n"
 
@@ -131,15 +133,19 @@ def template(outline: Outline) -> Template:
 _OURS = re.compile(r"row|cols|mask|at|out|n|n_cols|block|grid|meta|BLOCK|tl|triton|torch|[ts]\d+")
 _STARTS = {
     "rows": [
-        "    row = tl.program_id(0).to(tl.int64)", "    cols = tl.arange(0, BLOCK)", "    mask = cols < n_cols",
+        "    row = tl.program_id(0).to(tl.int64)",
+        "    cols = tl.arange(0, BLOCK)",
+        "    mask = cols < n_cols",
         "    at = row * n_cols + cols",
     ],
     "flat": ["    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)", "    mask = at < n"],
-}  # fmt: skip
+}
 _LOADS = {
-    "tile": "tl.load({0}_ptr + at, mask=mask, other=0.0)", "column": "tl.load({0}_ptr + cols, mask=mask, other=0.0)",
-    "row": "tl.load({0}_ptr + row)", "one": "tl.load({0}_ptr)",
-}  # fmt: skip
+    "tile": "tl.load({0}_ptr + at, mask=mask, other=0.0)",
+    "column": "tl.load({0}_ptr + cols, mask=mask, other=0.0)",
+    "row": "tl.load({0}_ptr + row)",
+    "one": "tl.load({0}_ptr)",
+}
 
 Case = tuple[Mapping[str, Argument], TensorFact]
 
@@ -148,9 +154,10 @@ def _result(widest: str, cases: list[Case]) -> tuple[str, bool]:
     """The output's shape as an expression of the launcher, and whether it has one number a row."""
     shapes = [(tuple(inputs[widest].shape), tuple(out.shape)) for inputs, out in cases]
     for text, reduces, of in (
-        (f"{widest}.shape", False, lambda s: s), (f"{widest}.shape[:-1]", True, lambda s: s[:-1]),
+        (f"{widest}.shape", False, lambda s: s),
+        (f"{widest}.shape[:-1]", True, lambda s: s[:-1]),
         (f"(*{widest}.shape[:-1], 1)", True, lambda s: (*s[:-1], 1)),
-    ):  # fmt: skip
+    ):
         if all(of(shape) == out for shape, out in shapes):
             return text, reduces
     shape, out = shapes[0]
@@ -161,9 +168,11 @@ def _role(name: str, widest: str, cases: list[Case]) -> str:
     """What an input is to a row of the widest one, at all shapes."""
     shapes = [(tuple(inputs[name].shape), tuple(inputs[widest].shape)) for inputs, _ in cases]
     for role, fits in (
-        ("tile", lambda s, x: s == x), ("column", lambda s, x: s == x[-1:]),
-        ("row", lambda s, x: s in (x[:-1], (*x[:-1], 1))), ("one", lambda s, x: prod(s) == 1),
-    ):  # fmt: skip
+        ("tile", lambda s, x: s == x),
+        ("column", lambda s, x: s == x[-1:]),
+        ("row", lambda s, x: s in (x[:-1], (*x[:-1], 1))),
+        ("one", lambda s, x: prod(s) == 1),
+    ):
         if all(fits(s, x) for s, x in shapes):
             return role
     raise NoTemplate(f"its input {name} of shape {list(shapes[0][0])} is nothing that one row of {widest} needs")

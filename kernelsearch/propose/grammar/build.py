@@ -115,9 +115,13 @@ def build(
     rules = Rules()
     space = space_of(kernel, task)
     lines = Lines(rules, page, task, ending(rules, space, BESIDE), budget)
-    start = rules.add([
-        (lines.start(),), (alone(rules, kernel, task, space, budget),), (typed_edits(rules, offered, budget),),
-    ])  # fmt: skip
+    start = rules.add(
+        [
+            (lines.start(),),
+            (alone(rules, kernel, task, space, budget),),
+            (typed_edits(rules, offered, budget),),
+        ]
+    )
     if start is None:
         raise NoGrammar(f"no line, setting or edit of the parent fits into an answer of {budget} bytes, its budget")
     fresh = {f.name: f.kind.text() for pool in lines.pool.values() for f in pool}

@@ -56,9 +56,15 @@ class Expressions:
         self.dims = frozenset(d for d in universe.dims if universe.dims[d] <= scope.keys())
         self.shapes = [s for s in universe.shapes if all(d == "1" or d in self.dims for d in s)]
         self.static = (
-            id(universe), self.addresses, tuple(self.elements.items()), self.dtypes, self.literals, self.dims,
-            tuple(numbers), self.counts,
-        )  # fmt: skip
+            id(universe),
+            self.addresses,
+            tuple(self.elements.items()),
+            self.dtypes,
+            self.literals,
+            self.dims,
+            tuple(numbers),
+            self.counts,
+        )
         self.atoms: dict[Kind, tuple[str, ...]] = {}
         self.used: list[set[Kind]] = [set()]
         self.memo: dict[tuple[str, Kind, int], tuple[Ref | None, set[Kind]]] = {}
@@ -152,7 +158,9 @@ class Expressions:
         drafts = self._loads(kind, level) if kind.dtype in self.dtypes else []
         if len(kind.shape) == 2 and "1" in kind.shape and (kind.dtype in (INT, FLOAT)):
             axis = kind.shape.index("1")
-            drafts.append((self.tight(kind.shaped((kind.shape[1 - axis],)), level), "[None, :]" if axis == 0 else "[:, None]"))
+            drafts.append(
+                (self.tight(kind.shaped((kind.shape[1 - axis],)), level), "[None, :]" if axis == 0 else "[:, None]")
+            )
         if kind.dtype == FLOAT:
             return drafts + self._float_calls(kind, level)
         if kind.dtype == INT:
@@ -160,7 +168,8 @@ class Expressions:
         if kind.is_float:
             drafts += [
                 (self.tight(Kind(FLOAT, kind.shape), level), f".to({self.elements[dtype]}.dtype.element_ty)")
-                for dtype in (kind.dtype,) if dtype in self.elements
+                for dtype in (kind.dtype,)
+                if dtype in self.elements
             ]
         elif kind.dtype == LONG:
             wide = [f"tl.program_id({axis}).to(tl.int64)" for axis in self.universe.axes] if kind.scalar else []
@@ -236,7 +245,9 @@ class Expressions:
             (self.rules.one_of(("tl.minimum(", "tl.maximum(")), inner, ", ", self.atom(Kind(INT)), ")"),
         ]
         if len(kind.shape) == 1:  # they want one number for each dimension
-            drafts.append((self.rules.one_of(("tl.multiple_of(", "tl.max_contiguous(")), inner, ", ", self.sizes(), ")"))
+            drafts.append(
+                (self.rules.one_of(("tl.multiple_of(", "tl.max_contiguous(")), inner, ", ", self.sizes(), ")")
+            )
         return drafts
 
     # ------------------------------------------------------------ chains of operators

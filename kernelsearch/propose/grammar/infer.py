@@ -71,9 +71,16 @@ class Reader:
             if inner:
                 end = max(statement.lineno, _header_end(statement))
             self.places[statement.lineno] = Place(
-                function, statement.lineno, end, statement.col_offset, statement, before, self._known(), path,
+                function,
+                statement.lineno,
+                end,
+                statement.col_offset,
+                statement,
+                before,
+                self._known(),
+                path,
                 statement is body[-1],
-            )  # fmt: skip
+            )
 
     def _known(self) -> dict[str, Kind]:
         return {name: kind for name, kind in self.scope.items() if kind is not None}

@@ -66,9 +66,10 @@ def grids(rules: Rules, kernel: Kernel, task: TaskFacts) -> Ref | None:
         return None
     function = kernel.function(kernel.entries[0])
     axes = [
-        a.value for c in tree.calls(tree.function_of(function.text), "program_id")
+        a.value
+        for c in tree.calls(tree.function_of(function.text), "program_id")
         if isinstance(a := tree.argument(c, 0, "axis"), ast.Constant)
-    ]  # fmt: skip
+    ]
     if not axes or any(a not in (0, 1, 2) for a in axes):
         return None
     if not any(tree.calls(tree.function_of(function.text), "num_programs")):

@@ -17,12 +17,20 @@ from kernelsearch.propose.grammar.kinds import FLOAT, Kind
 from kernelsearch.propose.grammar.rules import Draft, Ref
 
 _ARGUMENTS = {
-    "load": ("pointer", "mask"), "store": ("pointer", "value", "mask"), "where": ("condition", "x", "y"),
-    "dot": ("input", "other", "acc"), "atomic_add": ("pointer", "val", "mask"),
-    "atomic_max": ("pointer", "val", "mask"), "atomic_min": ("pointer", "val", "mask"), "maximum": ("x", "y"),
-    "minimum": ("x", "y"), "sum": ("input",), "max": ("input",), "min": ("input",),
+    "load": ("pointer", "mask"),
+    "store": ("pointer", "value", "mask"),
+    "where": ("condition", "x", "y"),
+    "dot": ("input", "other", "acc"),
+    "atomic_add": ("pointer", "val", "mask"),
+    "atomic_max": ("pointer", "val", "mask"),
+    "atomic_min": ("pointer", "val", "mask"),
+    "maximum": ("x", "y"),
+    "minimum": ("x", "y"),
+    "sum": ("input",),
+    "max": ("input",),
+    "min": ("input",),
     **{n: ("x",) for n in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "sigmoid", "abs", "floor", "ceil")},
-}  # fmt: skip
+}
 """Arguments of `tl` functions that are expressions of their own, in order."""
 
 _HINTS = {
@@ -100,7 +108,9 @@ def _changed(expressions: Expressions, own: Own, level: int) -> list[Draft]:
     for part in own.parts:
         deeper = expressions.rules.add(_changed(expressions, part.own, level))
         kinds = [part.own.kind, *([part.also] if part.also else [])]
-        drafts += [(part.before, new, part.after) for new in (deeper, *(_other(expressions, part, k, level) for k in kinds))]
+        drafts += [
+            (part.before, new, part.after) for new in (deeper, *(_other(expressions, part, k, level) for k in kinds))
+        ]
         if part.own.kind and part.own.kind.dtype == FLOAT:
             wrapped = expressions.rules.add(_wrapped(expressions, part.own, part.compound))
             ends = ("(", ")") if part.tight else ("", "")

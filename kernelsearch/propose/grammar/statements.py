@@ -110,10 +110,12 @@ class Statements:
         kind = Reader(self.scope).kind(address) if address is not None else None
         if kind is None or not kind.pointer:
             return
-        value = self.rules.add([
-            (self.expressions.value(Kind(FLOAT, kind.shape), level - 1),),
-            *([(self.expressions.value(replace(kind, pointer=False), level - 1),)] if kind.dtype != FLOAT else []),
-        ])  # fmt: skip
+        value = self.rules.add(
+            [
+                (self.expressions.value(Kind(FLOAT, kind.shape), level - 1),),
+                *([(self.expressions.value(replace(kind, pointer=False), level - 1),)] if kind.dtype != FLOAT else []),
+            ]
+        )
         if not Kind(kind.dtype).is_float:
             value = self.expressions.value(replace(kind, pointer=False), level - 1)
         hints = self.rules.one_of(STORE_HINTS)
@@ -175,5 +177,9 @@ class Statements:
             kind = self.place.scope.get(pair[0])
             return kind is not None and kind == self.place.after.get(pair[0])
         return tree.called(getattr(self.place.node, "value", self.place.node)) in (
-            "tl.assume", "tl.multiple_of", "tl.max_contiguous", "tl.debug_barrier", "tl.static_assert",
-        )  # fmt: skip
+            "tl.assume",
+            "tl.multiple_of",
+            "tl.max_contiguous",
+            "tl.debug_barrier",
+            "tl.static_assert",
+        )

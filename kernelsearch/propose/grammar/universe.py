@@ -74,11 +74,16 @@ class Universe:
             all(tree.argument(c, None, "mask") is not None for c in accesses if _blocks(c, places)),
             _behind(node, "store", *ATOMICS),
             _behind(node, "load", *ATOMICS),
-            tuple(sorted({
-                a.value for c in tree.calls(node, "program_id")
-                if isinstance(a := tree.argument(c, 0, "axis"), ast.Constant) and a.value in (0, 1, 2)
-            })),
-        )  # fmt: skip
+            tuple(
+                sorted(
+                    {
+                        a.value
+                        for c in tree.calls(node, "program_id")
+                        if isinstance(a := tree.argument(c, 0, "axis"), ast.Constant) and a.value in (0, 1, 2)
+                    }
+                )
+            ),
+        )
 
 
 def expressions_of(place: Place) -> list[ast.expr]:

@@ -33,9 +33,7 @@ _LEXEMES = re.compile(
 keeps its spaces, a call its parenthesis), so that none can swallow the beginning of the next."""
 
 
-def _written(
-    rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str, cut: Callable[[str], list[str]]
-) -> str:
+def _written(rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str, cut: Callable[[str], list[str]]) -> str:
     def written(alternative: Alternative) -> str:
         return " ".join(text for part in alternative for text in texts(part))
 

@@ -68,8 +68,10 @@ class Health:
             if self.in_a_row >= IN_A_ROW:
                 rest = REST * 2 ** (self.in_a_row - IN_A_ROW)
                 self.rest_until = call.landed + 1 + rest
-                self.tell(f"{self.label} failed {self.in_a_row} times in a row and rests for {rest} asks; "
-                          "the search goes on with typed edits")  # fmt: skip
+                self.tell(
+                    f"{self.label} failed {self.in_a_row} times in a row and rests for {rest} asks; "
+                    "the search goes on with typed edits"
+                )
 
     def _shorten(self, failure: str) -> None:
         """Prompts become shorter: to what the engine says that it holds, else to half of what they were."""

@@ -33,6 +33,8 @@ from kernelsearch.propose.models.repair import Failed, Repairs, clean, report
 from kernelsearch.propose.models.spending import Ledger
 
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a model is asked: answers at once, tokens an answer may have, tokens of the page, temperature."""
@@ -157,7 +159,9 @@ class ModelProposer:
             return
         if not underway.reply.done():
             trouble = getattr(self.engine, "trouble", "")
-            self.health.tell(f"{self.engine.label} was still being asked when the search ended{trouble and f': {trouble}'}")
+            self.health.tell(
+                f"{self.engine.label} was still being asked when the search ended{trouble and f': {trouble}'}"
+            )
             return
         self.underway = None
         call = self._call(underway, max(told, underway.asked.number + (underway.after or 0)), ())
@@ -264,11 +268,20 @@ class ModelProposer:
         if hasattr(self.engine, "landed"):
             self.engine.landed(asked.ask, number - asked.number, underway.waited)
         common = dict(
-            number=asked.number, arm=asked.arm, engine=self.engine.name, parent=asked.parent.digest, idea=asked.idea,
-            action=asked.action, system=asked.ask.system, page=asked.ask.page, grammar=asked.grammar.digest,
-            seconds=reply.seconds, repairs=asked.failed.kernel if asked.failed else "", landed=number,
+            number=asked.number,
+            arm=asked.arm,
+            engine=self.engine.name,
+            parent=asked.parent.digest,
+            idea=asked.idea,
+            action=asked.action,
+            system=asked.ask.system,
+            page=asked.ask.page,
+            grammar=asked.grammar.digest,
+            seconds=reply.seconds,
+            repairs=asked.failed.kernel if asked.failed else "",
+            landed=number,
             waited=underway.waited,
-        )  # fmt: skip
+        )
         if isinstance(reply, Failure):
             return ModelCall(**common, failure=reply.reason, kind=reply.kind, tokens_in=0)
         return self._answered(asked, reply, seen, common)
@@ -278,22 +291,35 @@ class ModelProposer:
             self.health.tell(note)
         answers = tuple(_answered(fate(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
         usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        return ModelCall(**common, answers=answers, tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached,
-                         tokens_out=reply.tokens_out, usd=usd)  # fmt: skip
+        return ModelCall(
+            **common,
+            answers=answers,
+            tokens_in=reply.tokens_in,
+            tokens_cached=reply.tokens_cached,
+            tokens_out=reply.tokens_out,
+            usd=usd,
+        )
 
     def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
         return prompt.Page(
-            request.task, self.models.device, grammar.lines, idea,
-            config=prompt.configured(request.trial.config if request.trial else {}), trial=request.trial,
-            seed=seed.best if seed else None, hints=request.hints,
+            request.task,
+            self.models.device,
+            grammar.lines,
+            idea,
+            config=prompt.configured(request.trial.config if request.trial else {}),
+            trial=request.trial,
+            seed=seed.best if seed else None,
+            hints=request.hints,
             children=() if failed else prompt.family(history, digest),
             elsewhere=() if failed else prompt.elsewhere(history, digest),
-            rules=tuple(self.repairs.rules()), failed=failed, edits=() if failed else prompt.offered(grammar),
+            rules=tuple(self.repairs.rules()),
+            failed=failed,
+            edits=() if failed else prompt.offered(grammar),
             fresh=prompt.fresh(grammar),
             launch=launched(grammar.parent, request.task),
-        )  # fmt: skip
+        )
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -359,4 +385,3 @@ def _answered(found: Fate) -> Answered:
     kernel = found.answer.kernel.digest if found.good else ""
     sample = found.sample
     return Answered(sample.text, sample.finish, sample.tokens, found.stage, clean(found.reason), kernel)
-

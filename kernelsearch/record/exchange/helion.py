@@ -35,6 +35,10 @@ def carried(found: Mapping[str, Any], tiles: Sequence[str], space: Mapping[str, 
     sizes = found.get("block_sizes") or []
     if len(sizes) != len(tiles):
         named = ", ".join(tiles) or "none"
-        raise SpaceError(f"Helion's {len(sizes)} block sizes {list(sizes)} do not fit the kernel's {len(tiles)} tiles ({named})")
+        raise SpaceError(
+            f"Helion's {len(sizes)} block sizes {list(sizes)} do not fit the kernel's {len(tiles)} tiles ({named})"
+        )
     config = dict(zip(tiles, sizes, strict=True))
-    return config | {name: found[name] for name in CARRIED if name in found and (name in space or name.startswith("num_"))}
+    return config | {
+        name: found[name] for name in CARRIED if name in found and (name in space or name.startswith("num_"))
+    }

@@ -38,7 +38,10 @@ def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run
                 study.set_user_attr(name, value)
         known = len(study.get_trials(deepcopy=False))
         structures = {digest: number for number, digest in enumerate(store.structures(run.id))}
-        finished = {r["number"]: r["finished"] for r in store.query("SELECT number, finished FROM trial WHERE run = ?", [run.id])}
+        finished = {
+            r["number"]: r["finished"]
+            for r in store.query("SELECT number, finished FROM trial WHERE run = ?", [run.id])
+        }
         missing = [t for t in store.trials(run.id) if t.number >= known]
         for trial in missing:
             study.add_trial(_frozen(trial, structures, finished[trial.number]))
@@ -61,8 +64,16 @@ def _storage(url: str) -> optuna.storages.RDBStorage:
 
 def _about(run: Run) -> dict[str, Any]:
     facts = run.facts
-    return {"run": run.id, "task": run.task, "strategy": facts.strategy, "proposer": facts.proposer, "seed": facts.seed,
-            "target": facts.target, "versions": dict(facts.versions), "value": "time over the seed's time"}  # fmt: skip
+    return {
+        "run": run.id,
+        "task": run.task,
+        "strategy": facts.strategy,
+        "proposer": facts.proposer,
+        "seed": facts.seed,
+        "target": facts.target,
+        "versions": dict(facts.versions),
+        "value": "time over the seed's time",
+    }
 
 
 def _frozen(trial: Trial, structures: Mapping[str, int], finished: str) -> optuna.trial.FrozenTrial:
@@ -76,12 +87,17 @@ def _frozen(trial: Trial, structures: Mapping[str, int], finished: str) -> optun
     elif measurement.abandoned:
         state = optuna.trial.TrialState.PRUNED
     params, attributes = _params(trial, structures)
-    said = {"kernel": trial.kernel, "edit": trial.edit, "rationale": trial.rationale, "verdict": outcome.verdict.word.value,
-            "reason": outcome.verdict.reason, "kind": trial.proposal.kind.value,
-            "hints": [hint.suggestion for hint in outcome.hints]}  # fmt: skip
+    said = {
+        "kernel": trial.kernel,
+        "edit": trial.edit,
+        "rationale": trial.rationale,
+        "verdict": outcome.verdict.word.value,
+        "reason": outcome.verdict.reason,
+        "kind": trial.proposal.kind.value,
+        "hints": [hint.suggestion for hint in outcome.hints],
+    }
     if measurement is not None:
-        said |= {"evidence": measurement.evidence.value, "device": measurement.device,
-                 "time_us": measurement.by_shape}  # fmt: skip
+        said |= {"evidence": measurement.evidence.value, "device": measurement.device, "time_us": measurement.by_shape}
     end = datetime.fromisoformat(finished).astimezone().replace(tzinfo=None)
     frozen = optuna.trial.create_trial(
         state=state,

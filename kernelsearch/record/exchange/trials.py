@@ -10,8 +10,27 @@ from typing import Any
 from kernelsearch.record.exchange.tuners import MILLISECONDS, SCHEMA_VERSION
 from kernelsearch.record.store import Store
 
-COLUMNS = ("task", "run", "number", "kernel", "parent", "edit", "proposer", "kind", "config", "verdict", "stage", "reason",
-           "evidence", "device", "score", "time_us", "abandoned", "seconds", "finished")  # fmt: skip
+COLUMNS = (
+    "task",
+    "run",
+    "number",
+    "kernel",
+    "parent",
+    "edit",
+    "proposer",
+    "kind",
+    "config",
+    "verdict",
+    "stage",
+    "reason",
+    "evidence",
+    "device",
+    "score",
+    "time_us",
+    "abandoned",
+    "seconds",
+    "finished",
+)
 
 _INVALIDITY = {"reject-compile": "compile", "reject-static": "constraints", "timeout": "timeout", "crash": "runtime"}
 """Verdicts in T4's words; every other rejection is about what the kernel computes: `correctness`."""
@@ -54,8 +73,12 @@ def as_t4(found: list[dict[str, Any]]) -> str:
 
 def _result(row: dict[str, Any]) -> dict[str, Any]:
     invalidity = "correct" if row["verdict"] == "accept" else _INVALIDITY.get(row["verdict"], "correctness")
-    measured = [] if row["time_us"] is None else [{"name": "time", "value": row["time_us"] / MILLISECONDS, "unit": "ms"}]
-    about = {name: row[name] for name in ("task", "run", "number", "edit", "evidence", "device") if row[name] is not None}
+    measured = (
+        [] if row["time_us"] is None else [{"name": "time", "value": row["time_us"] / MILLISECONDS, "unit": "ms"}]
+    )
+    about = {
+        name: row[name] for name in ("task", "run", "number", "edit", "evidence", "device") if row[name] is not None
+    }
     return {
         "timestamp": row["finished"],
         "configuration": {"kernel": row["kernel"], **json.loads(row["config"])},

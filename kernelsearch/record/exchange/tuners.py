@@ -26,7 +26,13 @@ _KERNEL_TUNER_ERRORS = {
     "CompilationFailedConfig": "compile",
     "RuntimeFailedConfig": "runtime",
 }
-_T4_FAILURES = {"timeout": "timeout", "compile": "compile", "runtime": "runtime", "correctness": "correctness", "constraints": None}
+_T4_FAILURES = {
+    "timeout": "timeout",
+    "compile": "compile",
+    "runtime": "runtime",
+    "correctness": "correctness",
+    "constraints": None,
+}
 _TRITON_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 KERNEL = "kernel"
@@ -171,7 +177,9 @@ def _triton(path: Path, found: Mapping[str, Any]) -> Recorded:
 # ---------------------------------------------------------------- all
 
 
-def _space(task: str, device: str, names: Iterable[str], found: Iterable[tuple[Mapping[str, Any], Any, Sequence[float]]]) -> Recorded:
+def _space(
+    task: str, device: str, names: Iterable[str], found: Iterable[tuple[Mapping[str, Any], Any, Sequence[float]]]
+) -> Recorded:
     """found: (config, milliseconds or a failure word or None for no part of the space, samples in milliseconds)."""
     rows: dict[str, Row] = {}
     for config, result, samples in found:
@@ -185,5 +193,8 @@ def _space(task: str, device: str, names: Iterable[str], found: Iterable[tuple[M
         rows.setdefault(config_key(clean), row)
     if not any(row.time_us for row in rows.values()):
         raise ValueError("no config has a time")
-    parameters = {name: tuple({config_key({"": r.config[name]}): r.config[name] for r in rows.values()}.values()) for name in names}
+    parameters = {
+        name: tuple({config_key({"": r.config[name]}): r.config[name] for r in rows.values()}.values())
+        for name in names
+    }
     return Recorded(task, device, {}, parameters, tuple(rows.values()))

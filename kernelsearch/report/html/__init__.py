@@ -21,7 +21,9 @@ def page(store: Store, task: str | None = None, device: str | None = None, limit
     """
     facts = gather.page(store, task, device, limit)
     for section in facts["sections"]:
-        section["charts"] = {name: [draw(section, w) for w in (charts.WIDE, charts.NARROW)] for name, draw in _CHARTS.items()}
+        section["charts"] = {
+            name: [draw(section, w) for w in (charts.WIDE, charts.NARROW)] for name, draw in _CHARTS.items()
+        }
     script, style = _file("page.js"), _file("page.css")
     return _template().render(
         **facts,
@@ -52,7 +54,9 @@ def _inert(value: Any) -> str:
 def _template() -> Any:
     import jinja2
 
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
     environment.filters["breakable"] = _breakable
     return environment.from_string(_file("page.html.j2"))
 

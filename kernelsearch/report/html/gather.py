@@ -21,7 +21,9 @@ def page(store: Store, task: str | None, device: str | None, limit: int | None) 
     """Everything of the page. task is a name or digest; limit counts leaderboard rows per task, device, evidence."""
     sections = [_section(store, found) for found in _places(store, task, device)]
     _within(sections, MAX_DIFF_CHARACTERS)
-    totals = store.query("SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest FROM trial")
+    totals = store.query(
+        "SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest FROM trial"
+    )
     return {"rows": leaderboard.rows(store, task, device, limit), "sections": sections, **totals[0]}
 
 
@@ -56,11 +58,17 @@ def _section(store: Store, place: Facts) -> Facts:
         "sizes": sizes,
         "evidence": best["evidence"],
         "runs": runs,
-        "curves": [{"run": r["id"], "name": f"{r['strategy']}, seed {r['seed']}", "steps": _steps(store, r)} for r in runs],
+        "curves": [
+            {"run": r["id"], "name": f"{r['strategy']}, seed {r['seed']}", "steps": _steps(store, r)} for r in runs
+        ],
         "baselines": _baselines(store, where),
         "ceilings": store.ceilings(place["device"]),
         "confirmed": _confirmed(store, place),
-        "by_shape": by_shape.line(leaderboard.gains_by_shape(store, place["task_digest"], place["device"]).get((place["task"], place["device"]))),
+        "by_shape": by_shape.line(
+            leaderboard.gains_by_shape(store, place["task_digest"], place["device"]).get(
+                (place["task"], place["device"])
+            )
+        ),
         "verdicts": store.query(
             """SELECT verdict, count(*) AS trials FROM trial JOIN run ON run.id = trial.run
                WHERE run.task = ? AND run.target = ? GROUP BY verdict ORDER BY trials DESC""",
@@ -85,8 +93,14 @@ def _steps(store: Store, run: Facts) -> list[Facts]:
     ):
         if best is None or row["score"] < best["score"]:
             best = row
-            steps.append({"trial": row["number"], "speedup": 1 / row["score"], "kernel": row["kernel"][:8],
-                          "edit": row["edit"] or "seed"})  # fmt: skip
+            steps.append(
+                {
+                    "trial": row["number"],
+                    "speedup": 1 / row["score"],
+                    "kernel": row["kernel"][:8],
+                    "edit": row["edit"] or "seed",
+                }
+            )
     if best is not None and run["last"] > steps[-1]["trial"]:
         steps.append({**steps[-1], "trial": run["last"]})
     return steps
@@ -115,8 +129,11 @@ def _baselines(store: Store, where: list[str]) -> list[Facts]:
 
 def _confirmed(store: Store, place: Facts) -> Facts | None:
     """The best finding of the confirmed protocol over all shapes."""
-    found = [f for f in store.confirmations(place["task_digest"], place["device"])
-             if f["status"] == "confirmed" and not f.get("champion_at")]  # fmt: skip
+    found = [
+        f
+        for f in store.confirmations(place["task_digest"], place["device"])
+        if f["status"] == "confirmed" and not f.get("champion_at")
+    ]
     return found[0] if found else None
 
 
@@ -163,13 +180,24 @@ def _tree(store: Store, run: int) -> Facts:
     nodes = []
     for step in steps.values():
         parent = steps.get(step.parent or "")
-        nodes.append({
-            "kernel": step.kernel, "parent": step.parent if parent else None, "edit": step.edit, "rationale": step.rationale,
-            "proposer": step.proposer, "trials": step.trials, "accepted": step.accepted, "first": step.number,
-            "speedup": 1 / step.score if step.score else None, "gain": step.gain,
-            "why": None if step.accepted else why.get(step.kernel), "hints": hints.get(step.kernel, []),
-            "diff": diff(parent, step) if parent else "", **configs.get(step.kernel, {}),
-        })  # fmt: skip
+        nodes.append(
+            {
+                "kernel": step.kernel,
+                "parent": step.parent if parent else None,
+                "edit": step.edit,
+                "rationale": step.rationale,
+                "proposer": step.proposer,
+                "trials": step.trials,
+                "accepted": step.accepted,
+                "first": step.number,
+                "speedup": 1 / step.score if step.score else None,
+                "gain": step.gain,
+                "why": None if step.accepted else why.get(step.kernel),
+                "hints": hints.get(step.kernel, []),
+                "diff": diff(parent, step) if parent else "",
+                **configs.get(step.kernel, {}),
+            }
+        )
     return {"run": run, "nodes": nodes}
 
 

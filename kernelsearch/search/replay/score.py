@@ -73,5 +73,7 @@ def as_text(space: Recorded, runs: Sequence[Simulated]) -> str:
     reached = f"{median:g} evaluations" if median < NEVER else "more than were made"
     made = max(len(run.best_us) for run in runs)
     note = "" if made >= budget(space) else f" over the first {made} of {budget(space)} evaluations"
-    return (f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
-            f"score {score(space, runs, made):+.2f} against random search{note}")  # fmt: skip
+    return (
+        f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
+        f"score {score(space, runs, made):+.2f} against random search{note}"
+    )

@@ -63,9 +63,15 @@ def named(name: str) -> Callable[[Start], Strategy]:
 
 
 def simulated(
-    space: Recorded, strategy: str | Callable[[Start], Strategy], trials: int, seed: int, noise: bool = False, window: int = 1,
-    first: Sequence[Config] = (), estimates: Sequence[tuple[Config, float]] = (),
-) -> Simulated:  # fmt: skip
+    space: Recorded,
+    strategy: str | Callable[[Start], Strategy],
+    trials: int,
+    seed: int,
+    noise: bool = False,
+    window: int = 1,
+    first: Sequence[Config] = (),
+    estimates: Sequence[tuple[Config, float]] = (),
+) -> Simulated:
     """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
 
     strategy is what `named` knows, or what makes one; first are configs that the tuner gives first, estimates configs with

@@ -1,21 +1,21 @@
 """A study as a file: which tasks, which arms, which seeds, at what equal budget; read from TOML and checked.
 
-    trials = 200
-    seeds = 5                                   # 0 to 4; or a list
-    baselines = ["eager", "compile"]            # timed where there is a GPU
-    [[task]]
-    path = "../column_sum/column_sum.py"        # from this file's folder
-    shapes = ["0"]                              # all timed shapes by default
-    [[arm]]
-    name = "evolve"                             # the first arm is the one that the others are compared with
-    strategy = "evolve"
-    params = { rewrite = 0.5 }                  # of the strategy
-    [[arm]]
-    name = "mixed"
-    strategy = "evolve"
-    models = ["openai:http://localhost:8000/v1#MODEL"]   # a bandit between edits, models and repairs; max_tokens = 500000,
-    # or max_usd = 0.5 with price = [0.1, 0.4] (US dollars for a million tokens in and out) limit each run of the arm.
-    # proposer = "openai:..." asks one model alone; `replay:FILE`, `hf:./FOLDER`: from this file's folder
+trials = 200
+seeds = 5                                   # 0 to 4; or a list
+baselines = ["eager", "compile"]            # timed where there is a GPU
+[[task]]
+path = "../column_sum/column_sum.py"        # from this file's folder
+shapes = ["0"]                              # all timed shapes by default
+[[arm]]
+name = "evolve"                             # the first arm is the one that the others are compared with
+strategy = "evolve"
+params = { rewrite = 0.5 }                  # of the strategy
+[[arm]]
+name = "mixed"
+strategy = "evolve"
+models = ["openai:http://localhost:8000/v1#MODEL"]   # a bandit between edits, models and repairs; max_tokens = 500000,
+# or max_usd = 0.5 with price = [0.1, 0.4] (US dollars for a million tokens in and out) limit each run of the arm.
+# proposer = "openai:..." asks one model alone; `replay:FILE`, `hf:./FOLDER`: from this file's folder
 """
 
 from __future__ import annotations
@@ -103,7 +103,11 @@ def read(path: str | Path) -> Study:
             raise StudyError(f"{path} has two {what}s named {twice!r}: give each its own name")
     trials = _count(path, told, "trials", 200)
     checkpoints = told.get("checkpoints", [n for n in CHECKPOINTS if n <= trials] or [trials])
-    if not isinstance(checkpoints, list) or not all(_positive(n) and n <= trials for n in checkpoints) or not checkpoints:
+    if (
+        not isinstance(checkpoints, list)
+        or not all(_positive(n) and n <= trials for n in checkpoints)
+        or not checkpoints
+    ):
         raise StudyError(f"{path}: checkpoints is a list of trial counts up to {trials}, not {checkpoints!r}")
     baselines = told.get("baselines", list(BASELINES))
     if not isinstance(baselines, list) or any(b not in BASELINES for b in baselines):
@@ -112,7 +116,9 @@ def read(path: str | Path) -> Study:
     if not isinstance(name, str) or not name:
         raise StudyError(f"{path}: name is a text, not {name!r}")
     window = _count(path, told, "window", WINDOW)
-    return Study(name, tasks, arms, _seeds(path, told), trials, window, tuple(sorted(set(checkpoints))), tuple(baselines))
+    return Study(
+        name, tasks, arms, _seeds(path, told), trials, window, tuple(sorted(set(checkpoints))), tuple(baselines)
+    )
 
 
 def _known(path: Path, table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
@@ -138,7 +144,7 @@ def _task(path: Path, table: Mapping[str, Any]) -> StudyTask:
         raise StudyError(f"{path}: there is no task file {whole}")
     shapes = table.get("shapes", [])
     if not isinstance(shapes, list) or not all(isinstance(s, str) for s in shapes):
-        raise StudyError(f"{path}: shapes of {file} is a list of texts such as [\"0\"], not {shapes!r}")
+        raise StudyError(f'{path}: shapes of {file} is a list of texts such as ["0"], not {shapes!r}')
     return StudyTask(str(whole), tuple(shapes))
 
 

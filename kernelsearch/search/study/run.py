@@ -191,10 +191,15 @@ class Running:
         facts = opened.facts
         first = FirstAsks.of(partial(ordered, opened.evaluation), self.study.window) if self.tasks.device else None
         told = RunFacts(
-            strategy=_plain(arm.strategy), proposer=arm.model.name, seed=seed, window=self.study.window,
-            trials=self.study.trials, target=self.tasks.where, versions=benches.versions(),
+            strategy=_plain(arm.strategy),
+            proposer=arm.model.name,
+            seed=seed,
+            window=self.study.window,
+            trials=self.study.trials,
+            target=self.tasks.where,
+            versions=benches.versions(),
             settings={**_settings(self.study, arm, facts), **(first.as_facts() if first else {})},
-        )  # fmt: skip
+        )
         strategy = strategies.make(arm.strategy, start_for(facts, seed, self.study.trials), **(arm.params or {}))
         proposer = self.proposers.opened(arm, Place(self.tasks.where, opened.bench.target))
         settings = Settings(told, possible=known_constraints(facts), first=first)
@@ -208,8 +213,12 @@ class Running:
         for run in _of_study(self.store, self.study.name):
             told = run.facts.settings
             same = (told["task"], told["arm"], told["params"], run.facts.proposer, run.facts.seed) == (
-                _identity(task), arm.name, _params(arm), arm.model.name, seed
-            )  # fmt: skip
+                _identity(task),
+                arm.name,
+                _params(arm),
+                arm.model.name,
+                seed,
+            )
             if same and run.finished is not None and run.facts.trials >= self.study.trials:
                 return True
         return False
@@ -231,7 +240,14 @@ def _identity(task: StudyTask) -> str:
 def _settings(told: Study, arm: Arm, facts: TaskFacts) -> dict:
     task = next(t for t in told.tasks if os.path.abspath(t.path) == facts.path)
     shapes, model = [s.key for s in facts.shapes], proposers.as_facts(arm.model)
-    return {"study": told.name, "arm": arm.name, "params": _params(arm), "task": _identity(task), "shapes": shapes, **model}
+    return {
+        "study": told.name,
+        "arm": arm.name,
+        "params": _params(arm),
+        "task": _identity(task),
+        "shapes": shapes,
+        **model,
+    }
 
 
 def _of_study(store: Store, name: str) -> list[Run]:
@@ -241,7 +257,11 @@ def _of_study(store: Store, name: str) -> list[Run]:
 def _stored(store: Store, task: str, told: RunFacts) -> Run | None:
     """This run as the database has it, unfinished; None for a new one."""
     for run in store.runs(task):
-        same = (dict(run.facts.settings), run.facts.proposer, run.facts.seed) == (dict(told.settings), told.proposer, told.seed)
+        same = (dict(run.facts.settings), run.facts.proposer, run.facts.seed) == (
+            dict(told.settings),
+            told.proposer,
+            told.seed,
+        )
         if same:
             return run
     return None

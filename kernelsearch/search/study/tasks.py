@@ -15,7 +15,7 @@ from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.measure.timing.protocol import PROTOCOL, spread_us
 from kernelsearch.record.store import Store
 from kernelsearch.search.study.definition import StudyTask
-from kernelsearch.tasks.narrowing import narrowed
+from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
@@ -102,16 +102,23 @@ class Tasks:
                         failure = str(error)[:300]
                     middle = sorted(times)[len(times) // 2] if times else None
                     self.store.add_baseline(
-                        opened.facts, shape.key, self.device.name, name, PROTOCOL, benches.versions(),
-                        middle, spread_us(times), failure,
-                    )  # fmt: skip
+                        opened.facts,
+                        shape.key,
+                        self.device.name,
+                        name,
+                        PROTOCOL,
+                        benches.versions(),
+                        middle,
+                        spread_us(times),
+                        failure,
+                    )
                     say(f"{task.name} {shape.label}: {name} {words.time(middle) if middle else failure}")
 
     def _bench(self, task: StudyTask) -> Bench:
         return Bench.open(task.path, self.asked, compiled=default_folder(), gpu=self.gpu)
 
     def _served(self, task: StudyTask, bench: Bench) -> Opened:
-        facts = narrowed(bench.facts, task.shapes)
+        facts = narrow_to_shapes(bench.facts, task.shapes)
         evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
         known = Reusing(evaluation, terms(evaluation, facts, self.where, benches.versions()), self.store)
         return Opened(bench, facts, evaluation, known)

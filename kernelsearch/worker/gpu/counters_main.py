@@ -52,10 +52,23 @@ def counted(job: Counted, functions: Sequence[str], cache: str) -> tuple[counter
         file.write(pickle.dumps(job))
         file.flush()
         command = [
-            tool, "--csv", "--print-units", "base", "--clock-control", "none", "--metrics", ",".join(counters.METRICS),
-            "--kernel-name", f"regex:^({'|'.join(sorted(set(functions)))})$", "--launch-count", str(len(functions)),
-            sys.executable, "-m", "kernelsearch.worker.gpu.counters_main", file.name,
-        ]  # fmt: skip
+            tool,
+            "--csv",
+            "--print-units",
+            "base",
+            "--clock-control",
+            "none",
+            "--metrics",
+            ",".join(counters.METRICS),
+            "--kernel-name",
+            f"regex:^({'|'.join(sorted(set(functions)))})$",
+            "--launch-count",
+            str(len(functions)),
+            sys.executable,
+            "-m",
+            "kernelsearch.worker.gpu.counters_main",
+            file.name,
+        ]
         environment = sandbox.scrubbed_environment({}, cache)
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)

@@ -13,10 +13,19 @@ from kernelsearch.compile.build import Binary
 _DYNAMIC_SHARED_LIMIT = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 << 10
 _SCALARS: dict[str, Any] = {
-    "i1": ctypes.c_int8, "u1": ctypes.c_uint8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64, "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32,
-    "u64": ctypes.c_uint64, "fp32": ctypes.c_float, "fp64": ctypes.c_double,
-}  # fmt: skip
+    "i1": ctypes.c_int8,
+    "u1": ctypes.c_uint8,
+    "i8": ctypes.c_int8,
+    "i16": ctypes.c_int16,
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u8": ctypes.c_uint8,
+    "u16": ctypes.c_uint16,
+    "u32": ctypes.c_uint32,
+    "u64": ctypes.c_uint64,
+    "fp32": ctypes.c_float,
+    "fp64": ctypes.c_double,
+}
 
 
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -32,9 +41,13 @@ class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = [
-        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
-        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
-    ]  # fmt: skip
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    ]
 
 
 class CudaError(Exception):
@@ -83,9 +96,11 @@ class Function:
     def _config(self, grid: tuple[int, int, int]) -> _Config:
         ctas = self.binary.num_ctas
         config = _Config(
-            (ctypes.c_uint * 3)(grid[0] * ctas, grid[1], grid[2]), (ctypes.c_uint * 3)(32 * self.binary.num_warps, 1, 1),
-            self.binary.shared, torch.cuda.current_stream().cuda_stream,
-        )  # fmt: skip
+            (ctypes.c_uint * 3)(grid[0] * ctas, grid[1], grid[2]),
+            (ctypes.c_uint * 3)(32 * self.binary.num_warps, 1, 1),
+            self.binary.shared,
+            torch.cuda.current_stream().cuda_stream,
+        )
         if ctas > 1:
             config.attributes = ctypes.pointer(_Attribute(_CLUSTER_DIMENSION, 0, (ctypes.c_uint * 16)(ctas, 1, 1)))
             config.count = 1

@@ -39,7 +39,10 @@ class Launcher:
     """
 
     def __init__(
-        self, candidate: Candidate, binaries: Mapping[str, Any], execute: Callable[..., None],
+        self,
+        candidate: Candidate,
+        binaries: Mapping[str, Any],
+        execute: Callable[..., None],
         fill: float | None | bool = False,
     ) -> None:
         self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill

@@ -87,7 +87,12 @@ def _as_timed(task: Any, launcher: Launcher, shape: str, values: list[Any], seed
 
 def _moved(value: Any, seed: int) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Moves a few elements of a floating tensor; (where, what was there), or None where nothing was moved."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel() or not value.is_contiguous():
+    if (
+        not isinstance(value, torch.Tensor)
+        or not value.is_floating_point()
+        or not value.numel()
+        or not value.is_contiguous()
+    ):
         return None
     generator = torch.Generator().manual_seed(seed * 6007 + 11)
     where = torch.randint(0, value.numel(), (MOVED,), generator=generator).to(value.device)

@@ -51,8 +51,14 @@ class Places:
         self.starts = np.array([spread[i] + shift for i in order], dtype=np.uint64)
         self.ends = self.starts + np.array([sizes[i] for i in order], dtype=np.uint64)
         self._of = {start: i for i, start in enumerate(self.real.tolist())}
-        others = (_packed(sizes, _GPU), _packed(sizes[::-1], _GPU)[::-1], _packed(sizes, SEGMENT), _spread(sizes, rng),
-                  [a // 2 // SEGMENT * SEGMENT for a in _spread(sizes, rng)], _spread(sizes, rng))  # fmt: skip
+        others = (
+            _packed(sizes, _GPU),
+            _packed(sizes[::-1], _GPU)[::-1],
+            _packed(sizes, SEGMENT),
+            _spread(sizes, rng),
+            [a // 2 // SEGMENT * SEGMENT for a in _spread(sizes, rng)],
+            _spread(sizes, rng),
+        )
         self._others = [np.array([layout[i] + shift for i in order], dtype=np.uint64) for layout in others]
         self.suspect = ""
 
@@ -107,9 +113,20 @@ def _spread(sizes: Sequence[int], rng: np.random.Generator) -> list[int]:
 
 
 _ELEMENTWISE_KEPT = frozenset({"__call__", "reduce"})
-_FOLLOWED_FUNCTIONS = frozenset({
-    np.broadcast_to, np.where, np.reshape, np.expand_dims, np.squeeze, np.transpose, np.concatenate, np.stack, np.sum, np.flip,
-})  # fmt: skip
+_FOLLOWED_FUNCTIONS = frozenset(
+    {
+        np.broadcast_to,
+        np.where,
+        np.reshape,
+        np.expand_dims,
+        np.squeeze,
+        np.transpose,
+        np.concatenate,
+        np.stack,
+        np.sum,
+        np.flip,
+    }
+)
 
 
 class Followed(np.ndarray):

@@ -24,7 +24,10 @@ _SCALARS_ONLY = (ValueError, TypeError, IndexError, InterpreterError)
 
 def install() -> None:
     """Replaces the interpreter's two loops over elements in this process; a second call changes nothing."""
-    for kind, name, faster in ((interpreter.ReduceOps, "generic_reduce", _reduce), (interpreter.ScanOps, "generic_scan", _scan)):
+    for kind, name, faster in (
+        (interpreter.ReduceOps, "generic_reduce", _reduce),
+        (interpreter.ScanOps, "generic_scan", _scan),
+    ):
         slow = getattr(kind, name)
         if not hasattr(slow, "slow"):
             setattr(kind, name, _either(faster, slow))

@@ -84,10 +84,14 @@ class Tally:
         footprint = sum(min(scale * n, sizes[i] if i in known else scale * n) for (i, _), n in self.by_buffer.items())
         named = ("load_bytes", "store_bytes", "elements", "special", "reductions", "atomics", "loads", "load_elements")
         return Counts(
-            function, programs, footprint_bytes=footprint, iterations=self.total["iterations"] / max(1, sampled),
-            flops_dot={k: v * scale for k, v in self.dots.items()}, tile=self.tile,
+            function,
+            programs,
+            footprint_bytes=footprint,
+            iterations=self.total["iterations"] / max(1, sampled),
+            flops_dot={k: v * scale for k, v in self.dots.items()},
+            tile=self.tile,
             **{name: self.total[name] * scale for name in named},
-        )  # fmt: skip
+        )
 
     def range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
         """A range that yields a few of its indices, each with the weight of those left out."""
@@ -148,13 +152,22 @@ def tallied(tally: Tally) -> Iterator[None]:
     """Inside it, everything that the interpreter does is counted and out-of-bounds accesses are errors."""
     plain = {
         name: getattr(builder, name)
-        for name in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_dot",
-                     "binary_op", "unary_op", "ternary_op")
-    }  # fmt: skip
+        for name in (
+            "create_masked_load",
+            "create_masked_store",
+            "create_atomic_rmw",
+            "create_dot",
+            "binary_op",
+            "unary_op",
+            "ternary_op",
+        )
+    }
     reduce = interpreter.ReduceOps.apply
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = np.asarray(mask.data, dtype=bool)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        on = np.asarray(
+            mask.data, dtype=bool
+        )  # a descriptor's mask is an array and no handle: its `data` is raw memory
         tally.access("load", ptrs, on)
         ptrs = tally.buffers.true(ptrs, on, "load")
         return tally.filled(ptrs, on, plain["create_masked_load"](ptrs, mask, *rest, **named))
@@ -192,8 +205,12 @@ def tallied(tally: Tally) -> Iterator[None]:
             tally.total["elements"] += tally.weight * value.handle.data.size
         return reduce(self, value)
 
-    for name, function in (("create_masked_load", load), ("create_masked_store", store), ("create_atomic_rmw", rmw),
-                           ("create_dot", dot)):  # fmt: skip
+    for name, function in (
+        ("create_masked_load", load),
+        ("create_masked_store", store),
+        ("create_atomic_rmw", rmw),
+        ("create_dot", dot),
+    ):
         setattr(builder, name, function)
     for name in ("binary_op", "unary_op", "ternary_op"):
         setattr(builder, name, elementwise(name))

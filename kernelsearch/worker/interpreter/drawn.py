@@ -75,9 +75,7 @@ class Drawn:
         return self._pool
 
 
-def of_inputs(
-    seed: int, inputs: Mapping[str, Any], small: Mapping[str, Any], domain: Mapping[str, str]
-) -> Drawn:
+def of_inputs(seed: int, inputs: Mapping[str, Any], small: Mapping[str, Any], domain: Mapping[str, str]) -> Drawn:
     """The values of a launcher's inputs at a timed shape, by name; small are those that the task makes at a small shape."""
     drawn = Drawn(seed)
     for name, value in inputs.items():

@@ -66,7 +66,9 @@ class Buffers(Places):
         """The pointer block with true addresses. Raises OutOfBounds when an active lane leaves its buffer."""
         handle = settled(self, handle)
         everywhere = handle.data
-        addresses = everywhere[mask] if mask.shape == everywhere.shape else everywhere[np.broadcast_to(mask, everywhere.shape)]
+        addresses = (
+            everywhere[mask] if mask.shape == everywhere.shape else everywhere[np.broadcast_to(mask, everywhere.shape)]
+        )
         if not addresses.size:
             return handle
         width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
@@ -89,10 +91,15 @@ class Buffers(Places):
 @contextmanager
 def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
     """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program."""
-    plain = {n: getattr(builder, n) for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")}
+    plain = {
+        n: getattr(builder, n)
+        for n in ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
+    }
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = np.asarray(mask.data, dtype=bool)  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        on = np.asarray(
+            mask.data, dtype=bool
+        )  # a descriptor's mask is an array and no handle: its `data` is raw memory
         ptrs = buffers.true(ptrs, on, "load")
         log.load(ptrs, on)
         return plain["create_masked_load"](ptrs, mask, *rest, **named)
@@ -126,9 +133,14 @@ def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
 
 
 def run_programs(
-    function: Any, args: Mapping[str, Any], constexprs: frozenset[str], grid: Program, programs: Iterable[Program],
-    buffers: Buffers | None = None, patch: Callable[[dict[str, Any]], None] | None = None,
-) -> None:  # fmt: skip
+    function: Any,
+    args: Mapping[str, Any],
+    constexprs: frozenset[str],
+    grid: Program,
+    programs: Iterable[Program],
+    buffers: Buffers | None = None,
+    patch: Callable[[dict[str, Any]], None] | None = None,
+) -> None:
     """Runs these programs of a grid.
 
     function is an interpreted jit function; args holds every parameter by name, tensors on the CPU, which the kernel
@@ -159,7 +171,9 @@ def run_programs(
 
 def _converted(value: Any, buffers: Buffers | None) -> Any:
     if isinstance(value, bool):  # up to 3.8 the interpreter makes 32 bits of it, and refuses them for an int1
-        return interpreter.tl.tensor(interpreter.TensorHandle(np.array([value]), interpreter.tl.int1), interpreter.tl.int1)
+        return interpreter.tl.tensor(
+            interpreter.TensorHandle(np.array([value]), interpreter.tl.int1), interpreter.tl.int1
+        )
     converted = interpreter._implicit_cvt(value)
     if buffers is not None and isinstance(value, torch.Tensor):
         converted.handle.data = buffers.seen(value)

@@ -40,12 +40,16 @@ class AccessLog:
     """
 
     def __init__(
-        self, tensors: Mapping[str, torch.Tensor], fresh: frozenset[int] = frozenset(), inputs: frozenset[int] = frozenset()
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        fresh: frozenset[int] = frozenset(),
+        inputs: frozenset[int] = frozenset(),
     ) -> None:
         found = sorted(
             (t.untyped_storage().data_ptr(), t.untyped_storage().nbytes(), t.element_size(), name)
-            for name, t in tensors.items() if t.untyped_storage().nbytes()
-        )  # fmt: skip
+            for name, t in tensors.items()
+            if t.untyped_storage().nbytes()
+        )
         self.poison = [_poison_bits(tensors[name]) if start in fresh else None for start, _, _, name in found]
         self.kept = [start in inputs for start, *_ in found]
         self.suspect = ""
@@ -84,7 +88,9 @@ class AccessLog:
                 conflict = (others >= 0) & (others != me)
                 if conflict.any():
                     present = _bits(self._present(handle, value, lanes))
-                    self._refuse(conflict & (present != values), others, buffer, index, "stored by", "given another value")
+                    self._refuse(
+                        conflict & (present != values), others, buffer, index, "stored by", "given another value"
+                    )
                 updated = self.updated[buffer]
                 if updated is not None:
                     others = updated[index]
@@ -184,8 +190,10 @@ class AccessLog:
         order = np.argsort(index, kind="stable")
         near = np.flatnonzero((np.diff(index[order]) == 0) & (values[order][1:] != values[order][:-1]))
         if near.size:
-            raise Race(f"{self._element(buffer, int(index[order][near[0]]))} is given several values by one store of "
-                       f"program {_grid(self.program)}")  # fmt: skip
+            raise Race(
+                f"{self._element(buffer, int(index[order][near[0]]))} is given several values by one store of "
+                f"program {_grid(self.program)}"
+            )
 
     def _refuse(
         self, wrong: np.ndarray, others: np.ndarray, buffer: int, index: np.ndarray, before: str, now: str

@@ -65,8 +65,13 @@ class Sample:
             self.alone = self.alone and not unseen and not self.last.uses_atomics
 
     def end(
-        self, log: AccessLog, grid: Program, ran: list[Program], tensors: Mapping[str, torch.Tensor],
-        run: Callable[[list[Program]], None], seconds: float = 0.0,
+        self,
+        log: AccessLog,
+        grid: Program,
+        ran: list[Program],
+        tensors: Mapping[str, torch.Tensor],
+        run: Callable[[list[Program]], None],
+        seconds: float = 0.0,
     ) -> None:
         """After a launch: what its programs cover; takes back what those wrote that loaded what nothing has written.
 

@@ -57,7 +57,11 @@ def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def _is_bf16(handle: Any) -> bool:
-    return isinstance(handle, TensorHandle) and not isinstance(handle.dtype, tl.pointer_type) and handle.dtype.scalar == tl.bfloat16
+    return (
+        isinstance(handle, TensorHandle)
+        and not isinstance(handle.dtype, tl.pointer_type)
+        and handle.dtype.scalar == tl.bfloat16
+    )
 
 
 def _widened(handle: Any) -> Any:

@@ -23,11 +23,29 @@ from dataclasses import dataclass
 from kernelsearch.worker.isolation import landlock, namespace, probes, seccomp, syscalls
 
 _SET_NO_NEW_PRIVS = 38
-_KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "CC")
+_KEPT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_HOME",
+    "CC",
+)
 _SET = (
-    "HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_DISABLE", "OMP_NUM_THREADS",
-    "PYTHONDONTWRITEBYTECODE", "TRITON_INTERPRET", "LC_CTYPE",
-)  # fmt: skip
+    "HOME",
+    "TMPDIR",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "CUDA_CACHE_DISABLE",
+    "OMP_NUM_THREADS",
+    "PYTHONDONTWRITEBYTECODE",
+    "TRITON_INTERPRET",
+    "LC_CTYPE",
+)
 _SMALLEST_SHARE = 1 << 30
 
 
@@ -229,7 +247,12 @@ def _hidden(cache: str) -> tuple[str, ...]:
 
 def _libraries() -> tuple[str, ...]:
     """Where Python's own files and packages lie, which may be below a hidden folder."""
-    folders = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), site.getusersitepackages())
+    folders = (
+        sys.prefix,
+        sys.base_prefix,
+        os.path.dirname(os.path.realpath(sys.executable)),
+        site.getusersitepackages(),
+    )
     return tuple(f for f in dict.fromkeys((*folders, *sys.path)) if f and os.path.exists(f))
 
 

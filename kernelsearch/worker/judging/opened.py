@@ -87,11 +87,17 @@ class Opened:
                     return built.reference(*inputs)
 
             found = expectation(
-                built.reference64, eager, self.inputs(case, twin), shape=case.shape, regime=case.regime,
-                precision=self.task.precision, mutates=self.mutated(case),
+                built.reference64,
+                eager,
+                self.inputs(case, twin),
+                shape=case.shape,
+                regime=case.regime,
+                precision=self.task.precision,
+                mutates=self.mutated(case),
                 strides=() if case.padded else self._strides(case.shape),
-                seed=case.seed, tolerance=self.task.tolerance or 1.0,
-            )  # fmt: skip
+                seed=case.seed,
+                tolerance=self.task.tolerance or 1.0,
+            )
             self._expected[case, twin] = _on_cpu(found)
         return self._expected[case, twin]
 
@@ -107,10 +113,16 @@ class Opened:
                 return built.reference(*inputs)
 
         expected = expectation(
-            built.reference64, eager, built.inputs, shape=case.shape, regime=case.regime,
-            precision=self.task.precision, mutates=self.mutated(case), seed=case.seed,
+            built.reference64,
+            eager,
+            built.inputs,
+            shape=case.shape,
+            regime=case.regime,
+            precision=self.task.precision,
+            mutates=self.mutated(case),
+            seed=case.seed,
             tolerance=self.task.tolerance or 1.0,
-        )  # fmt: skip
+        )
         found = expected, list(built.inputs)
         torch.cuda.empty_cache()  # what the reference needed on the way is for the run worker
         memory = device_memory()

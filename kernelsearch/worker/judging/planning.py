@@ -184,7 +184,9 @@ def _integers(params: Mapping[str, Any]) -> dict[str, int]:
     return {n: v for n, v in params.items() if type(v) is int}
 
 
-def long_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]) -> list[Case]:
+def long_cases(
+    task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
+) -> list[Case]:
     """A case for each made shape that the interpreter can afford; launched gives the seed's launches at a shape.
 
     Where the seed has many programs, a few are sampled. Only a size for which that is so, or which was judged beside a

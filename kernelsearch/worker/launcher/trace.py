@@ -102,7 +102,9 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
     for word, said_of in (("MUTATES", task.mutates), ("DOMAIN", task.domain)):
         for name in said_of:
             if name not in names:
-                raise TaskError(f"{task.path.name}: {word} names {name!r}, which is no input; they are {', '.join(names)}")
+                raise TaskError(
+                    f"{task.path.name}: {word} names {name!r}, which is no input; they are {', '.join(names)}"
+                )
 
 
 def launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:

@@ -25,11 +25,19 @@ _PIECE = 1 << 22
 _MODULES = frozenset(
     f"kernelsearch.{name}"
     for name in (
-        "core.types", "kernel.source", "kernel.launch", "kernel.targets", "compile.code", "compile.build",
-        "measure.static_model.counts", "tasks.outline",
-        "worker.messages.channel", "worker.messages.jobs", "worker.messages.confirm_jobs",
+        "core.types",
+        "kernel.source",
+        "kernel.launch",
+        "kernel.targets",
+        "compile.code",
+        "compile.build",
+        "measure.static_model.counts",
+        "tasks.outline",
+        "worker.messages.channel",
+        "worker.messages.jobs",
+        "worker.messages.confirm_jobs",
     )
-)  # fmt: skip
+)
 
 
 class ChannelClosed(Exception):
@@ -60,7 +68,11 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module in _MODULES and "." not in name:
             found = getattr(importlib.import_module(module), name, None)
-            if isinstance(found, type) and found.__module__ == module and (is_dataclass(found) or issubclass(found, Enum)):
+            if (
+                isinstance(found, type)
+                and found.__module__ == module
+                and (is_dataclass(found) or issubclass(found, Enum))
+            ):
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is not data")
 
@@ -74,9 +86,20 @@ class _Unpickler(pickle._Unpickler):
 
 
 _UNREADABLE = (
-    pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError, LookupError, ImportError, ArithmeticError,
-    AssertionError, MemoryError, RecursionError, struct.error, NameError,
-)  # fmt: skip
+    pickle.UnpicklingError,
+    EOFError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ImportError,
+    ArithmeticError,
+    AssertionError,
+    MemoryError,
+    RecursionError,
+    struct.error,
+    NameError,
+)
 """What the unpickler raises on bytes that are no pickle."""
 
 

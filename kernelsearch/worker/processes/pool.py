@@ -81,7 +81,9 @@ class Pool:
             worker.kill()
             if not last:
                 worker = self.source.start()
-        raise WorkerError(f"fresh {self.source.role} workers do not compute a known kernel rightly: is the GPU in order?")
+        raise WorkerError(
+            f"fresh {self.source.role} workers do not compute a known kernel rightly: is the GPU in order?"
+        )
 
     def warm(self) -> None:
         """Begins to start the first worker in the background, so that its imports overlap with other work."""

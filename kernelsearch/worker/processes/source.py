@@ -42,7 +42,11 @@ class Source:
             raise WorkerError(f"a {self.role} worker could not start: {error}{self.complaint()}") from None
 
     def _forked(self) -> Worker:
-        for last in (False, False, True):  # of this nursery, of its standby, of a new one: somebody may kill any of them
+        for last in (
+            False,
+            False,
+            True,
+        ):  # of this nursery, of its standby, of a new one: somebody may kill any of them
             try:
                 return Worker(self._fork_one(), self)
             except (OSError, ChannelClosed):
@@ -94,7 +98,11 @@ class Source:
 
     def _ready_nursery(self) -> socket.socket:
         """The control of a nursery that is there: the one in use, else the standby, else a new one; with a standby beside it."""
-        if self.control is None or not _open_end(self.control) or (self.nursery is not None and self.nursery.poll() is not None):
+        if (
+            self.control is None
+            or not _open_end(self.control)
+            or (self.nursery is not None and self.nursery.poll() is not None)
+        ):
             self._forget()
             self.control, self.standby, self.nursery_pid = self.standby, None, self.standby_pid
             if self.control is None or not _open_end(self.control):
@@ -115,9 +123,14 @@ class Source:
         command += self.readable
         with open(self._log, "ab") as log:
             return subprocess.Popen(
-                command, pass_fds=[sock.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command,
+                pass_fds=[sock.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     @property
     def _log(self) -> str:

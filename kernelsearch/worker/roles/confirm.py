@@ -37,7 +37,7 @@ from kernelsearch.worker.messages.confirm_jobs import (
     Prepare,
     Prepared,
     Sampled,
-)  # fmt: skip
+)
 from kernelsearch.worker.messages.jobs import Failure, MissingBinary, Ran
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
@@ -108,7 +108,9 @@ def _prepare(job: Prepare) -> Prepared:
     for name in baselines.names(task):
         if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
             with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
-                baselines.make(name, task, case)(*case.inputs)  # who fails here fails again, and is reported, when entered
+                baselines.make(name, task, case)(
+                    *case.inputs
+                )  # who fails here fails again, and is reported, when entered
     torch.cuda.synchronize()
     return Prepared(time.perf_counter() - begun)
 

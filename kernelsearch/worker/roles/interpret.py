@@ -60,7 +60,13 @@ def _interpret(job: Interpret) -> tuple[Ran, ...]:
 
 
 def _run_case(
-    task: Any, candidate: Candidate, shape: str, inputs: tuple[Any, ...], order: str, twin: bool, sampled: int,
+    task: Any,
+    candidate: Candidate,
+    shape: str,
+    inputs: tuple[Any, ...],
+    order: str,
+    twin: bool,
+    sampled: int,
     num_sms: int,
 ) -> Ran:
     """One launcher call; with sampled only a few programs, all where those would need the others, or no outputs.
@@ -76,7 +82,8 @@ def _run_case(
     values = [tensors.unpacked(value) for value in inputs]
     names = _case(str(task.path), shape, candidate.target).names
     kept = frozenset(
-        v.untyped_storage().data_ptr() for n, v in zip(names, values, strict=True)
+        v.untyped_storage().data_ptr()
+        for n, v in zip(names, values, strict=True)
         if hasattr(v, "untyped_storage") and n not in task.mutates
     )
     logs: list[AccessLog] = []
@@ -137,15 +144,26 @@ def _profile(job: Profile) -> Profiled:
         drawn = _drawn(task, job.candidate, shape, zeros)
 
         def execute(
-            function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int],
-            found: list[Any] = found, drawn: Any = drawn,
+            function: Any,
+            step: Step,
+            args: dict[str, Any],
+            buffers: Any,
+            made: set[int],
+            found: list[Any] = found,
+            drawn: Any = drawn,
         ) -> None:
             tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, drawn)
             constexprs = {n: _live(v) for n, v in step.constexprs.items()}
             programs = sampled_programs(step.grid, drawn)
             with tallied(tally):
                 run_programs(
-                    function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch
+                    function,
+                    {**args, **constexprs},
+                    frozenset(constexprs),
+                    step.grid,
+                    programs,
+                    tally.buffers,
+                    tally.patch,
                 )
             found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
 
@@ -157,8 +175,14 @@ def _profile(job: Profile) -> Profiled:
 
 
 def _launch(
-    task: Any, candidate: Candidate, shape: str, values: list[Any], execute: Callable[..., None], variant: str,
-    shift: int = 0, num_sms: int = 0,
+    task: Any,
+    candidate: Candidate,
+    shape: str,
+    values: list[Any],
+    execute: Callable[..., None],
+    variant: str,
+    shift: int = 0,
+    num_sms: int = 0,
 ) -> tuple[list[torch.Tensor], Verdict | None]:
     """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
     from triton.runtime.errors import InterpreterError
@@ -171,7 +195,9 @@ def _launch(
 
     def on_launch(launch: Any) -> None:
         fact = trace.launch_fact(launch, c.config)
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, num_sms or c.target.num_sms)
+        bound = bind(
+            c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, num_sms or c.target.num_sms
+        )
         launch.run_pre_hooks(c.config)
         _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled, shift)
 
@@ -198,7 +224,12 @@ def _launch(
 
 
 def _run_plan(
-    kernel: Kernel, plan: Plan, passed: Mapping[str, Any], execute: Callable[..., None], variant: str, filled: set[int],
+    kernel: Kernel,
+    plan: Plan,
+    passed: Mapping[str, Any],
+    execute: Callable[..., None],
+    variant: str,
+    filled: set[int],
     shift: int,
 ) -> None:
     """filled are the storages that hold poison where nothing was written; shift says how buffers are aligned."""
@@ -214,7 +245,9 @@ def _run_plan(
     for step in plan.steps:
         args: dict[str, Any] = {}
         for name, arg in step.args.items():
-            args[name] = passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
+            args[name] = (
+                passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
+            )
         buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, shift)
         execute(functions[step.function], step, args, buffers, made)
 

@@ -24,7 +24,7 @@ from kernelsearch.worker.messages.jobs import (
     LauncherGrid,
     OpenTask,
     OutlineTask,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from kernelsearch.worker.judging.opened import Opened
@@ -53,7 +53,9 @@ def handle(job: Any) -> Any:
 
 def failed(job: Any, message: str, trace: str) -> Failure:
     kind, _, rest = message.partition(": ")
-    known = {name for name, c in vars(errors).items() if isinstance(c, type) and issubclass(c, errors.KernelsearchError)}
+    known = {
+        name for name, c in vars(errors).items() if isinstance(c, type) and issubclass(c, errors.KernelsearchError)
+    }
     return Failure(rest, kind) if kind in known else Failure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 
@@ -101,8 +103,9 @@ def _cases(job: Cases) -> tuple[Case, ...]:
     plan = regimes.plan(job.depth, len(keys))
     cases = tuple(
         opened.halved(Case(key, regime, job.seed + 7 * i))
-        for i, (key, wanted) in enumerate(zip(keys, plan, strict=True)) for regime in wanted
-    )  # fmt: skip
+        for i, (key, wanted) in enumerate(zip(keys, plan, strict=True))
+        for regime in wanted
+    )
     if job.depth != "full":
         return cases
     twin = opened.twin

@@ -24,7 +24,7 @@ from kernelsearch.worker.messages.jobs import (
     Time,
     TimeBaseline,
     Timed,
-)  # fmt: skip
+)
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 
@@ -173,6 +173,8 @@ def _device() -> Device | Failure:
         return Failure("no CUDA device is visible", "WorkerError")
     properties = torch.cuda.get_device_properties(0)
     return Device(
-        properties.name, properties.major * 10 + properties.minor, properties.multi_processor_count,
+        properties.name,
+        properties.major * 10 + properties.minor,
+        properties.multi_processor_count,
         {"torch": torch.__version__, "triton": triton.__version__, "cuda": str(torch.version.cuda)},
-    )  # fmt: skip
+    )

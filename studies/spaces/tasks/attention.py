@@ -39,8 +39,18 @@ def flops(batch, heads, seq, head_dim, dtype):
 
 @triton.jit
 def attention_kernel(
-    q_ptr, k_ptr, v_ptr, o_ptr, head_stride, seq_stride, seq_len, scale,
-    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, EXP2: tl.constexpr,
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    head_stride,
+    seq_stride,
+    seq_len,
+    scale,
+    HEAD_DIM: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    EXP2: tl.constexpr,
 ):
     base = tl.program_id(1) * head_stride
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -77,7 +87,19 @@ def attention(q, k, v):
     o = torch.empty_like(q)
     grid = lambda meta: (triton.cdiv(seq, meta["BLOCK_M"]), batch * heads)  # noqa: E731
     attention_kernel[grid](
-        q, k, v, o, q.stride(1), q.stride(2), seq, head_dim**-0.5,
-        HEAD_DIM=head_dim, BLOCK_M=64, BLOCK_N=64, EXP2=False, num_warps=4, num_stages=2,
+        q,
+        k,
+        v,
+        o,
+        q.stride(1),
+        q.stride(2),
+        seq,
+        head_dim**-0.5,
+        HEAD_DIM=head_dim,
+        BLOCK_M=64,
+        BLOCK_N=64,
+        EXP2=False,
+        num_warps=4,
+        num_stages=2,
     )
     return o

@@ -30,8 +30,14 @@ def bytes_moved(rows, cols, dtype):
 
 @triton.jit
 def column_sum_kernel(
-    x_ptr, y_ptr, n_rows, n_cols,
-    BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    x_ptr,
+    y_ptr,
+    n_rows,
+    n_cols,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     cols = tl.program_id(0) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
     share = tl.cdiv(tl.cdiv(n_rows, SPLIT), BLOCK_ROWS) * BLOCK_ROWS

@@ -32,8 +32,15 @@ def bytes_moved(rows, vocab, dtype):
 
 @triton.jit
 def cross_entropy_kernel(
-    logits_ptr, labels_ptr, loss_ptr, row_stride, vocab,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, STAGES: tl.constexpr, UNROLL: tl.constexpr,
+    logits_ptr,
+    labels_ptr,
+    loss_ptr,
+    row_stride,
+    vocab,
+    BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
+    STAGES: tl.constexpr,
+    UNROLL: tl.constexpr,
 ):
     row = tl.program_id(0)
     logits_row = logits_ptr + row * row_stride

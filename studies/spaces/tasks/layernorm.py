@@ -34,8 +34,18 @@ def bytes_moved(rows, cols, dtype):
 
 @triton.jit
 def layernorm_kernel(
-    x_ptr, weight_ptr, bias_ptr, y_ptr, n_rows, n_cols, eps,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, PER_SM: tl.constexpr, STAGES: tl.constexpr, HOIST: tl.constexpr,
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    y_ptr,
+    n_rows,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    PER_SM: tl.constexpr,
+    STAGES: tl.constexpr,
+    HOIST: tl.constexpr,
 ):
     cols = tl.arange(0, BLOCK)
     col_mask = cols < n_cols
@@ -64,7 +74,18 @@ def layernorm(x, weight, bias):
     y = torch.empty_like(x)
     grid = lambda meta: (min(triton.cdiv(n_rows, meta["ROWS"]), meta["PER_SM"] * SMS),)  # noqa: E731
     layernorm_kernel[grid](
-        x, weight, bias, y, n_rows, n_cols, EPS, BLOCK=triton.next_power_of_2(n_cols),
-        ROWS=1, PER_SM=8, STAGES=2, HOIST=True, num_warps=8,
+        x,
+        weight,
+        bias,
+        y,
+        n_rows,
+        n_cols,
+        EPS,
+        BLOCK=triton.next_power_of_2(n_cols),
+        ROWS=1,
+        PER_SM=8,
+        STAGES=2,
+        HOIST=True,
+        num_warps=8,
     )
     return y

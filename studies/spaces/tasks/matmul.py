@@ -35,8 +35,16 @@ def flops(m, n, k, dtype):
 
 @triton.jit
 def matmul_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
     pid = tl.program_id(0)
     n_n = tl.cdiv(N, BLOCK_N)
@@ -67,7 +75,5 @@ def matmul(a, b):
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty(M, N, dtype=a.dtype, device=a.device)
     grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)  # noqa: E731
-    matmul_kernel[grid](
-        a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP=8, num_warps=4, num_stages=3
-    )
+    matmul_kernel[grid](a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP=8, num_warps=4, num_stages=3)
     return c

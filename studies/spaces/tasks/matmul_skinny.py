@@ -35,8 +35,16 @@ def flops(m, n, k, dtype):
 
 @triton.jit
 def matmul_skinny_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLIT: tl.constexpr,
 ):
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -62,7 +70,5 @@ def matmul_skinny(a, b):
     (M, K), N = a.shape, b.shape[1]
     c = torch.zeros(M, N, dtype=torch.float32, device=a.device)
     grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]), meta["SPLIT"])  # noqa: E731
-    matmul_skinny_kernel[grid](
-        a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, SPLIT=1, num_warps=4, num_stages=3
-    )
+    matmul_skinny_kernel[grid](a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, SPLIT=1, num_warps=4, num_stages=3)
     return c.to(a.dtype)

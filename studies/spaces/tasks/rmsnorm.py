@@ -33,8 +33,16 @@ def bytes_moved(rows, cols, dtype):
 
 @triton.jit
 def rmsnorm_kernel(
-    x_ptr, weight_ptr, y_ptr, n_rows, n_cols, eps,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, EVICT: tl.constexpr,
+    x_ptr,
+    weight_ptr,
+    y_ptr,
+    n_rows,
+    n_cols,
+    eps,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    STAGES: tl.constexpr,
+    EVICT: tl.constexpr,
 ):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     row_mask = rows[:, None] < n_rows

@@ -29,7 +29,13 @@ def bytes_moved(rows, cols, dtype):
 
 @triton.jit
 def softmax_looped_kernel(
-    x_ptr, y_ptr, row_stride, n_cols, BLOCK: tl.constexpr, STAGES: tl.constexpr, UNROLL: tl.constexpr,
+    x_ptr,
+    y_ptr,
+    row_stride,
+    n_cols,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    UNROLL: tl.constexpr,
 ):
     row = tl.program_id(0)
     x_row = x_ptr + row * row_stride

@@ -31,7 +31,14 @@ def bytes_moved(rows, cols, dtype):
 
 @triton.jit
 def softmax_row_kernel(
-    x_ptr, y_ptr, n_rows, n_cols, BLOCK: tl.constexpr, ROWS: tl.constexpr, PER_SM: tl.constexpr, STAGES: tl.constexpr,
+    x_ptr,
+    y_ptr,
+    n_rows,
+    n_cols,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    PER_SM: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     cols = tl.arange(0, BLOCK)
     for tile in tl.range(tl.program_id(0), tl.cdiv(n_rows, ROWS), tl.num_programs(0), num_stages=STAGES):

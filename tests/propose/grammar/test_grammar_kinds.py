@@ -100,9 +100,12 @@ tl.store(y_ptr + row, total)
     )
     known = scopes(kernel, seeds.facts(kernel.render()))
     at = {line.strip(): n for n, line in enumerate(kernel.code.splitlines(), 1)}
-    assert known[at["total += tl.sum(tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32), axis=0)"]][
-        "cols"
-    ] == "int32 [BLOCK]"
+    assert (
+        known[at["total += tl.sum(tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32), axis=0)"]][
+            "cols"
+        ]
+        == "int32 [BLOCK]"
+    )
     last = known[at["tl.store(y_ptr + row, total)"]]
     assert last["total"] == "float32" and last["a"] == "float32"
     assert not {"cols", "start", "b"} & last.keys()
@@ -139,8 +142,11 @@ def test_integers_beyond_32_bits_and_scratch_are_known():
 def test_what_the_launch_computes_is_a_truth_value_or_a_number(said, kind):
     """A mask with one of them in it was taken for numbers, and replaced by numbers, which does not compile."""
     text = seeds.seed("softmax").render().replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, FLAG: tl.constexpr", 1)
-    kernel = Kernel.parse(text.replace("\n\n\n", f"\nARGS = {{'FLAG': '{said}'}}\n\n\n", 1).replace(
-        "mask = cols < n_cols", "mask = (cols < n_cols) | FLAG"))
+    kernel = Kernel.parse(
+        text.replace("\n\n\n", f"\nARGS = {{'FLAG': '{said}'}}\n\n\n", 1).replace(
+            "mask = cols < n_cols", "mask = (cols < n_cols) | FLAG"
+        )
+    )
     page = Page.of(kernel, traced.task("softmax"))
     known = page.places[-1].scope
     assert known["FLAG"].text() == kind and known["FLAG"].const

@@ -71,7 +71,9 @@ def test_a_mismatch_says_where_and_what_was_expected():
         "line 2, column 9 of the answer: 'other\\nEND' where the grammar has 'cols', 'mask'"
     )
     half = "LINE 7\n    x = mast\nEND"
-    assert "column 9 of the answer: 'mast\\nEND' where the grammar has 'mask'" in mismatch(rules, start, half).sentence(half)
+    assert "column 9 of the answer: 'mast\\nEND' where the grammar has 'mask'" in mismatch(rules, start, half).sentence(
+        half
+    )
     short = "LINE 7\n    x = mask"
     assert "the end where the grammar has '\\nEND'" in mismatch(rules, start, short).sentence(short)
     assert mismatch(rules, start, "LINE 7\n    x = mask\nEND\n").expected == ()

@@ -63,7 +63,7 @@ def test_each_statement_of_a_seed_may_stand_where_it_stands(name):
     for place in grammar.page.places:
         own = " " * place.indent + tree.text_of(place.node).splitlines()[0].replace("'", '"')
         text = f"LINE {place.line}\n{own}\nEND"
-        assert grammar.accepts(text), (grammar.mismatch(text).sentence(text))
+        assert grammar.accepts(text), grammar.mismatch(text).sentence(text)
         assert grammar.apply(text).kernel.digest == grammar.parent.digest
 
 

@@ -66,7 +66,9 @@ def test_t4_and_back_is_the_same_space(tmp_path_factory, found):
         key = json.dumps([a, b])
         if key not in seen:
             seen.add(key)
-            rows.append(Row({"a": a, "b": b}, failure=result) if isinstance(result, str) else Row({"a": a, "b": b}, result))
+            rows.append(
+                Row({"a": a, "b": b}, failure=result) if isinstance(result, str) else Row({"a": a, "b": b}, result)
+            )
     if not any(r.time_us for r in rows):
         rows.append(Row({"a": 99999, "b": 1}, 3.0))
     space = Recorded("t", "d", {}, {}, tuple(rows))
@@ -93,6 +95,11 @@ def test_a_helion_config_from_its_cache_or_saved(tmp_path):
     config = {"block_sizes": [64, 128], "num_warps": 8, "num_stages": 3, "indexing": "pointer"}
     for value in (config, {"config": json.dumps(config), "key": {"type": "x", "fields": {}}}):
         found = helion.read(written(tmp_path, value))
-        assert helion.carried(found, ["BLOCK_M", "BLOCK_N"], {}) == {"BLOCK_M": 64, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3}
+        assert helion.carried(found, ["BLOCK_M", "BLOCK_N"], {}) == {
+            "BLOCK_M": 64,
+            "BLOCK_N": 128,
+            "num_warps": 8,
+            "num_stages": 3,
+        }
     with pytest.raises(SpaceError, match="2 block sizes"):
         helion.carried(config, ["BLOCK"], {})

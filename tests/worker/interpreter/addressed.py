@@ -101,7 +101,9 @@ def ran(function, shift=0):
     tensors = {"x_ptr": x, "y_ptr": y}
     buffers = Buffers(tensors, shift)
     with watched(buffers, AccessLog(tensors)):
-        run_programs(function, {**tensors, "N": 256}, frozenset({"N"}), (1, 1, 1), ordered((1, 1, 1), "forward"), buffers)
+        run_programs(
+            function, {**tensors, "N": 256}, frozenset({"N"}), (1, 1, 1), ordered((1, 1, 1), "forward"), buffers
+        )
     return buffers.suspect, bool((x == y).all())
 
 

@@ -172,7 +172,15 @@ def counted(function, tensors, scalars, constexprs, grid):
     tally = Tally(tensors)
     programs = sampled_programs(grid)
     with tallied(tally):
-        run_programs(function, {**tensors, **scalars, **constexprs}, frozenset(constexprs), grid, programs, tally.buffers, tally.patch)
+        run_programs(
+            function,
+            {**tensors, **scalars, **constexprs},
+            frozenset(constexprs),
+            grid,
+            programs,
+            tally.buffers,
+            tally.patch,
+        )
     counts = tally.counts(function.__name__, grid[0] * grid[1] * grid[2], len(programs))
     return {n: dict(v) if n == "flops_dot" else v for n, v in vars(counts).items()}
 

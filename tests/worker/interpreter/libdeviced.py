@@ -53,7 +53,9 @@ def counted():
     tensors = {f"{n}_ptr": torch.tensor(v) for n, v in ORDERED.items()} | {"out_ptr": torch.zeros(16)}
     tally = Tally(tensors)
     with tallied(tally):
-        run_programs(function, {**tensors, "BLOCK": 16}, frozenset({"BLOCK"}), (1, 1, 1), [(0, 0, 0)], tally.buffers, tally.patch)
+        run_programs(
+            function, {**tensors, "BLOCK": 16}, frozenset({"BLOCK"}), (1, 1, 1), [(0, 0, 0)], tally.buffers, tally.patch
+        )
     return tally.counts("k", 1, 1).special
 
 

@@ -70,7 +70,9 @@ def test_a_layer_that_is_named_holds(role):
         assert done >= {"fork", "run_installed"}
 
 
-@pytest.mark.parametrize("layer", ["network", "landlock", "seccomp", "descriptors", "limits", "session", "no_new_privs"])
+@pytest.mark.parametrize(
+    "layer", ["network", "landlock", "seccomp", "descriptors", "limits", "session", "no_new_privs"]
+)
 def test_a_layer_that_only_claims_to_hold_is_not_named(layer):
     report = entered("interpret", layer)
     assert report["missing"][layer]

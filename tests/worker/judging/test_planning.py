@@ -88,7 +88,12 @@ def test_a_far_shape_for_a_size_with_many_programs_or_beside_a_size_of_one():
     with_more = planning.with_long_shapes(toy)
     assert with_more.params("far:0") == dict(a=64, b=3)
     chosen = planning.long_cases(with_more, 3, lambda key: at.get(key, [Launch(1000, 2**30)]), {})
-    assert [(c.shape, c.sampled) for c in chosen] == [("long:0", True), ("long:1", False), ("far:0", True), ("far:1", False)]
+    assert [(c.shape, c.sampled) for c in chosen] == [
+        ("long:0", True),
+        ("long:1", False),
+        ("far:0", True),
+        ("far:1", False),
+    ]
 
 
 def test_a_size_judged_whole_beside_others_than_one_needs_no_far_shape():

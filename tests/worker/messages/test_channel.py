@@ -76,7 +76,16 @@ def test_hostile_pickles_are_refused(ends, message):
     ("kernelsearch.worker.processes.source", "Source"), ("kernelsearch.worker.child", "main"),
 ])  # fmt: skip
 def test_globals_that_are_no_data_are_not_found(ends, module, name):
-    data = b"\x80\x04" + b"\x8c" + bytes([len(module)]) + module.encode() + b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
+    data = (
+        b"\x80\x04"
+        + b"\x8c"
+        + bytes([len(module)])
+        + module.encode()
+        + b"\x8c"
+        + bytes([len(name)])
+        + name.encode()
+        + b"\x93."
+    )
     with pytest.raises(ChannelClosed, match="not data"):
         deliver(ends, data)
 

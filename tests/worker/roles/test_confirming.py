@@ -98,7 +98,9 @@ def test_too_little_memory_is_nobodys_crash(job):
         assert said == Failure("too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB", "WorkerError")
 
 
-@pytest.mark.parametrize("job", [Blocks(()), Outputs("new"), Clocks("new", 1.0), Enter("compile"), Enter("new", object())])
+@pytest.mark.parametrize(
+    "job", [Blocks(()), Outputs("new"), Clocks("new", 1.0), Enter("compile"), Enter("new", object())]
+)
 def test_a_lost_context_ends_the_process(job):
     lost = confirming.failed(job, "AcceleratorError: CUDA error: an illegal memory access was encountered", "")
     assert isinstance(lost, Failure) and lost.kind == CRASHED
@@ -160,7 +162,9 @@ def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_name
 
     here.contestants = {name: kernel(name, name == "bad") for name in ("good", "bad", "eager")}
     monkeypatch.setattr(confirming, "_STAGE", [here])
-    sampled = confirming.handle(Blocks((("good", "bad", "A/A", "A/A", "bad", "good"), ("eager", "eager")), {"A/A": "eager"}))
+    sampled = confirming.handle(
+        Blocks((("good", "bad", "A/A", "A/A", "bad", "good"), ("eager", "eager")), {"A/A": "eager"})
+    )
     assert [c for c in calls if "wipe" not in c] == ["good", "bad", "eager", "eager", "bad", "good", "eager", "eager"]
     assert [len(t) for t in sampled.times_us] == [6, 2] and sampled.times_us[0][0] == pytest.approx(25.0)
     assert sampled.changed == ("bad",) and sampled.why == "no NVML" and len(sampled.edges) == 3
