@@ -16,6 +16,7 @@ from kernelsearch import __version__
 from kernelsearch.cli.database import leaderboard, lineage, show
 from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
+from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.optimize import optimize
 from kernelsearch.cli.propose import propose
@@ -43,6 +44,7 @@ COMMANDS = (
     study,
     new,
     doctor,
+    help_,
 )
 
 

@@ -1,0 +1,48 @@
+"""`help`: the reference pages, and the help of any command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+PAGES = Path(__file__).resolve().parent / "pages"
+TOPICS = {
+    "task": "A task file: its three forms and every option, with an example each.",
+    "kernel": "A kernel file: what a proposer writes and `verify` takes.",
+    "models": "Language models as proposers: engines, budgets, recorded answers.",
+    "how": "How a trial goes, from strategy to database.",
+    "trust": "What the numbers and verdicts are worth, with the studies behind them.",
+}
+
+
+@click.command("help")
+@click.argument("topic", required=False)
+@click.pass_context
+def help_(ctx: click.Context, topic: str | None) -> None:
+    """Shows a reference page, or the help of a command."""
+    group = ctx.parent.command if ctx.parent else None
+    if topic is None:
+        click.echo("\n".join(f"kernelsearch help {name:8}{text}" for name, text in TOPICS.items()))
+    elif topic in TOPICS:
+        _show((PAGES / f"{topic}.md").read_text(encoding="utf-8"))
+    elif isinstance(group, click.Group) and topic in group.commands:
+        command = group.commands[topic]
+        with click.Context(command, info_name=topic, parent=ctx.parent) as inner:
+            click.echo(command.get_help(inner))
+    else:
+        raise click.UsageError(f"no page and no command {topic!r}; the pages are {', '.join(TOPICS)}")
+
+
+def _show(text: str) -> None:
+    """Markdown, rendered where a person reads it and as it is where a program does."""
+    stream = sys.stdout
+    if not stream.isatty():
+        click.echo(text, nl=False)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(file=stream, width=min(100, Console().width))
+    console.print(Markdown(text, code_theme="ansi_dark"))

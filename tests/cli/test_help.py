@@ -1,0 +1,56 @@
+"""The reference pages: every topic is there, its examples work, and no option of a task file is missing."""
+
+import re
+
+import pytest
+
+from kernelsearch.cli.help import PAGES, TOPICS
+
+
+def blocks(topic):
+    return re.findall(r"```python\n(.*?)```", (PAGES / f"{topic}.md").read_text(), re.S)
+
+
+def test_every_page_is_a_topic_and_the_other_way_round():
+    assert {path.stem for path in PAGES.glob("*.md")} == set(TOPICS)
+
+
+def test_help_alone_lists_the_topics(run):
+    done = run("help")
+    assert done.code == 0 and all(f"kernelsearch help {topic}" in done.out for topic in TOPICS)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_page_is_printed_as_it_is_where_nobody_looks(run, topic):
+    assert run("help", topic).out == (PAGES / f"{topic}.md").read_text()
+
+
+def test_the_help_of_a_command_is_that_commands_own(run):
+    assert run("help", "optimize").out == run("optimize", "--help").out
+
+
+def test_an_unknown_topic_names_the_known_ones(run):
+    done = run("help", "nothing")
+    assert done.code == 2 and "task, kernel, models, how, trust" in done.err
+
+
+def test_the_example_of_a_task_is_accepted(run, tmp_path):
+    (tmp_path / "gate.py").write_text(blocks("task")[0])
+    done = run("verify", "gate.py")
+    assert done.code == 0 and done.json["verdict"] == "accept", done.out
+
+
+def test_the_example_of_a_kernel_is_accepted(run, tmp_path):
+    assert run("new", "column_sum").code == 0
+    (tmp_path / "split.py").write_text(blocks("kernel")[0])
+    done = run("verify", "column_sum.py", "split.py")
+    assert done.code == 0 and done.json["verdict"] == "accept", done.out
+
+
+def test_every_option_of_a_task_file_is_explained():
+    page = (PAGES / "task.md").read_text()
+    names = "SHAPES TEST_SHAPES SPACE CONFIG LAUNCHER PRECISION TOLERANCE DOMAIN MUTATES BASELINES".split()
+    from kernelsearch.tasks import forms
+
+    values = [*forms.PRECISIONS, *forms.DOMAINS]
+    assert all(f"`{name}`" in page for name in [*names, "bytes_moved"]) and all(f'"{v}"' in page for v in values)
