@@ -1,0 +1,68 @@
+"""`and`, `or` and `not` of tensors, as Triton's compiler reads them; Python would ask a tensor for one truth value.
+
+The interpreter runs a kernel as Python, where `row_mask and col_mask` is one of the two masks. The compiler joins them
+element by element (`CodeGenerator.visit_BoolOp`), and evaluates both sides; only constants end an expression early.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import triton.language as tl
+from triton.runtime import interpreter
+
+JOIN, NEGATE = "_join_truth_values", "_negate_truth_value"
+"""Names under which rewritten kernels call the two functions below."""
+
+
+def install() -> None:
+    """Rewrites the three operators in every kernel of this process; Triton copies its module's names into each kernel."""
+    setattr(interpreter, JOIN, join)
+    setattr(interpreter, NEGATE, negate)
+    interpreter.FunctionRewriter.ast_transformer = _LogicTransformer()
+
+
+def join(word: str, *operands: Callable[[], Any]) -> Any:
+    """The value of `a and b ...` or `a or b ...`, each operand a function of nothing."""
+    tensors, value = [], None
+    for operand in operands:
+        value = operand()
+        if isinstance(value, tl.tensor):
+            tensors.append(value)
+        elif _truth(value) is (word == "or"):
+            return value
+    if not tensors:
+        return value
+    return reduce(lambda right, left: getattr(left, f"logical_{word}")(right), reversed(tensors))
+
+
+def negate(value: Any) -> Any:
+    """The value of `not a`."""
+    return value.__not__() if isinstance(value, tl.tensor) else not _truth(value)
+
+
+def _truth(value: Any) -> bool:
+    return bool(value.value if isinstance(value, tl.constexpr) else value)
+
+
+class _LogicTransformer(interpreter.ASTTransformer):
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        node.value = self.visit(node.value)
+        return super().visit_Assign(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        word = ast.Constant("and" if isinstance(node.op, ast.And) else "or")
+        return _call(JOIN, word, *(ast.Lambda(nothing, value) for value in node.values))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return _call(NEGATE, node.operand) if isinstance(node.op, ast.Not) else node
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
