@@ -155,7 +155,8 @@ class Surrogate:
     def _neighbours(self) -> np.ndarray:
         timed = [i for i in self._ended if self._scores[i] is not None]
         best = sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.around]
-        return np.array([p for i in best for p in self.axes.around(np.array(self._begun[i]))])
+        near = [p for i in best for p in self.axes.around(np.array(self._begun[i]))]
+        return np.array(near, dtype=int).reshape(len(near), len(self.axes.shape))
 
     def _designed(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
         """One of a few random free configs: the one that lies farthest from all that were begun."""
