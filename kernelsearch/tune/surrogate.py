@@ -1,20 +1,21 @@
 """The default sampler: a Gaussian process over the logarithm of the times, and expected improvement over free configs.
 
-Bayesian optimisation as it was found to work on GPU tuning spaces (Willemsen et al., 2021), and on the spaces recorded
-in studies/spaces: all configs that are not yet asked are compared where the space is small, else a sample and the
-neighbours of the best. A failed config counts as the slowest one told, so that its neighbourhood is left alone
-without making the landscape steeper. Configs in flight are believed to take what is predicted of them ("kriging
-believer", Ginsbourger et al., 2010). Suggestions are a function of what was begun and ended, not of earlier
-suggestions: parameters are learnt on the first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
+This is Bayesian optimisation in the form that works on GPU tuning spaces (Willemsen et al., 2021) and on the spaces
+recorded in studies/spaces. In a small space all free configs are compared, in a large one a sample and the neighbours of
+the best. A failed config counts as the slowest measured one: its neighbourhood is avoided, and the landscape gets no
+steeper. Configs in flight are believed to take their predicted time ("kriging believer", Ginsbourger et al., 2010).
+Suggestions are a function of the configs that began and ended, not of earlier suggestions: parameters are learnt on the
+first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
 
-Where estimates are known (`informed.py`), the process is one of what they leave unexplained, and there is something to
-go by from the first config on. From `design` ended configs on every second suggestion does without them: estimates
-tell the good from the bad, and less which of the good ones is best.
+Where estimates are known (`informed.py`), the process models the difference between times and estimates, and there are
+predictions from the first config on. Once `design` configs have ended, every second suggestion ignores the estimates:
+they tell good configs from bad ones, but not well which of the good ones is best.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -36,13 +37,13 @@ Free = Callable[[Config], bool]
 
 @dataclass(frozen=True)
 class Settings:
-    """How the sampler works. On recorded spaces (studies/spaces) no variation of it was better beyond chance.
+    """The sampler's settings. On recorded spaces (studies/spaces) no variation was better beyond chance.
 
-    design: configs that end before the process is asked. apart: random configs of which the farthest from all begun
-    ones is taken until then; many would find corners only. enumerated: the largest space that is compared
-    whole; of a larger one sampled random configs and the neighbours of the best around ones. kept_best, kept_last:
-    of more configs than these together the process sees the best and the last. growth: parameters are learnt again
-    when so many times more configs have ended.
+    design: the number of ended configs from which on the process is used. apart: until then the farthest of so many
+    random configs is taken; with many, only corners would be found. enumerated: the largest space that is compared as a
+    whole; of a larger one, `sampled` random configs and the neighbours of the `around` best are compared. kept_best,
+    kept_last: of more configs than both together the process sees the best and the last. growth: parameters are learnt
+    again when so many times more configs have ended.
     """
 
     design: int = 6
@@ -62,8 +63,9 @@ def _libraries() -> ThreadpoolController:
 
 
 class Surrogate:
-    """Suggests configs of one space. listed are all configs that are possible, where that is known; estimates are
-    configs with times in any unit that somebody estimated.
+    """Suggests configs of one space.
+
+    listed are all possible configs, where they are known; estimates are configs with estimated times in any unit.
     """
 
     def __init__(
@@ -82,24 +84,21 @@ class Surrogate:
         self._ended: list[int] = []
         self._scores: dict[int, float | None] = {}
         self._learnt = 0
-        self._estimates, self._rest = self._informed(estimates), Process(self._process.distances)
-        self._rest_learnt = 0
-
-    def _informed(self, estimates: Sequence[tuple[Config, float]]) -> Estimates | None:
+        self._rest, self._rest_learnt = Process(self._process.distances), 0
         known = {p: us for config, us in estimates if (p := self.axes.point(config)) is not None}
-        if len(known) < self.settings.design:
-            return None
-        return Estimates(self._process.distances, np.array(list(known)), list(known.values()))
+        self._estimates: Estimates | None = None
+        if len(known) >= self.settings.design:
+            self._estimates = Estimates(self._process.distances, np.array(list(known)), list(known.values()))
 
     def begin(self, config: Config) -> None:
-        """A config was asked for; one from outside the space is left out."""
+        """Records that a config is being evaluated; one from outside the space is ignored."""
         point = self.axes.point(config)
         if point is not None and point not in self._place:
             self._place[point] = len(self._begun)
             self._begun.append(point)
 
     def end(self, config: Config, score: float | None) -> None:
-        """A begun config has a score, a positive number in any unit; None for one that failed."""
+        """Records the score of a begun config, a positive number in any unit; None for one that failed."""
         place = self._place.get(self.axes.point(config) or ())
         if place is not None and place not in self._scores:
             self._ended.append(place)
@@ -107,7 +106,7 @@ class Surrogate:
 
     @property
     def ready(self) -> bool:
-        """Whether enough is known for a process to be asked."""
+        """Whether enough is known for the process to predict."""
         return self._estimates is not None and bool(self._begun) or self._measured
 
     @property
@@ -119,21 +118,22 @@ class Surrogate:
         """The most promising free config; None when none is found among the candidates."""
         draw = np.random.default_rng(rng.getrandbits(64))
         if not self.ready:
-            return self._designed(free, draw)
+            return self._spread_out(free, draw)
         candidates = self._candidates(draw)
         if not len(candidates):
             return None
-        mean, deviation = self._predicted(candidates, self._by_estimates)
+        mean, deviation = self._predict(candidates, self._by_estimates)
         improvement = log_expected_improvement(mean, deviation, self._best())
-        return self._first(candidates[np.argsort(-improvement, kind="stable")], free)
+        best_first = candidates[np.argsort(-improvement, kind="stable")]
+        return next((c for c in map(self.axes.config, best_first) if free(c)), None)
 
     def nearest_best(self, around: Iterable[Config], free: Free) -> dict[str, Value] | None:
-        """Of these configs the free one with the least expected time."""
-        configs = [c for c in around if free(c) and self.axes.point(c) is not None]
-        if not configs:
+        """The free one of these configs with the least expected time."""
+        points = {p: c for c in around if free(c) and (p := self.axes.point(c)) is not None}
+        if not points:
             return None
-        mean, _ = self._predicted(np.array([self.axes.point(c) for c in configs]), self._by_estimates)
-        return dict(configs[int(np.argmin(mean))])
+        mean, _ = self._predict(np.array(list(points)), self._by_estimates)
+        return dict(list(points.values())[int(np.argmin(mean))])
 
     # ------------------------------------------------------------ candidates
 
@@ -145,9 +145,7 @@ class Surrogate:
     def _candidates(self, draw: np.random.Generator) -> np.ndarray:
         points = self._all
         if points is None or len(points) > self.settings.enumerated:
-            count = self.settings.sampled
-            some = self.axes.drawn(count, draw) if points is None else points[draw.integers(len(points), size=count)]
-            points = np.concatenate([some, self._neighbours()])
+            points = np.concatenate([self._draw(self.settings.sampled, draw), self._neighbours()])
             points = points[np.unique(points @ self._strides, return_index=True)[1]]
         begun = np.array(self._begun) @ self._strides
         return points[~np.isin(points @ self._strides, begun)]
@@ -158,48 +156,47 @@ class Surrogate:
         near = [p for i in best for p in self.axes.around(np.array(self._begun[i]))]
         return np.array(near, dtype=int).reshape(len(near), len(self.axes.shape))
 
-    def _designed(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
-        """One of a few random free configs: the one that lies farthest from all that were begun."""
-        count = 32 * self.settings.apart
-        drawn = (
-            self.axes.drawn(count, draw) if self._all is None else self._all[draw.integers(len(self._all), size=count)]
-        )
-        found: list[np.ndarray] = []
-        for point in drawn:
-            if tuple(point.tolist()) not in self._place and free(self.axes.config(point)):
-                found.append(point)
-                if len(found) == self.settings.apart:
-                    break
-        if not found:
+    def _spread_out(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
+        """The one of a few random free configs that is farthest from all begun ones."""
+        points = self._draw(32 * self.settings.apart, draw)
+        untried = (p for p in points if tuple(p.tolist()) not in self._place and free(self.axes.config(p)))
+        chosen = list(itertools.islice(untried, self.settings.apart))
+        if not chosen:
             return None
         if not self._begun:
-            return self.axes.config(found[0])
-        points, begun = np.array(found), np.array(self._begun[-64:])
+            return self.axes.config(chosen[0])
+        points, begun = np.array(chosen), np.array(self._begun[-64:])
         apart = sum(t[points[:, i]][:, begun[:, i]] for i, t in enumerate(self._process.distances)).min(axis=1)
         return self.axes.config(points[int(np.argmax(apart))])
 
-    def _first(self, points: np.ndarray, free: Free) -> dict[str, Value] | None:
-        return next((c for c in map(self.axes.config, points) if free(c)), None)
+    def _draw(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """Uniform points of the space, repeats possible; shape (count, axes)."""
+        if self._all is None:
+            return self.axes.drawn(count, draw)
+        return self._all[draw.integers(len(self._all), size=count)]
 
     # ------------------------------------------------------------ the process
 
     @property
     def _by_estimates(self) -> bool:
-        """Whether this suggestion goes by the estimates."""
+        """Whether this suggestion uses the estimates."""
         return self._estimates is not None and (not self._measured or len(self._begun) % 2 == 0)
 
-    def _predicted(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _predict(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
         with _libraries().limit(limits=1, user_api="blas"):
-            return self._corrected(candidates) if by_estimates else self._asked(candidates)
+            return self._from_estimates(candidates) if by_estimates else self._from_times(candidates)
 
-    def _asked(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        self._learn()
+    def _from_times(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if (count := self._due()) != self._learnt:
+            places = self._kept(self._ended[:count])
+            self._process.learn(self._points(places), self._values(places))
+            self._learnt = count
         places = self._kept(self._ended)
         self._process.fit(self._points(places), self._values(places), self._flying())
         return self._process.predict(candidates)
 
-    def _corrected(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is estimated, as far as it is to be trusted, and what a process makes of the rest."""
+    def _from_estimates(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The trusted share of the estimates, plus what a process predicts for the rest of the times."""
         places = self._kept(self._ended) if any(s is not None for s in self._scores.values()) else []
         points, values = self._points(places), self._values(places)
         estimated = self._estimates.at(points)[0] if places else np.zeros(0)
@@ -207,8 +204,8 @@ class Surrogate:
         if count := self._due():
             if count != self._rest_learnt:
                 first = self._kept(self._ended[:count])
-                known, told = self._estimates.at(self._points(first))[0], self._values(first)
-                self._rest.learn(self._points(first), told - self._estimates.trust(known, told)[0] * known)
+                known, measured = self._estimates.at(self._points(first))[0], self._values(first)
+                self._rest.learn(self._points(first), measured - self._estimates.trust(known, measured)[0] * known)
                 self._rest_learnt = count
             apart = None
         self._rest.fit(points, values - trust * estimated, self._flying(), apart)
@@ -223,20 +220,13 @@ class Surrogate:
         return self._points(flying) if flying else None
 
     def _due(self) -> int:
-        """On how many configs parameters are learnt now, as the schedule says; 0 while it is too early."""
+        """The number of configs on which parameters are learnt now, by the schedule; 0 while it is too early."""
         if not self._measured:
             return 0
         count = due = self.settings.design
         while due <= len(self._ended):
             count, due = due, max(due + 2, int(due * self.settings.growth))
         return count
-
-    def _learn(self) -> None:
-        count = self._due()
-        if count != self._learnt:
-            places = self._kept(self._ended[:count])
-            self._process.learn(self._points(places), self._values(places))
-            self._learnt = count
 
     def _kept(self, ended: list[int]) -> list[int]:
         most, last = self.settings.kept_best + self.settings.kept_last, ended[-self.settings.kept_last :]
@@ -252,11 +242,11 @@ class Surrogate:
         return np.log(np.array([worst if s is None else s for s in scores]))
 
     def _best(self) -> float:
-        """The logarithm of the least time; of the least that is expected of what is in flight before there is one."""
+        """The logarithm of the least time; before there is one, of the least expected time of configs in flight."""
         times = [s for s in self._scores.values() if s is not None]
         if times:
             return math.log(min(times))
-        return float(self._predicted(self._points(range(len(self._begun))), True)[0].min())
+        return float(self._predict(self._points(range(len(self._begun))), True)[0].min())
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
