@@ -26,7 +26,7 @@ place = root / "place"
 OLD = {"a.txt": b"old a", "old.txt": b"old"}
 NEW = {"a.txt": b"new a", "deep/er/b.txt": b"new b", ".mark": b"new"}
 if exchange == "two renames":
-    files._exchanged = lambda one, other: False
+    files._exchange = lambda one, other: False
 
 
 def tree(folder):

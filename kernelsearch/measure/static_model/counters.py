@@ -1,4 +1,4 @@
-"""Hardware counters of one launch, as Nsight Compute reads them: which to ask for, and what its answer says.
+"""Hardware counters of one launch from Nsight Compute: the metrics to ask for, and a parser for its answer.
 
 Metric names are those of Nsight Compute's "Metrics Guide" for Volta and later. Times under it are not used:
 counting takes several passes.
@@ -22,7 +22,7 @@ WAITS: Final = {
     "the memory units": "lg_throttle",
     "the shared-memory units": "mio_throttle",
 }
-"""What a warp waits for, and the stall reason's name."""
+"""The causes of a warp's waiting, with Nsight's names of the stall reasons."""
 _PLAIN: Final = {
     "read": "dram__bytes_read.sum",
     "written": "dram__bytes_write.sum",
@@ -36,7 +36,7 @@ METRICS: Final = (*_PLAIN.values(), *(_STALL.format(reason) for reason in WAITS.
 
 @dataclass(frozen=True)
 class Counters:
-    """One launch: bytes to and from memory, percentages of the peak, and what warps wait for, in shares of all waiting."""
+    """One launch: bytes to and from memory, percentages of the peak, and the share of each cause in the warps' waiting."""
 
     function: str
     dram_bytes: float
@@ -53,7 +53,7 @@ class Counters:
 
 
 def parsed(text: str) -> tuple[Counters, ...]:
-    """The launches of `ncu --csv --print-units base`, in order; without those that miss a metric."""
+    """The launches of `ncu --csv --print-units base` in order, without those that miss a metric."""
     launches: dict[str, tuple[str, dict[str, float]]] = {}
     lines = [line for line in text.splitlines() if line.startswith('"')]
     for row in csv.DictReader(lines):
@@ -63,7 +63,7 @@ def parsed(text: str) -> tuple[Counters, ...]:
 
 
 def refusal(text: str) -> str:
-    """Why ncu counted nothing, in a sentence's end."""
+    """Why ncu counted nothing, as the end of a sentence."""
     if "ERR_NVGPUCTRPERM" in text:
         return "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)"
     errors = [line.removeprefix("==ERROR==").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
@@ -86,7 +86,7 @@ def _number(text: str) -> float:
 
 
 def matched(counted: Sequence[Counters], functions: Sequence[str]) -> tuple[Counters | None, ...]:
-    """The counters of each of a call's launches, in order; nothing for any of them where the launches differ."""
+    """The counters of each launch of a call, in order; None for all of them where the functions differ."""
     if [c.function for c in counted] != list(functions):
         return (None,) * len(functions)
     return tuple(counted)
