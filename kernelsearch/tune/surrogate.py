@@ -8,7 +8,7 @@ Suggestions are a function of the configs that began and ended, not of earlier s
 first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
 
 Where estimates are known (`informed.py`), the process models the difference between times and estimates, and there are
-predictions from the first config on. Once `design` configs have ended, every second suggestion ignores the estimates:
+predictions from the first config on. Once DESIGN configs have ended, every second suggestion ignores the estimates:
 they tell good configs from bad ones, but not well which of the good ones is best.
 """
 
@@ -19,7 +19,6 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
@@ -35,25 +34,18 @@ Free = Callable[[Config], bool]
 """Whether a config may be suggested: possible, and not asked before."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The sampler's settings. On recorded spaces (studies/spaces) no variation was better beyond chance.
-
-    design: the number of ended configs from which on the process is used. apart: until then the farthest of so many
-    random configs is taken; with many, only corners would be found. enumerated: the largest space that is compared as a
-    whole; of a larger one, `sampled` random configs and the neighbours of the `around` best are compared. kept_best,
-    kept_last: of more configs than both together the process sees the best and the last. growth: parameters are learnt
-    again when so many times more configs have ended.
-    """
-
-    design: int = 6
-    apart: int = 2
-    enumerated: int = 1024
-    sampled: int = 256
-    around: int = 8
-    kept_best: int = 96
-    kept_last: int = 64
-    growth: float = 1.3
+# On recorded spaces (studies/spaces) no variation of these numbers was better beyond chance.
+DESIGN = 6
+"""The number of ended configs from which on the process is used."""
+APART = 2
+"""Until then the farthest of so many random configs is taken; with many, only corners would be found."""
+ENUMERATED, SAMPLED, AROUND = 1024, 256, 8
+"""A space up to ENUMERATED is compared as a whole; of a larger one, SAMPLED random configs and the neighbours of the AROUND
+best."""
+KEPT_BEST, KEPT_LAST = 96, 64
+"""Of more configs than both together the process sees the best and the last."""
+GROWTH = 1.3
+"""Parameters are learnt again when so many times more configs have ended."""
 
 
 @functools.cache
@@ -72,12 +64,13 @@ class Surrogate:
         self,
         space: Space,
         listed: Sequence[Config] | None = None,
-        settings: Settings = Settings(),  # noqa: B008
         estimates: Sequence[tuple[Config, float]] = (),
     ) -> None:
-        self.axes, self.settings = Axes(space), settings
+        self.axes = Axes(space)
         self._process = Process([axis.distances for axis in self.axes.axes])
-        self._all = self._whole(space, listed)
+        self._all = self.axes.every() if listed is None and space.size <= ENUMERATED else None
+        if listed is not None:
+            self._all = np.array([self.axes.point(c) for c in listed])
         self._strides = np.cumprod([1, *self.axes.shape[:-1]], dtype=np.int64)  # a point's number in the whole product
         self._begun: list[tuple[int, ...]] = []
         self._place: dict[tuple[int, ...], int] = {}
@@ -87,7 +80,7 @@ class Surrogate:
         self._rest, self._rest_learnt = Process(self._process.distances), 0
         known = {p: us for config, us in estimates if (p := self.axes.point(config)) is not None}
         self._estimates: Estimates | None = None
-        if len(known) >= self.settings.design:
+        if len(known) >= DESIGN:
             self._estimates = Estimates(self._process.distances, np.array(list(known)), list(known.values()))
 
     def begin(self, config: Config) -> None:
@@ -112,7 +105,7 @@ class Surrogate:
     @property
     def _measured(self) -> bool:
         times = sum(s is not None for s in self._scores.values()) if len(self._ended) < 64 else 2
-        return len(self._ended) >= self.settings.design and times >= 2
+        return len(self._ended) >= DESIGN and times >= 2
 
     def suggest(self, free: Free, rng: random.Random) -> dict[str, Value] | None:
         """The most promising free config; None when none is found among the candidates."""
@@ -137,30 +130,25 @@ class Surrogate:
 
     # ------------------------------------------------------------ candidates
 
-    def _whole(self, space: Space, listed: Sequence[Config] | None) -> np.ndarray | None:
-        if listed is not None:
-            return np.array([self.axes.point(c) for c in listed])
-        return self.axes.every() if space.size <= self.settings.enumerated else None
-
     def _candidates(self, draw: np.random.Generator) -> np.ndarray:
         points = self._all
-        if points is None or len(points) > self.settings.enumerated:
-            points = np.concatenate([self._draw(self.settings.sampled, draw), self._neighbours()])
+        if points is None or len(points) > ENUMERATED:
+            points = np.concatenate([self._draw(SAMPLED, draw), self._neighbours()])
             points = points[np.unique(points @ self._strides, return_index=True)[1]]
         begun = np.array(self._begun) @ self._strides
         return points[~np.isin(points @ self._strides, begun)]
 
     def _neighbours(self) -> np.ndarray:
         timed = [i for i in self._ended if self._scores[i] is not None]
-        best = sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.around]
+        best = sorted(timed, key=lambda i: (self._scores[i], i))[:AROUND]
         near = [p for i in best for p in self.axes.around(np.array(self._begun[i]))]
         return np.array(near, dtype=int).reshape(len(near), len(self.axes.shape))
 
     def _spread_out(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
         """The one of a few random free configs that is farthest from all begun ones."""
-        points = self._draw(32 * self.settings.apart, draw)
+        points = self._draw(32 * APART, draw)
         untried = (p for p in points if tuple(p.tolist()) not in self._place and free(self.axes.config(p)))
-        chosen = list(itertools.islice(untried, self.settings.apart))
+        chosen = list(itertools.islice(untried, APART))
         if not chosen:
             return None
         if not self._begun:
@@ -216,24 +204,24 @@ class Surrogate:
         return np.array([self._begun[i] for i in places], dtype=int).reshape(len(places), len(self.axes.shape))
 
     def _flying(self) -> np.ndarray | None:
-        flying = [i for i in range(len(self._begun)) if i not in self._scores][-self.settings.kept_last :]
+        flying = [i for i in range(len(self._begun)) if i not in self._scores][-KEPT_LAST:]
         return self._points(flying) if flying else None
 
     def _due(self) -> int:
         """The number of configs on which parameters are learnt now, by the schedule; 0 while it is too early."""
         if not self._measured:
             return 0
-        count = due = self.settings.design
+        count = due = DESIGN
         while due <= len(self._ended):
-            count, due = due, max(due + 2, int(due * self.settings.growth))
+            count, due = due, max(due + 2, int(due * GROWTH))
         return count
 
     def _kept(self, ended: list[int]) -> list[int]:
-        most, last = self.settings.kept_best + self.settings.kept_last, ended[-self.settings.kept_last :]
+        most, last = KEPT_BEST + KEPT_LAST, ended[-KEPT_LAST:]
         if len(ended) <= most:
             return ended
-        timed = [i for i in ended[: -self.settings.kept_last] if self._scores[i] is not None]
-        return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.kept_best], *last])
+        timed = [i for i in ended[:-KEPT_LAST] if self._scores[i] is not None]
+        return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[:KEPT_BEST], *last])
 
     def _values(self, places: Sequence[int]) -> np.ndarray:
         scores = [self._scores[i] for i in places]
