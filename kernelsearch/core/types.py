@@ -149,9 +149,9 @@ class ProposalKind(StrEnum):
 class Proposal:
     """A strategy's choice of what to try next.
 
-    parents are kernel digests (none for a seed). edit names a typed edit, None leaves the choice to the proposer; config
-    is an explicit config, None leaves it to the tuner; sampler says how the tuner should choose it (`surrogate`, the
-    default; `neighbour`, one step from its best; `random`; or one of Optuna's: `tpe`, `gp`, `cmaes`).
+    parents are kernel digests (none for a seed). edit names a typed edit, None leaves the choice to the proposer;
+    config is an explicit config, None leaves it to the tuner; sampler says how the tuner should choose it (`surrogate`,
+    the default; `neighbour`, one step from its best; `random`; or one of Optuna's: `tpe`, `gp`, `cmaes`).
     """
 
     kind: ProposalKind

@@ -123,8 +123,8 @@ BLOCK_POINTERS: Mapping[str, tuple[str, ...]] = {
 """What block pointers need: functions (no parameters named) and parameters of others."""
 
 LAST_BLOCK_POINTERS = (3, 8)
-"""The last Triton with block pointers: 3.9 has neither `tl.advance` nor those parameters, and its `tl.make_block_ptr` only
-raises NotImplementedError (triton/language/core.py of 3.9.0)."""
+"""The last Triton with block pointers: 3.9 has neither `tl.advance` nor those parameters, and its `tl.make_block_ptr`
+only raises NotImplementedError (triton/language/core.py of 3.9.0)."""
 
 VARIADIC = frozenset({"broadcast_to", "reshape", "view", "trans", "permute", "map_elementwise"})
 """Functions whose last listed parameters take any number of values."""

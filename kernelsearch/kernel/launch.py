@@ -150,7 +150,7 @@ class _Planner:
         return Scope(known, self.num_sms, lambda: self.grid_of(known))
 
     def _setting(self, function: str, name: str) -> str | None:
-        """The key of the config that gives a function's constexpr or option its value; None when the config has none."""
+        """The config's key for a function's constexpr or option; None when the config does not set it."""
         return next((key for key in setting_names(function, self.fact.site, name) if key in self.config), None)
 
     def _config_value(self, key: str, scope: Scope) -> Any:
@@ -188,7 +188,8 @@ class _Planner:
     def _required(values: Mapping[str, Any], name: str, function: Function) -> Any:
         if name not in values:
             raise LaunchError(
-                f"argument {name!r} of {function.name} has no value: the launcher does not pass it, nor does ARGS or CONFIG"
+                f"argument {name!r} of {function.name} has no value: the launcher does not pass it, "
+                "nor does ARGS or CONFIG"
             )
         return values[name]
 

@@ -123,7 +123,7 @@ def present(name: str, kernel: Kernel) -> bool:
 
 
 def known_constraints(task: TaskFacts) -> Predicate:
-    """`possible` for a task: constexprs that only its launcher sets have their values from the traces of timed shapes."""
+    """`possible` for a task; values that only its launcher sets come from the traces of timed shapes."""
     launched: dict[str, dict[str, Config]] = {}
     for shape, trace in task.traces.items():
         if any(s.key == shape and s.timed for s in task.shapes):

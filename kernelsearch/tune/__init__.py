@@ -73,7 +73,7 @@ class Tuners:
         return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
 
     def drawn(self, digest: str, count: int) -> list[dict[str, Value]]:
-        """Up to count different untried, possible configs of the kernel: a function of the run's seed. None is reserved."""
+        """Up to count different untried, possible configs of the kernel, by the run's seed. None is reserved."""
         return self._tuners[digest].drawn(count, random.Random(f"{self._seed}/drawn"))
 
     def foremost(self, digest: str, estimates: Sequence[tuple[Config, float]], asked: int) -> None:

@@ -1,8 +1,8 @@
 """Optuna's samplers TPE, Gaussian process and CMA-ES over the indices of a space's values, for comparison.
 
-TPE sees categories: on recorded GPU spaces that did better than ordered integers. The other two need numbers. Values are
-logarithms of scores. Optuna ignores failed trials, and its samplers would return to the same bad region; so a failed
-config gets a value that is worse than any real one.
+TPE sees categories: on recorded GPU spaces that did better than ordered integers. The other two need numbers. Values
+are logarithms of scores. Optuna ignores failed trials, and its samplers would return to the same bad region; so a
+failed config gets a value that is worse than any real one.
 """
 
 from __future__ import annotations

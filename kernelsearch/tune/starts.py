@@ -1,4 +1,4 @@
-"""Where tuning starts: the space and first config of a seed, and of a rewritten kernel from its own and its parent's."""
+"""Where tuning starts: the first config of a seed, and the space and first config of a rewritten kernel."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def start_of(
 ) -> dict[str, Value]:
     """A kernel's first config: its own CONFIG over its parent's best, where names still exist, else first values.
 
-    inherited is the parent's best config. base is the config that the rewrite was written over (the parent's CONFIG, else
-    the task's): a value that only repeats base is not the rewrite's own, and gives way to the parent's best. An inherited
-    value that is not in the kernel's space gives way to the nearest one that is.
+    inherited is the parent's best config. base is the config that the rewrite was written over (the parent's CONFIG,
+    else the task's): a value that only repeats base is not the rewrite's own, and gives way to the parent's best. An
+    inherited value that is not in the kernel's space gives way to the nearest one that is.
     """
     own_names = {*kernel.config, *kernel.space}
     known = {name: value for name, value in inherited.items() if name in own_names or present(name, kernel)}

@@ -1,8 +1,8 @@
 """The default sampler: a Gaussian process over the logarithm of the times, and expected improvement over free configs.
 
 This is Bayesian optimisation in the form that works on GPU tuning spaces (Willemsen et al., 2021) and on the spaces
-recorded in studies/spaces. In a small space all free configs are compared, in a large one a sample and the neighbours of
-the best. A failed config counts as the slowest measured one: its neighbourhood is avoided, and the landscape gets no
+recorded in studies/spaces. In a small space all free configs are compared, in a large one a sample and the neighbours
+of the best. A failed config counts as the slowest measured one: its neighbourhood is avoided, and the landscape gets no
 steeper. Configs in flight are believed to take their predicted time ("kriging believer", Ginsbourger et al., 2010).
 Suggestions are a function of the configs that began and ended, not of earlier suggestions: parameters are learnt on the
 first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
@@ -40,8 +40,8 @@ DESIGN = 6
 APART = 2
 """Until then the farthest of so many random configs is taken; with many, only corners would be found."""
 ENUMERATED, SAMPLED, AROUND = 1024, 256, 8
-"""A space up to ENUMERATED is compared as a whole; of a larger one, SAMPLED random configs and the neighbours of the AROUND
-best."""
+"""A space up to ENUMERATED is compared as a whole; of a larger one, SAMPLED random configs and the neighbours of the
+AROUND best."""
 KEPT_BEST, KEPT_LAST = 96, 64
 """Of more configs than both together the process sees the best and the last."""
 GROWTH = 1.3
@@ -238,7 +238,7 @@ class Surrogate:
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """log E[max(best - value, 0)] for normal values; finite also where the expectation underflows (Ament et al., 2023)."""
+    """log E[max(best - value, 0)] of normal values, finite even where the expectation underflows (Ament et al., 2023)."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     inner = np.maximum(z * ndtr(z) + density, 1e-290)

@@ -1,7 +1,7 @@
 """The tuner of one kernel: its configs in flight and measured, and the sampler that suggests the next one.
 
-For every sampler, no config is tried twice, none that is known to be impossible, and the nearest free one where a sampler
-suggests such a config.
+For every sampler, no config is tried twice, none that is known to be impossible, and the nearest free one where a
+sampler suggests such a config.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Tuner:
     start is the first config, {} for none in particular; inherited says that it is the best config of another kernel,
     near which the default sampler looks while it knows little. possible says whether a config may be tried; listed are
     all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
-    any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured times
-    confirm them. asked and told are by `config_key`, in the order of asking and telling.
+    any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
+    times confirm them. asked and told are by `config_key`, in the order of asking and telling.
     """
 
     space: Space

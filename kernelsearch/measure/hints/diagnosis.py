@@ -25,8 +25,8 @@ BOTTLENECKS = tuple(
 SPILL_BYTES = 32
 """Stack bytes per thread from which on spills are a fault."""
 NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
-"""Assumed share of the time that loads of 1, 2 or 4 bytes per thread cost where 16 are possible. For 2 bytes: rows of 8191
-bfloat16 against 8192 on an H100 cost 3 to 14 % (studies/hints/findings.md). A measured time overrules them."""
+"""Assumed share of the time that loads of 1, 2 or 4 bytes per thread cost where 16 are possible. For 2 bytes: rows of
+8191 bfloat16 against 8192 on an H100 cost 3 to 14 % (studies/hints/findings.md). A measured time overrules them."""
 OPERAND_BYTES_PER_CLOCK = 64
 """Bytes per clock that an SM can take from L2, on Volta to Hopper."""
 OPERAND_RATE = 0.6

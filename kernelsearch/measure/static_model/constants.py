@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Constants:
-    """The constants; the defaults are where their fit begins. Cycles are of the SM's clock, shares of a datasheet's rate."""
+    """The constants; their fit begins at the defaults. Cycles are of the SM's clock, shares of a datasheet's rate."""
 
     dram_share: float = 0.92
     """The share of DRAM's bandwidth that the best copies reach."""

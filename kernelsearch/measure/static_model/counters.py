@@ -36,7 +36,7 @@ METRICS: Final = (*_PLAIN.values(), *(_STALL.format(reason) for reason in WAITS.
 
 @dataclass(frozen=True)
 class Counters:
-    """One launch: bytes to and from memory, percentages of the peak, and the share of each cause in the warps' waiting."""
+    """One launch: bytes to and from memory, percentages of the peak, and each cause's share of the warps' waiting."""
 
     function: str
     dram_bytes: float

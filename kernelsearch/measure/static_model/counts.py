@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 class Counts:
     """Totals over all programs of one launch, scaled up from sampled programs of the real grid.
 
-    programs is the size of the grid. load_bytes and store_bytes count every access without masked lanes. footprint_bytes
-    counts distinct bytes per buffer, at most its size: data that is read twice counts once, data that is updated in place
-    counts twice (read and written). flops_dot counts 2·m·n·k of matrix products by operand type (`fp32`, `16`); elements
-    counts element-wise results; special counts exponentials, logarithms, roots and divisions; reductions counts calls of
-    a reduction; iterations is the number of loop iterations per program; tile is the largest block in elements.
+    programs is the size of the grid. load_bytes and store_bytes count every access without masked lanes.
+    footprint_bytes counts distinct bytes per buffer, at most its size: data that is read twice counts once, data that
+    is updated in place counts twice (read and written). flops_dot counts 2·m·n·k of matrix products by operand type
+    (`fp32`, `16`); elements counts element-wise results; special counts exponentials, logarithms, roots and divisions;
+    reductions counts calls of a reduction; iterations is the number of loop iterations per program; tile is the largest
+    block in elements.
     """
 
     function: str

@@ -4,8 +4,8 @@ Each resource gets a time of its own (DRAM, L2, and on the fullest SM instructio
 functions, tensor cores, and the dependent chain of one program after the other); the estimate is a high norm of them,
 close to the largest. The ingredients are the textbook ones: the roofline (Williams, Waterman and Patterson, 2009),
 Little's law for bytes in flight, the CUDA occupancy rules, and warp-level chains of dependent latencies (Hong and Kim,
-2009). `constants.py` has the fitted constants, `fitted.py` their values and how well the model ranks kernels that it was
-not fitted to. Results are `estimated`: they rank candidates and are never mixed with measured times.
+2009). `constants.py` has the fitted constants, `fitted.py` their values and how well the model ranks kernels that it
+was not fitted to. Results are `estimated`: they rank candidates and are never mixed with measured times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PIPES = ("issue", "memory", "ingest", "special", "tensor")
 
 @dataclass(frozen=True)
 class Estimate:
-    """A launch's time in microseconds, its parts by resource, programs per SM, and waves of programs (may be a fraction)."""
+    """A launch's time in microseconds, its parts by resource, programs per SM, and waves of programs (a fraction)."""
 
     time_us: float
     parts_us: dict[str, float]

@@ -14,9 +14,10 @@ from kernelsearch.measure.static_model import fitted as model
 class KnownError:
     """The model's error over recorded sets of candidates.
 
-    spearman is the rank correlation and ratio the median of estimated over measured time, each of the worst and the best
-    set; median is the middle set's correlation. regret is the best of the ten candidates that the model ranks first over
-    the best one there is, median and worst. fitted would say that the constants were fitted to the same candidates.
+    spearman is the rank correlation and ratio the median of estimated over measured time, each of the worst and the
+    best set; median is the middle set's correlation. regret is the best of the ten candidates that the model ranks
+    first over the best one there is, median and worst. fitted would say that the constants were fitted to the same
+    candidates.
     """
 
     sets: int = model.SPACES
@@ -33,9 +34,9 @@ class KnownError:
         return (
             f"its known error: over {self.sets} sets of candidates of kernels it had not seen, measured on an "
             f"{self.device}, its ranks correlate by {self.spearman[0]:.2f} to {self.spearman[1]:.2f} (Spearman, "
-            f"{self.median:.2f} in the median); the best of the ten that it ranks first takes {self.regret[0]:.2f} times "
-            f"the best there is, at worst {self.regret[1]:.2f}; its times are {self.ratio[0]:.2f} to {self.ratio[1]:.2f} "
-            f"of the measured ones ({self.source})"
+            f"{self.median:.2f} in the median); the best of the ten that it ranks first takes {self.regret[0]:.2f} "
+            f"times the best there is, at worst {self.regret[1]:.2f}; its times are {self.ratio[0]:.2f} to "
+            f"{self.ratio[1]:.2f} of the measured ones ({self.source})"
         )
 
 

@@ -1,7 +1,7 @@
 """One device launch in numbers: the work of its binary with these arguments on this target.
 
-Everything follows from the binary and the launch; counts of sampled programs, where there are any, correct it, since they
-include masks. Times are those of one resource alone, at the target's rates.
+Everything follows from the binary and the launch; counts of sampled programs, where there are any, correct it, since
+they include masks. Times are those of one resource alone, at the target's rates.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ SHARED_BYTES_PER_CLOCK = 128
 DIVIDE = 8
 """Instructions of a float32 division, without its reciprocal."""
 UNROLLED, UNROLLED_ELEMENTS = 4, 16
-"""ptxas unrolls a loop up to four times and starts the loads of these iterations together, if a thread loads fewer than 16
-elements per iteration and no barrier is between them (SASS of sm_90, and times on an H100: studies/hints/findings.md)."""
+"""ptxas unrolls a loop up to four times and starts the loads of these iterations together, if a thread loads fewer than
+16 elements per iteration and no barrier is between them (SASS of sm_90, and times on an H100:
+studies/hints/findings.md)."""
 WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i32": 4, "fp32": 4, "i64": 8, "fp64": 8}
 
 
@@ -152,7 +153,7 @@ class Launched:
 
     @cached_property
     def flying(self) -> float:
-        """Bytes of loads that an SM has in flight: the loads of one iteration of the busiest loop, times stages in use."""
+        """Bytes of loads that an SM has in flight: those of one iteration of the busiest loop, times stages in use."""
         bodies, moved = Counter(), Counter()
         for a in self.main:
             if a.kind == "load":

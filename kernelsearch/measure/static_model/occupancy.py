@@ -15,7 +15,7 @@ SHARED_RESERVED = 1024
 
 @dataclass(frozen=True)
 class Machine:
-    """One binary for the model: warps per program, registers and stack bytes per thread, bytes of shared memory, stages."""
+    """One binary: warps per program, registers and stack bytes per thread, bytes of shared memory, and stages."""
 
     num_warps: int
     registers: int

@@ -43,11 +43,11 @@ class Step:
 class Usage:
     """A launch: programs, warps per program, programs per SM, and bytes of all programs.
 
-    footprint counts distinct bytes; requested counts the whole sectors of all loads and stores; again are the bytes that
-    programs load a second time themselves; live is the data of resident programs; spilled is in bytes per program; ways
-    is the number of turns of shared memory accesses over the least for their bytes; tensor_tflops is the rate of the
-    products' operand type; atomics are elements of one program; depth is the number of iterations of the busiest loading
-    loop in flight together; meet says that the warps of a program wait for each other.
+    footprint counts distinct bytes; requested counts the whole sectors of all loads and stores; again are the bytes
+    that programs load a second time themselves; live is the data of resident programs; spilled is in bytes per program;
+    ways is the number of turns of shared memory accesses over the least for their bytes; tensor_tflops is the rate of
+    the products' operand type; atomics are elements of one program; depth is the number of iterations of the busiest
+    loading loop in flight together; meet says that the warps of a program wait for each other.
     """
 
     programs: int
@@ -128,8 +128,8 @@ def _beyond_l1(launch: Launched, access: Access, asked: float) -> float:
 def _again(launch: Launched, asked: Mapping[int, float]) -> float:
     """Bytes of loads from addresses that the same program has loaded before.
 
-    Loops over one axis in steps of a tile's length have known ends; the length that several of them cover together, less
-    the distance from the first start to the last end, is loaded again.
+    Loops over one axis in steps of a tile's length have known ends; the length that several of them cover together,
+    less the distance from the first start to the last end, is loaded again.
     """
     total = 0.0
     for base in {a.base for a in launch.code.accesses}:

@@ -28,8 +28,8 @@ def best(
     """The candidate to run by shape.
 
     ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
-    itself. Since one kernel is simpler than several, the best one over all shapes runs wherever no other is faster by the
-    fraction `ahead` and the seed is not faster. Empty without candidates.
+    itself. Since one kernel is simpler than several, the best one over all shapes runs wherever no other is faster by
+    the fraction `ahead` and the seed is not faster. Empty without candidates.
     """
     others = [c for c in candidates if c is not seed and ratios(c)]
     if not others:
@@ -119,10 +119,10 @@ def ratios_of(finding: Finding) -> dict[str, float]:
 def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
     """The gain of running these findings' candidates by shape, over the fastest baselines and over the seed.
 
-    Gains are geometric means over the shapes. The ends of their intervals are the means of the shapes' own ends. These hold
-    together at `level_for` all comparisons, and so does the mean's, whichever candidate was chosen; it is wider than a
-    bootstrap of one choice. Where the seed runs and is the fastest baseline too, the gain is 1. None where a shape lacks a
-    baseline.
+    Gains are geometric means over the shapes. The ends of their intervals are the means of the shapes' own ends. These
+    hold together at `level_for` all comparisons, and so does the mean's, whichever candidate was chosen; it is wider
+    than a bootstrap of one choice. Where the seed runs and is the fastest baseline too, the gain is 1. None where a
+    shape lacks a baseline.
     """
     shapes = [_gain_at(shape, finding) for shape, finding in chosen.items()]
     if not shapes or any(s["vs_fastest"] is None for s in shapes):

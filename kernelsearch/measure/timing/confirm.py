@@ -180,7 +180,8 @@ def launch_bound(time_us: float, ceilings: Mapping[str, float]) -> bool:
 
 
 def disagreement(event_us: float, wall_us: float | None, kernel_us: float | None) -> str:
-    """The contradiction between a too small event time and the wall clock or the kernels' times; empty if there is none.
+    """The contradiction between a too small event time and the wall clock or the kernels' times; empty if there is
+    none.
 
     A large event time is no fault: events also span the gaps between launches, which kernel times do not.
     """

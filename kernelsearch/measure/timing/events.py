@@ -2,8 +2,8 @@
 
 Each sample queues a short wait, a flush of the L2 cache (written, then read), the start event, the call and the end
 event: the device does not wait for the host inside the timed span. If it did (compilers took the processor from the
-host), the start event has passed before the end is queued: such a sample is late, and another one is taken. This protocol
-ranks candidates during a search; it is not the confirmed protocol.
+host), the start event has passed before the end is queued: such a sample is late, and another one is taken. This
+protocol ranks candidates during a search; it is not the confirmed protocol.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ REASONS = {
 """`nvmlClocksThrottleReason*` of a GPU that is slowed down; idle (1) and application clocks (2) are not among them."""
 
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
-"""Reasons that spoil a block by themselves. The power cap does not: it is steady under heavy load, and where it moves the
-clock, the clock shows it."""
+"""Reasons that spoil a block by themselves. The power cap does not: it is steady under heavy load, and where it moves
+the clock, the clock shows it."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Monitor:
     def read(self, before: Reading | None = None) -> Reading | None:
         """A reading of the GPU, -1 for unknown numbers; None when NVML is missing.
 
-        With an earlier reading only the SM clock and the throttle reasons are read again: each query costs some tenths of a
-        millisecond or more, in which the GPU idles.
+        With an earlier reading only the SM clock and the throttle reasons are read again: each query costs some tenths
+        of a millisecond or more, in which the GPU idles.
         """
         if self._library is None:
             return None

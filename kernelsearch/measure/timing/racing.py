@@ -1,9 +1,9 @@
 """Decides when a candidate loses to the incumbent on the shapes measured so far, and needs no more of them.
 
-This is Wilcoxon's signed-rank test (1945) over the shapes' log ratios, one-sided, as in Optuna's WilcoxonPruner: p below
-0.1, and the mean ratio above 1. It needs four shapes (with three the least p is 0.125); with fewer, a candidate is given
-up at the first shape where it takes far longer than the incumbent. The rule for each number of shapes comes from
-simulation: studies/strategies/findings.md.
+This is Wilcoxon's signed-rank test (1945) over the shapes' log ratios, one-sided, as in Optuna's WilcoxonPruner: p
+below 0.1, and the mean ratio above 1. It needs four shapes (with three the least p is 0.125); with fewer, a candidate
+is given up at the first shape where it takes far longer than the incumbent. The rule for each number of shapes comes
+from simulation: studies/strategies/findings.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def loses(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
 
 
 def hopeless(times_us: Mapping[str, float], rival_us: Mapping[str, float], shapes: int) -> bool:
-    """Whether a candidate with these times is given up against this rival, in a task with this number of timed shapes."""
+    """Whether a candidate with these times is given up; shapes is the number of the task's timed shapes."""
     if tested(shapes):
         return loses(times_us, rival_us)
     return any(us > FAR * rival_us.get(shape, math.inf) for shape, us in times_us.items())

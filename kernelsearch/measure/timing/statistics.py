@@ -57,8 +57,8 @@ def interval(
 ) -> Interval | None:
     """The geometric mean over shapes of the median ratio, with its interval.
 
-    series has one sequence of log-ratios per shape, which are resampled independently; draws is the number of resamples,
-    by default as many as the level needs. None when a shape has fewer than four blocks, which are too few.
+    series has one sequence of log-ratios per shape, which are resampled independently; draws is the number of
+    resamples, by default as many as the level needs. None when a shape has fewer than four blocks, which are too few.
     """
     from scipy import stats
 
