@@ -18,10 +18,10 @@ NAME = "kernelsearch"
 
 def install(extra: str) -> str:
     """The command that adds an extra of this package, such as `pip install 'kernelsearch[ui]'`."""
-    return f"{_pip()} install {_source(extra)}"
+    return f"{_pip_command()} install {_requirement_for(extra)}"
 
 
-def _pip() -> str:
+def _pip_command() -> str:
     """`pip` where the shell finds the one of this environment, else the long form with this Python."""
     pip = shutil.which("pip")
     if pip is not None and Path(pip).absolute().parent == Path(sys.executable).absolute().parent:
@@ -30,7 +30,7 @@ def _pip() -> str:
     return f"{sys.executable if relative.startswith('..') else relative} -m pip"
 
 
-def _source(extra: str) -> str:
+def _requirement_for(extra: str) -> str:
     """The requirement in quotes: the folder of a clone (PEP 610 records it), else the name in an index."""
     try:
         text = metadata.distribution(NAME).read_text("direct_url.json")

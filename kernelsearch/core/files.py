@@ -60,9 +60,9 @@ def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
     """Replaces a folder by one with exactly these files, by relative path. Raises OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)
     _sweep(place)
-    new = Path(tempfile.mkdtemp(prefix=_prefix(place), dir=place.parent))
+    new = Path(tempfile.mkdtemp(prefix=_hidden_prefix(place), dir=place.parent))
     try:
-        with _locked(new):
+        with _lock(new):
             for path, data in files.items():
                 (new / path).parent.mkdir(parents=True, exist_ok=True)
                 (new / path).write_bytes(data)
@@ -72,7 +72,7 @@ def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
         shutil.rmtree(new, ignore_errors=True)  # the old folder, or an unfinished new one
 
 
-def _prefix(place: Path) -> str:
+def _hidden_prefix(place: Path) -> str:
     return f".{place.name}-unfinished-"
 
 
@@ -106,7 +106,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Locks a folder for its writer; the lock ends with the process at the latest."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -119,7 +119,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _sweep(place: Path) -> None:
     """Removes unfinished hidden folders of this place that no writer has locked."""
-    for left in place.parent.glob(f"{_prefix(place)}????????"):
+    for left in place.parent.glob(f"{_hidden_prefix(place)}????????"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime < YOUNG_S:
                 continue

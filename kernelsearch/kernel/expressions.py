@@ -38,7 +38,7 @@ def evaluate(text: str, scope: Scope) -> Result:
     """The value of an expression: an int, a bool, or a tuple of them. Raises ExpressionError."""
     tree = _parse(text)
     try:
-        return _value(tree, scope)
+        return _evaluate_node(tree, scope)
     except ExpressionError as error:
         raise ExpressionError(f"{error}, in {text!r}") from None
 
@@ -97,11 +97,11 @@ def _parse(text: str) -> ast.expr:
 
 
 def _check(node: ast.expr, depth: int) -> None:
-    """Raises ExpressionError for a node that `_value` does not know."""
+    """Raises ExpressionError for a node that `_evaluate_node` does not know."""
     inner: list[ast.expr] = []
     match node:
         case ast.Constant(value=bool() | int() as value):
-            _bounded(value)
+            _check_magnitude(value)
         case ast.Name():
             pass
         case ast.Tuple(elts=inner) | ast.BoolOp(values=inner):
@@ -125,39 +125,39 @@ def _check(node: ast.expr, depth: int) -> None:
         _check(item, depth + 1)
 
 
-def _value(node: ast.expr, scope: Scope) -> Result:
+def _evaluate_node(node: ast.expr, scope: Scope) -> Result:
     match node:
         case ast.Constant(value=value):
             return value
         case ast.Name(id=name):
-            return _name(name, scope)
+            return _look_up(name, scope)
         case ast.Tuple(elts=items):
-            return tuple(_integer(item, scope) for item in items)
+            return tuple(_evaluate_integer(item, scope) for item in items)
         case ast.BinOp(left=left, op=op, right=right):
-            return _apply(_BINARY[type(op)], _integer(left, scope), _integer(right, scope))
+            return _apply(_BINARY[type(op)], _evaluate_integer(left, scope), _evaluate_integer(right, scope))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_integer(operand, scope)
+            return -_evaluate_integer(operand, scope)
         case ast.UnaryOp(operand=operand):
-            return not _value(operand, scope)
+            return not _evaluate_node(operand, scope)
         case ast.BoolOp(op=op, values=values):
-            return (all if isinstance(op, ast.And) else any)(bool(_value(v, scope)) for v in values)
+            return (all if isinstance(op, ast.And) else any)(bool(_evaluate_node(v, scope)) for v in values)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _COMPARE[type(op)](_integer(left, scope), _integer(right, scope))
+            return _COMPARE[type(op)](_evaluate_integer(left, scope), _evaluate_integer(right, scope))
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return _value(body if _value(test, scope) else orelse, scope)
+            return _evaluate_node(body if _evaluate_node(test, scope) else orelse, scope)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return _call(name, args, scope)
+            return _call_function(name, args, scope)
     raise ExpressionError(f"{type(node).__name__} is not allowed")
 
 
-def _integer(node: ast.expr, scope: Scope) -> int:
-    value = _value(node, scope)
+def _evaluate_integer(node: ast.expr, scope: Scope) -> int:
+    value = _evaluate_node(node, scope)
     if isinstance(value, tuple):
         raise ExpressionError("a tuple where a number is needed")
     return value
 
 
-def _bounded(value: int) -> int:
+def _check_magnitude(value: int) -> int:
     if abs(value) > MAX_MAGNITUDE:
         raise ExpressionError("a number beyond 2**62")
     return value
@@ -165,12 +165,12 @@ def _bounded(value: int) -> int:
 
 def _apply(function: Callable[..., int], *values: int) -> int:
     try:
-        return _bounded(function(*values))
+        return _check_magnitude(function(*values))
     except ZeroDivisionError:
         raise ExpressionError("division by zero") from None
 
 
-def _name(name: str, scope: Scope) -> int:
+def _look_up(name: str, scope: Scope) -> int:
     if name == "num_sms":
         return scope.num_sms
     if name not in scope.args:
@@ -181,17 +181,17 @@ def _name(name: str, scope: Scope) -> int:
     return value
 
 
-def _call(name: str, args: list[ast.expr], scope: Scope) -> int:
+def _call_function(name: str, args: list[ast.expr], scope: Scope) -> int:
     if name in _FUNCTIONS:
         function, count = _FUNCTIONS[name]
         if count not in (None, len(args)):
             raise ExpressionError(f"{name} takes {count} numbers")
-        return _apply(function, *(_integer(a, scope) for a in args))
+        return _apply(function, *(_evaluate_integer(a, scope) for a in args))
     if name == "grid" and len(args) == 1:
         grid = scope.grid() if callable(scope.grid) else scope.grid
         if grid is None:
             raise ExpressionError("the launcher's grid is not known here")
-        axis = _integer(args[0], scope)
+        axis = _evaluate_integer(args[0], scope)
         return grid[axis] if 0 <= axis < len(grid) else 1
     if name == "grid" or not isinstance(args[0], ast.Name):
         raise ExpressionError(
@@ -205,7 +205,7 @@ def _call(name: str, args: list[ast.expr], scope: Scope) -> int:
         return math.prod(tensor.shape)
     if name == "aligned":
         return tensor.aligned
-    axis = _integer(args[1], scope) if len(args) == 2 else -99
+    axis = _evaluate_integer(args[1], scope) if len(args) == 2 else -99
     sizes = tensor.shape if name == "shape" else tensor.stride
     if not -len(sizes) <= axis < len(sizes):
         raise ExpressionError(f"{argument!r} has {len(sizes)} axes")

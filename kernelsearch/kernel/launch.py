@@ -138,22 +138,22 @@ class _Planner:
 
     def plan(self, names: tuple[str, ...]) -> Plan:
         bound = [self._bind(self.kernel.function(name)) for name in names]
-        scope = bound[0][1] if bound else self._scope({})
+        scope = bound[0][1] if bound else self._make_scope({})
         used = {a.name for step, _ in bound for a in step.args.values() if isinstance(a, Scratch)}
-        scratch = {n: self._buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
+        scratch = {n: self._make_buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
         params = {p for name in names for p in self.kernel.function(name).params}
         init = {n: v for n, v in self.kernel.init.items() if n in params}
         return Plan(tuple(step for step, _ in bound), scratch, init)
 
-    def _scope(self, constexprs: Mapping[str, ArgFact]) -> Scope:
+    def _make_scope(self, constexprs: Mapping[str, ArgFact]) -> Scope:
         known = {**self.fact.args, **constexprs}
         return Scope(known, self.num_sms, lambda: self.grid_of(known))
 
-    def _setting(self, function: str, name: str) -> str | None:
+    def _find_setting(self, function: str, name: str) -> str | None:
         """The config's key for a function's constexpr or option; None when the config does not set it."""
         return next((key for key in setting_names(function, self.fact.site, name) if key in self.config), None)
 
-    def _config_value(self, key: str, scope: Scope) -> Any:
+    def _read_setting(self, key: str, scope: Scope) -> Any:
         value = self.config[key]
         return evaluate(value, scope) if isinstance(value, str) else value
 
@@ -162,30 +162,30 @@ class _Planner:
         without_expression = {**function.defaults, **self.fact.args}
         known: dict[str, ArgFact] = {}
         for name in function.constexprs:
-            if (key := self._setting(function.name, name)) is not None:
-                known[name] = self._config_value(key, self._scope(known))
+            if (key := self._find_setting(function.name, name)) is not None:
+                known[name] = self._read_setting(key, self._make_scope(known))
             elif name not in expressions:
-                known[name] = self._required(without_expression, name, function)
+                known[name] = self._require(without_expression, name, function)
         for key in self.config:  # constexprs that only the launcher's grid still knows
             name = key.removeprefix(f"{self.fact.site}.")
             if "." not in name and name not in LAUNCH_OPTIONS and name not in known and name in self.fact.args:
-                strongest = self._setting(function.name, name) or key
-                known[name] = self._config_value(strongest, self._scope(known))
+                strongest = self._find_setting(function.name, name) or key
+                known[name] = self._read_setting(strongest, self._make_scope(known))
         for name, text in expressions.items():
             if name not in known or name not in function.constexprs:
-                known[name] = evaluate(text, self._scope(known))
+                known[name] = evaluate(text, self._make_scope(known))
         values = {**function.defaults, **{name: Passed(name) for name in self.fact.args}}
         values |= {name: known[name] for name in expressions} | {name: Scratch(name) for name in self.kernel.scratch}
         parameters = (name for name in function.params if name not in function.constexprs)
-        args = {name: self._required(values, name, function) for name in parameters}
-        scope = self._scope(known)
+        args = {name: self._require(values, name, function) for name in parameters}
+        scope = self._make_scope(known)
         constexprs = {n: known[n] for n in function.constexprs}
-        options, grid = self._options(function.name, scope), self._grid(function.name, scope)
+        options, grid = self._make_options(function.name, scope), self._make_grid(function.name, scope)
         step = Step(function.name, args, constexprs, options, grid, function.types)
         return step, scope
 
     @staticmethod
-    def _required(values: Mapping[str, Any], name: str, function: Function) -> Any:
+    def _require(values: Mapping[str, Any], name: str, function: Function) -> Any:
         if name not in values:
             raise LaunchError(
                 f"argument {name!r} of {function.name} has no value: the launcher does not pass it, "
@@ -193,15 +193,15 @@ class _Planner:
             )
         return values[name]
 
-    def _options(self, function: str, scope: Scope) -> dict[str, Value]:
+    def _make_options(self, function: str, scope: Scope) -> dict[str, Value]:
         options = dict(self.fact.options)
         for name in LAUNCH_OPTIONS:
-            key = self._setting(function, name)
-            if key is not None and (value := self._config_value(key, scope)) is not None:
+            key = self._find_setting(function, name)
+            if key is not None and (value := self._read_setting(key, scope)) is not None:
                 options[name] = value
         return options
 
-    def _grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
+    def _make_grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
         text = self.kernel.grid.get(function)
         grid = evaluate(text, scope) if text is not None else scope.grid()
         grid = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
@@ -212,7 +212,7 @@ class _Planner:
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
         return whole
 
-    def _buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
+    def _make_buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
         shape = evaluate(spec[1], scope)
         shape = shape if isinstance(shape, tuple) else (shape,)
         dtype = TRITON_DTYPES.get(spec[0], spec[0])

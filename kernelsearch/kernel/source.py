@@ -103,8 +103,8 @@ class Kernel:
         constants = sorted(canonical_source(c) for c in self.constants)
         spec = json.dumps(
             [
-                {k: _without_spaces(v) for k, v in self.grid.items()},
-                {f: {k: _without_spaces(v) for k, v in a.items()} for f, a in self.args.items()},
+                {k: _strip_spaces(v) for k, v in self.grid.items()},
+                {f: {k: _strip_spaces(v) for k, v in a.items()} for f, a in self.args.items()},
                 {k: list(v) for k, v in self.scratch.items()},
                 dict(self.init),
                 {k: list(v) for k, v in self.launches.items()},
@@ -129,8 +129,8 @@ class Kernel:
         head, _, body = self.code.partition("\n\n\n")
         launches = {site: list(steps) for site, steps in self.launches.items()}
         literals = {
-            "GRID": _single(self.grid, self.entries),
-            "ARGS": _single(self.args, self.entries),
+            "GRID": _unwrap_single(self.grid, self.entries),
+            "ARGS": _unwrap_single(self.args, self.entries),
             "SCRATCH": dict(self.scratch),
             "INIT": dict(self.init),
             "LAUNCHES": launches[""] if set(launches) == {""} else launches,
@@ -162,11 +162,11 @@ def canonical_source(text: str) -> str:
     return ast.unparse(tree)
 
 
-def _without_spaces(expression: str) -> str:
+def _strip_spaces(expression: str) -> str:
     return "".join(expression.split()) if " if " not in expression and " and " not in expression else expression
 
 
-def _single(by_function: Mapping[str, Any], entries: tuple[str, ...]) -> Any:
+def _unwrap_single(by_function: Mapping[str, Any], entries: tuple[str, ...]) -> Any:
     plain = {k: dict(v) if isinstance(v, Mapping) else v for k, v in by_function.items()}
     return plain[entries[0]] if len(entries) == 1 and set(plain) == {entries[0]} else plain
 
@@ -177,14 +177,14 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     params = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     constexprs = tuple(p.arg for p in params if p.annotation is not None and "constexpr" in ast.unparse(p.annotation))
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
-    types = {p.arg: kind for p in params if (kind := _annotated_type(p.annotation))}
+    types = {p.arg: kind for p in params if (kind := _type_of(p.annotation))}
     return Function(
         node.name,
         text,
         tuple(p.arg for p in params),
         constexprs,
         calls - {node.name},
-        _literal_defaults(node.args),
+        _defaults_of(node.args),
         types,
     )
 
@@ -198,7 +198,7 @@ _SCALAR_TYPES = {
 }
 
 
-def _annotated_type(annotation: ast.expr | None) -> str | None:
+def _type_of(annotation: ast.expr | None) -> str | None:
     """Triton's name of the scalar type that an annotation means: `tl.int64`, `"int64"` or `"i64"`."""
     match annotation:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)):
@@ -206,7 +206,7 @@ def _annotated_type(annotation: ast.expr | None) -> str | None:
     return None
 
 
-def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
+def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     positional = [*arguments.posonlyargs, *arguments.args]
     given = positional[len(positional) - len(arguments.defaults) :]
     pairs = [
@@ -247,13 +247,13 @@ def _parse_kernel(text: str) -> Kernel:
     for node in tree.body:
         match node:
             case ast.FunctionDef():
-                functions.append(_function_of(node, _node_text(node, lines)))
+                functions.append(_function_of(node, _text_of(node, lines)))
             case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
                 pass
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
-                spec[name] = _literal(name, value)
+                spec[name] = _read_literal(name, value)
             case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign(target=ast.Name(), value=ast.expr()):
-                constants.append(constant_source(node) or _node_text(node, lines))
+                constants.append(constant_source(node) or _text_of(node, lines))
             case _:
                 raise KernelSyntaxError(
                     f"line {node.lineno}: a kernel file holds imports, literals and jit functions, "
@@ -265,23 +265,23 @@ def _parse_kernel(text: str) -> Kernel:
     if len(names) != len(functions):
         raise KernelSyntaxError("two functions have the same name")
     functions = [replace(f, calls=f.calls & names) for f in functions]
-    return _with_spec(Kernel(tuple(functions), tuple(constants)), spec)
+    return _add_spec(Kernel(tuple(functions), tuple(constants)), spec)
 
 
-def _node_text(node: ast.stmt, lines: list[str]) -> str:
+def _text_of(node: ast.stmt, lines: list[str]) -> str:
     """The source of a statement with its decorators."""
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return "".join(lines[first - 1 : node.end_lineno]).rstrip() + "\n"
 
 
-def _literal(name: str, node: ast.expr) -> Any:
+def _read_literal(name: str, node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise KernelSyntaxError(f"line {node.lineno}: {name} must be a literal") from None
 
 
-def _with_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
+def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
     """The kernel with the spec's literals, single or by function name, in the one form that Kernel has."""
     entries = kernel.entries or kernel.names
     fields: dict[str, Any] = {}
@@ -332,7 +332,7 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
     """`{"BLOCK": [1, 2]}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(space, dict), where, "a dict of lists")
     flat: dict[str, tuple[Value, ...]] = {}
-    for name, values in _dotted(space).items():
+    for name, values in _flatten(space).items():
         valid = isinstance(values, (list, tuple)) and values and all(map(_is_value, values))
         _expect(valid, where, f"a non-empty list of numbers for {name!r}")
         flat[name] = tuple(values)
@@ -342,13 +342,13 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
 def flat_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
     """`{"BLOCK": 1}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(config, dict), where, "a dict of values")
-    flat = _dotted(config)
+    flat = _flatten(config)
     for name, value in flat.items():
         _expect(_is_value(value), where, f"a number for {name!r}")
     return flat
 
 
-def _dotted(given: Mapping[Any, Any]) -> dict[str, Any]:
+def _flatten(given: Mapping[Any, Any]) -> dict[str, Any]:
     """A dict whose inner dicts are written out as dotted names."""
     flat: dict[str, Any] = {}
     for name, value in given.items():

@@ -55,7 +55,9 @@ class Space:
 
     def __contains__(self, config: Config) -> bool:
         """Whether config gives every name of the space one of its values; other names are ignored."""
-        return all(name in config and _index(values, config[name]) is not None for name, values in self.values.items())
+        return all(
+            name in config and _index_of(values, config[name]) is not None for name, values in self.values.items()
+        )
 
     def configs(self) -> Iterator[dict[str, Value]]:
         """All configs in enumeration order: the last name changes fastest."""
@@ -68,18 +70,18 @@ class Space:
         A value outside the space counts as next to the nearest values, or to all of them where they are no numbers.
         """
         for name, values in self.values.items():
-            for value in _next_to(values, config.get(name)):
+            for value in _find_neighbours(values, config.get(name)):
                 yield {**config, name: value}
 
     def outward(self, config: Config) -> Iterator[dict[str, Value]]:
         """All configs of the space, nearest to config first (steps of `neighbours`); config itself first if inside."""
         given = [config.get(name) for name in self.values]
         pairs = list(zip(self.values.values(), given, strict=True))
-        start = tuple(_index(values, value) for values, value in pairs)  # None: a value that is not in the space
-        outside = [_beside(values, value) for values, value in pairs]
+        start = tuple(_index_of(values, value) for values, value in pairs)  # None: a value that is not in the space
+        outside = [_find_neighbour_indexes(values, value) for values, value in pairs]
         seen, level = {start}, [start]
         if None not in start:
-            yield self._at(start)
+            yield self._config_at(start)
         while level:
             following = []
             for at in level:
@@ -91,15 +93,17 @@ class Space:
                         seen.add(near)
                         following.append(near)
                         if None not in near:
-                            yield self._at(near)
+                            yield self._config_at(near)
             level = following
 
     @cached_property
     def _steps(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """By name and index of a value, the indexes of the values next to it (cached: long runs walk far)."""
-        return tuple(tuple(_beside(values, value) for value in values) for values in self.values.values())
+        return tuple(
+            tuple(_find_neighbour_indexes(values, value) for value in values) for values in self.values.values()
+        )
 
-    def _at(self, indexes: tuple[int, ...]) -> dict[str, Value]:
+    def _config_at(self, indexes: tuple[int, ...]) -> dict[str, Value]:
         return {name: values[i] for (name, values), i in zip(self.values.items(), indexes, strict=True)}
 
 
@@ -165,30 +169,30 @@ def config_of(config: Config, function: str, sites: Sequence[str] = ()) -> dict[
 
 def largest_block(text: str, values: Config) -> int:
     """Elements of the largest static block in a function's text; 0 when none is known."""
-    return max((_elements(shape, values) for shape in _static_shapes(text)), default=0)
+    return max((_count_elements(shape, values) for shape in _find_static_shapes(text)), default=0)
 
 
 @lru_cache(maxsize=512)
-def _static_shapes(text: str) -> tuple[ast.expr, ...]:
+def _find_static_shapes(text: str) -> tuple[ast.expr, ...]:
     tree = parsed(text)
-    shapes = _crossed(tree)
+    shapes = _find_crossed_blocks(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="zeros" | "full"), args=[shape, *_]):
                 shapes.append(shape)
-            case _ if (length := _arange_length(node)) is not None:
+            case _ if (length := _length_of_arange(node)) is not None:
                 shapes.append(length)
     return tuple(shapes)
 
 
-def _arange_length(node: ast.AST) -> ast.expr | None:
+def _length_of_arange(node: ast.AST) -> ast.expr | None:
     match node:
         case ast.Call(func=ast.Attribute(attr="arange"), args=[start, end, *_]):
             return ast.BinOp(end, ast.Sub(), start)
     return None
 
 
-def _crossed(tree: ast.Module) -> list[ast.expr]:
+def _find_crossed_blocks(tree: ast.Module) -> list[ast.expr]:
     """The blocks that `arange(...)[:, None]` and `arange(...)[None, :]` span together.
 
     Not with `tl.dot`: there a column of one operand never meets a row of the other.
@@ -207,17 +211,17 @@ def _crossed(tree: ast.Module) -> list[ast.expr]:
         axes = [i for i, e in enumerate(node.slice.elts) if isinstance(e, ast.Slice)]
         value = assigned.get(node.value.id, node.value) if isinstance(node.value, ast.Name) else node.value
         if len(axes) == 1:
-            sides[axes[0]] += filter(None, map(_arange_length, ast.walk(value)))
+            sides[axes[0]] += filter(None, map(_length_of_arange, ast.walk(value)))
     return [ast.Tuple([column, row], ast.Load()) for column in sides[0] for row in sides[1]]
 
 
-def _elements(shape: ast.expr, values: Config) -> int:
+def _count_elements(shape: ast.expr, values: Config) -> int:
     sides = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
-    known = [_number(side, values) for side in sides]
+    known = [_evaluate_side(side, values) for side in sides]
     return math.prod(known) if all(side is not None for side in known) else 0
 
 
-def _number(node: ast.expr, values: Config) -> int | None:
+def _evaluate_side(node: ast.expr, values: Config) -> int | None:
     match node:
         case ast.Constant(value=int() as value):
             return value
@@ -225,7 +229,7 @@ def _number(node: ast.expr, values: Config) -> int | None:
             value = values.get(name)
             return value if isinstance(value, int) and not isinstance(value, bool) else None
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
-            a, b = _number(left, values), _number(right, values)
+            a, b = _evaluate_side(left, values), _evaluate_side(right, values)
             if a is not None and b is not None and not (isinstance(op, ast.FloorDiv) and b == 0):
                 return _OPERATIONS[type(op)](a, b)
     return None
@@ -239,7 +243,7 @@ _OPERATIONS = {
 }
 
 
-def _index(values: tuple[Value, ...], value: Value) -> int | None:
+def _index_of(values: tuple[Value, ...], value: Value) -> int | None:
     return next((i for i, v in enumerate(values) if v == value and type(v) is type(value)), None)
 
 
@@ -247,7 +251,7 @@ def is_number(value: Value) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _next_to(values: tuple[Value, ...], value: Value) -> list[Value]:
+def _find_neighbours(values: tuple[Value, ...], value: Value) -> list[Value]:
     if not (is_number(value) and all(is_number(v) for v in values)):
         return [v for v in values if not (v == value and type(v) is type(value))]
     below = [v for v in values if v < value]
@@ -255,6 +259,6 @@ def _next_to(values: tuple[Value, ...], value: Value) -> list[Value]:
     return [*([max(below)] if below else []), *([min(above)] if above else [])]
 
 
-def _beside(values: tuple[Value, ...], value: Value) -> tuple[int, ...]:
+def _find_neighbour_indexes(values: tuple[Value, ...], value: Value) -> tuple[int, ...]:
     """The indexes of the values next to a value."""
-    return tuple(_index(values, near) for near in _next_to(values, value))
+    return tuple(_index_of(values, near) for near in _find_neighbours(values, value))

@@ -32,8 +32,8 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space, self._kind = space, sampler
         self._varied = {name: values for name, values in space.values.items() if len(values) > 1}
-        self._axes: Axes = {name: _distribution(sampler, len(values)) for name, values in self._varied.items()}
-        self._study = optuna.create_study(direction="minimize", sampler=_sampler(sampler, 0, self._axes))
+        self._axes: Axes = {name: _make_distribution(sampler, len(values)) for name, values in self._varied.items()}
+        self._study = optuna.create_study(direction="minimize", sampler=_make_sampler(sampler, 0, self._axes))
         self._running: dict[str, int] = {}
         self._worst = 0.0
 
@@ -41,7 +41,7 @@ class Study:
         """A point of the space. Optuna forgets the suggestion; a caller who evaluates it calls `begin`."""
         # CMA-ES continues its own randomness from one generation to the next.
         if self._kind != "cmaes" or not self._study.trials:
-            self._study.sampler = _sampler(self._kind, seed, self._axes)
+            self._study.sampler = _make_sampler(self._kind, seed, self._axes)
         trial = self._study.ask(self._axes)
         self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         chosen = {name: values[trial.params[name]] for name, values in self._varied.items()}
@@ -64,13 +64,13 @@ class Study:
         self._study.tell(number, failed if score is None else math.log(score))
 
 
-def _distribution(sampler: str, count: int) -> optuna.distributions.BaseDistribution:
+def _make_distribution(sampler: str, count: int) -> optuna.distributions.BaseDistribution:
     if sampler == "tpe":
         return optuna.distributions.CategoricalDistribution(range(count))
     return optuna.distributions.IntDistribution(0, count - 1)
 
 
-def _sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampler:
+def _make_sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if kind == "gp":

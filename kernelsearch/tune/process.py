@@ -78,8 +78,8 @@ class Process:
         return self.weights @ across[: self.count] * self.unit + self.centre, np.sqrt(variance) * self.unit
 
     def _covariance(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        rows, hots = _table_rows(self.tables, one), _hot(self.tables, other)
-        product = _product(rows, hots)
+        rows, hots = _look_up_rows(self.tables, one), _encode_one_hot(self.tables, other)
+        product = _multiply_axes(rows, hots)
         product += np.hstack(rows) @ np.hstack(hots).T * (math.exp(self.parameters[-1]) / len(self.tables))
         product *= math.exp(self.parameters[-3])
         return product
@@ -89,9 +89,9 @@ class Process:
         n, d = len(values), len(self.distances)
         scale, noise, share = np.exp(parameters[-3:])
         both = [_matern(t * math.exp(-length)) for t, length in zip(self.distances, parameters, strict=False)]
-        tables, hots = [k for k, _ in both], _hot(self.distances, points)
-        rows, every = _table_rows(tables, points), np.hstack(hots)
-        product = _product(rows, hots)
+        tables, hots = [k for k, _ in both], _encode_one_hot(self.distances, points)
+        rows, every = _look_up_rows(tables, points), np.hstack(hots)
+        product = _multiply_axes(rows, hots)
         mean = np.hstack(rows) @ every.T / d
         clean = scale * (product + share * mean)
         covariance = clean.copy()
@@ -117,16 +117,16 @@ class Process:
         return loss, 0.5 * gradient + away / self.spread
 
 
-def _product(rows: list[np.ndarray], hots: list[np.ndarray]) -> np.ndarray:
+def _multiply_axes(rows: list[np.ndarray], hots: list[np.ndarray]) -> np.ndarray:
     return functools.reduce(operator.imul, (row @ hot.T for row, hot in zip(rows, hots, strict=True)))
 
 
-def _table_rows(tables: list[np.ndarray], points: np.ndarray) -> list[np.ndarray]:
+def _look_up_rows(tables: list[np.ndarray], points: np.ndarray) -> list[np.ndarray]:
     """For each axis the table's rows of these points."""
     return [table[points[:, i]] for i, table in enumerate(tables)]
 
 
-def _hot(tables: list[np.ndarray], points: np.ndarray) -> list[np.ndarray]:
+def _encode_one_hot(tables: list[np.ndarray], points: np.ndarray) -> list[np.ndarray]:
     """For each axis one row per point, 1 at its value and 0 elsewhere."""
     return [np.eye(len(table))[points[:, i]] for i, table in enumerate(tables)]
 

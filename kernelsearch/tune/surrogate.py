@@ -49,7 +49,7 @@ GROWTH = 1.3
 
 
 @functools.cache
-def _libraries() -> ThreadpoolController:
+def _find_blas() -> ThreadpoolController:
     """The loaded BLAS: its threads cost these small matrices more than they give, and compilers want the cores."""
     return ThreadpoolController()
 
@@ -112,11 +112,11 @@ class Surrogate:
         draw = np.random.default_rng(rng.getrandbits(64))
         if not self.ready:
             return self._spread_out(free, draw)
-        candidates = self._candidates(draw)
+        candidates = self._list_candidates(draw)
         if not len(candidates):
             return None
         mean, deviation = self._predict(candidates, self._by_estimates)
-        improvement = log_expected_improvement(mean, deviation, self._best())
+        improvement = log_expected_improvement(mean, deviation, self._best_value())
         best_first = candidates[np.argsort(-improvement, kind="stable")]
         return next((c for c in map(self.axes.config, best_first) if free(c)), None)
 
@@ -130,15 +130,15 @@ class Surrogate:
 
     # ------------------------------------------------------------ candidates
 
-    def _candidates(self, draw: np.random.Generator) -> np.ndarray:
+    def _list_candidates(self, draw: np.random.Generator) -> np.ndarray:
         points = self._all
         if points is None or len(points) > ENUMERATED:
-            points = np.concatenate([self._draw(SAMPLED, draw), self._neighbours()])
+            points = np.concatenate([self._draw(SAMPLED, draw), self._list_neighbours()])
             points = points[np.unique(points @ self._strides, return_index=True)[1]]
         begun = np.array(self._begun) @ self._strides
         return points[~np.isin(points @ self._strides, begun)]
 
-    def _neighbours(self) -> np.ndarray:
+    def _list_neighbours(self) -> np.ndarray:
         timed = [i for i in self._ended if self._scores[i] is not None]
         best = sorted(timed, key=lambda i: (self._scores[i], i))[:AROUND]
         near = [p for i in best for p in self.axes.around(np.array(self._begun[i]))]
@@ -171,43 +171,43 @@ class Surrogate:
         return self._estimates is not None and (not self._measured or len(self._begun) % 2 == 0)
 
     def _predict(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
-        with _libraries().limit(limits=1, user_api="blas"):
+        with _find_blas().limit(limits=1, user_api="blas"):
             return self._from_estimates(candidates) if by_estimates else self._from_times(candidates)
 
     def _from_times(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if (count := self._due()) != self._learnt:
-            places = self._kept(self._ended[:count])
-            self._process.learn(self._points(places), self._values(places))
+        if (count := self._count_due()) != self._learnt:
+            places = self._select_places(self._ended[:count])
+            self._process.learn(self._points_at(places), self._values_at(places))
             self._learnt = count
-        places = self._kept(self._ended)
-        self._process.fit(self._points(places), self._values(places), self._flying())
+        places = self._select_places(self._ended)
+        self._process.fit(self._points_at(places), self._values_at(places), self._points_in_flight())
         return self._process.predict(candidates)
 
     def _from_estimates(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The trusted share of the estimates, plus what a process predicts for the rest of the times."""
-        places = self._kept(self._ended) if any(s is not None for s in self._scores.values()) else []
-        points, values = self._points(places), self._values(places)
+        places = self._select_places(self._ended) if any(s is not None for s in self._scores.values()) else []
+        points, values = self._points_at(places), self._values_at(places)
         estimated = self._estimates.at(points)[0] if places else np.zeros(0)
         trust, apart = self._estimates.trust(estimated, values)
-        if count := self._due():
+        if count := self._count_due():
             if count != self._rest_learnt:
-                first = self._kept(self._ended[:count])
-                known, measured = self._estimates.at(self._points(first))[0], self._values(first)
-                self._rest.learn(self._points(first), measured - self._estimates.trust(known, measured)[0] * known)
+                first = self._select_places(self._ended[:count])
+                known, measured = self._estimates.at(self._points_at(first))[0], self._values_at(first)
+                self._rest.learn(self._points_at(first), measured - self._estimates.trust(known, measured)[0] * known)
                 self._rest_learnt = count
             apart = None
-        self._rest.fit(points, values - trust * estimated, self._flying(), apart)
+        self._rest.fit(points, values - trust * estimated, self._points_in_flight(), apart)
         (rest, deviation), (mean, unsure) = self._rest.predict(candidates), self._estimates.at(candidates)
         return trust * mean + rest, np.hypot(deviation, trust * unsure)
 
-    def _points(self, places: Sequence[int]) -> np.ndarray:
+    def _points_at(self, places: Sequence[int]) -> np.ndarray:
         return np.array([self._begun[i] for i in places], dtype=int).reshape(len(places), len(self.axes.shape))
 
-    def _flying(self) -> np.ndarray | None:
+    def _points_in_flight(self) -> np.ndarray | None:
         flying = [i for i in range(len(self._begun)) if i not in self._scores][-KEPT_LAST:]
-        return self._points(flying) if flying else None
+        return self._points_at(flying) if flying else None
 
-    def _due(self) -> int:
+    def _count_due(self) -> int:
         """The number of configs on which parameters are learnt now, by the schedule; 0 while it is too early."""
         if not self._measured:
             return 0
@@ -216,29 +216,29 @@ class Surrogate:
             count, due = due, max(due + 2, int(due * GROWTH))
         return count
 
-    def _kept(self, ended: list[int]) -> list[int]:
+    def _select_places(self, ended: list[int]) -> list[int]:
         most, last = KEPT_BEST + KEPT_LAST, ended[-KEPT_LAST:]
         if len(ended) <= most:
             return ended
         timed = [i for i in ended[:-KEPT_LAST] if self._scores[i] is not None]
         return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[:KEPT_BEST], *last])
 
-    def _values(self, places: Sequence[int]) -> np.ndarray:
+    def _values_at(self, places: Sequence[int]) -> np.ndarray:
         scores = [self._scores[i] for i in places]
         times = [s for s in scores if s is not None]
         worst = max(times, default=1.0)
         return np.log(np.array([worst if s is None else s for s in scores]))
 
-    def _best(self) -> float:
+    def _best_value(self) -> float:
         """The logarithm of the least time; before there is one, of the least expected time of configs in flight."""
         times = [s for s in self._scores.values() if s is not None]
         if times:
             return math.log(min(times))
-        return float(self._predict(self._points(range(len(self._begun))), True)[0].min())
+        return float(self._predict(self._points_at(range(len(self._begun))), True)[0].min())
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """log E[max(best - value, 0)] of normal values, finite even where the expectation underflows (Ament et al., 2023)."""
+    """log E[max(best - value, 0)] of normal values, finite even where E underflows (Ament et al., 2023)."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     inner = np.maximum(z * ndtr(z) + density, 1e-290)

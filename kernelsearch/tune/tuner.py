@@ -61,8 +61,8 @@ class Tuner:
 
     def take(self, config: dict[str, Value]) -> dict[str, Value] | None:
         """The config if it is free, else the nearest that is, now reserved; None when the space is used up."""
-        if not self._free(config):
-            config = next((c for c in self._outward(config) if self._free(c)), None)
+        if not self._is_free(config):
+            config = next((c for c in self._walk_outward(config) if self._is_free(c)), None)
             self.used_up = config is None
         if config is not None:
             self.reserve(config)
@@ -70,21 +70,21 @@ class Tuner:
 
     def reserve(self, config: Config) -> bool:
         """Excludes a config from later asks; False if it was asked or reserved before."""
-        key = _key(config)
+        key = _intern_key(config)
         if key in self.asked:
             return False
         self.asked[key] = None
-        for model in self._models():
+        for model in self._existing_models():
             model.begin(config)
         return True
 
     def tell(self, config: Config, score: float | None) -> None:
         """The score of a config, less is better; None for a failed one."""
         self.reserve(config)
-        self.told[_key(config)] = score
+        self.told[_intern_key(config)] = score
         if score is not None and (self.best is None or score < self.best[0]):
             self.best = (score, dict(config))
-        for model in self._models():
+        for model in self._existing_models():
             model.end(config, score)
 
     def forget(self) -> None:
@@ -99,80 +99,84 @@ class Tuner:
 
     def _suggest(self, rng: random.Random, sampler: str) -> dict[str, Value]:
         if sampler == "random":
-            return self._uniform(rng)
+            return self._draw_uniform(rng)
         if not self.asked and self.start:
             return self.start
         if self.space.size == 1:
-            return self._full(next(self.space.configs()))
+            return self._complete(next(self.space.configs()))
         if sampler in STARTUP:
             few = len(self.told) < STARTUP[sampler]
-            return self._uniform(rng) if few else self._full(self._study(sampler).suggest(rng.getrandbits(32)))
-        foremost = next((c for c in self.first if self._free(c)), None)
+            return (
+                self._draw_uniform(rng)
+                if few
+                else self._complete(self._get_study(sampler).suggest(rng.getrandbits(32)))
+            )
+        foremost = next((c for c in self.first if self._is_free(c)), None)
         if foremost is not None:
             return foremost
-        if sampler == "neighbour" or (self.inherited and not self._model().ready):
-            near = self._neighbour(rng)
+        if sampler == "neighbour" or (self.inherited and not self._get_surrogate().ready):
+            near = self._pick_neighbour(rng)
             if near is not None:
                 return near
-        point = self._model().suggest(lambda c: self._free(self._full(c)), rng)
-        return self._uniform(rng) if point is None else self._full(point)
+        point = self._get_surrogate().suggest(lambda c: self._is_free(self._complete(c)), rng)
+        return self._draw_uniform(rng) if point is None else self._complete(point)
 
-    def _neighbour(self, rng: random.Random) -> dict[str, Value] | None:
+    def _pick_neighbour(self, rng: random.Random) -> dict[str, Value] | None:
         """A free neighbour of the best config: the most promising one, or any while little is known."""
-        around = [c for c in self.space.neighbours(self.best[1] if self.best else self.start) if self._free(c)]
+        around = [c for c in self.space.neighbours(self.best[1] if self.best else self.start) if self._is_free(c)]
         if len(around) < 2:
             return around[0] if around else None
-        if self._model().ready:
-            return self._full(self._model().nearest_best(around, self._free) or around[0])
+        if self._get_surrogate().ready:
+            return self._complete(self._get_surrogate().nearest_best(around, self._is_free) or around[0])
         return rng.choice(around)
 
     def drawn(self, count: int, rng: random.Random) -> list[dict[str, Value]]:
         """Up to count different free configs, drawn uniformly; none of them is reserved."""
         configs: dict[str, dict[str, Value]] = {}
         for _ in range(8 * count):
-            config = self._uniform(rng)
+            config = self._draw_uniform(rng)
             configs.setdefault(config_key(config), config)
             if len(configs) == count:
                 break
         return list(configs.values())
 
-    def _uniform(self, rng: random.Random) -> dict[str, Value]:
+    def _draw_uniform(self, rng: random.Random) -> dict[str, Value]:
         for _ in range(DRAWS):
             point = rng.choice(self.listed) if self.listed else {n: rng.choice(v) for n, v in self.space.values.items()}
-            config = self._full(point)
-            if self._free(config):
+            config = self._complete(point)
+            if self._is_free(config):
                 return config
-        untried = [c for c in map(self._full, self.listed or self.space.configs()) if self._free(c)]
+        untried = [c for c in map(self._complete, self.listed or self.space.configs()) if self._is_free(c)]
         return rng.choice(untried) if untried else self.start
 
-    def _outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    def _walk_outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
         """All configs, nearest first."""
         if self.listed is None:
-            return map(self._full, self.space.outward(config))
-        return iter(sorted(map(self._full, self.listed), key=lambda c: _steps(self.space, config, c)))
+            return map(self._complete, self.space.outward(config))
+        return iter(sorted(map(self._complete, self.listed), key=lambda c: _count_steps(self.space, config, c)))
 
-    def _full(self, point: Config) -> dict[str, Value]:
+    def _complete(self, point: Config) -> dict[str, Value]:
         """A point of the space with the values that the start fixes for names outside it."""
         return {**self.start, **point}
 
-    def _free(self, config: Config) -> bool:
+    def _is_free(self, config: Config) -> bool:
         return config_key(config) not in self.asked and self.possible(config)
 
     # ------------------------------------------------------------ models
 
-    def _models(self) -> Iterator[Surrogate | Study]:
+    def _existing_models(self) -> Iterator[Surrogate | Study]:
         if self._surrogate is not None:
             yield self._surrogate
         yield from self._studies.values()
 
-    def _model(self) -> Surrogate:
+    def _get_surrogate(self) -> Surrogate:
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 
             self._surrogate = self._replay(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
 
-    def _study(self, sampler: str) -> Study:
+    def _get_study(self, sampler: str) -> Study:
         if sampler not in self._studies:
             from kernelsearch.tune.optuna_studies import Study
 
@@ -188,12 +192,12 @@ class Tuner:
         return model
 
 
-def _key(config: Config) -> str:
+def _intern_key(config: Config) -> str:
     """The config's key as one shared object: a long run holds thousands of them."""
     return sys.intern(config_key(config))
 
 
-def _steps(space: Space, one: Config, other: Config) -> float:
+def _count_steps(space: Space, one: Config, other: Config) -> float:
     """The number of `Space.neighbours` steps between two configs; a value outside the space is one step from all."""
     total = 0.0
     for name, values in space.values.items():

@@ -94,12 +94,12 @@ def narrow(launch: Launched) -> Finding | None:
         return None
     main = max(loads, key=launch.moved)
     tile_bytes, warps = launch.tile_bytes(main), launch.machine.num_warps
-    actual, possible = _mean_load_bytes(launch), min(16.0, tile_bytes / (32 * warps))
+    actual, possible = _mean_load_bytes_of(launch), min(16.0, tile_bytes / (32 * warps))
     if actual >= 8 or not actual:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
     if possible >= 2 * actual:
-        advice = _alignment_word(launch, main)
+        advice = _choose_alignment_word(launch, main)
         return finding(lost, "issue", advice, load_bytes_per_thread=actual, possible_bytes_per_thread=possible)
     if thin(launch):
         lost = max(lost, min(0.8, 1 - launch.flying / launch.needed_in_flight))
@@ -141,7 +141,7 @@ def second_read(launch: Launched) -> Finding | None:
     return finding(
         share,
         "memory bandwidth",
-        _once_advice(launch, bool(reloaded and not again)),
+        _advise_to_load_once(launch, bool(reloaded and not again)),
         times_read=times,
         read_again_gb=extra / 1e9,
         needed_gb=(total - extra) / 1e9,
@@ -161,15 +161,15 @@ def latency(launch: Launched) -> Finding | None:
     warps = launch.resident * launch.machine.num_warps
     body = max((a for a in launch.main if a.kind == "load"), key=launch.moved).loops
     waits = bool(body) and launch.synchronised(body) and not launch.code.dots
-    held = launch.occupancy * launch.machine.num_warps
+    possible_warps = launch.occupancy * launch.machine.num_warps
     evidence = dict(
         warps_per_sm=warps, bytes_in_flight_per_sm=launch.flying, bytes_needed_per_sm=launch.needed_in_flight
     )
     if waits and any(loops[: len(body)] == body for loops in launch.code.reduced):
         return finding(1 - ratio, "memory latency", "lane_accumulator", **evidence)
-    if held <= launch.target.warps_per_sm / 2:
+    if possible_warps <= launch.target.warps_per_sm / 2:
         possible = launch.target.warps_per_sm
-        return finding(1 - ratio, "occupancy", _occupancy_advice(launch), warps_possible=possible, **evidence)
+        return finding(1 - ratio, "occupancy", _advise_on_occupancy(launch), warps_possible=possible, **evidence)
     advice = "loop_stages"
     if not any(a.loops for a in launch.main):
         flat = all(len(a.shape) < 2 for a in launch.args.values() if isinstance(a, TensorFact))
@@ -335,7 +335,7 @@ DETECTORS: tuple[Detector, ...] = (
 # ---------------------------------------------------------------- words
 
 
-def _mean_load_bytes(launch: Launched) -> float:
+def _mean_load_bytes_of(launch: Launched) -> float:
     """Mean bytes per thread of the loads of tiles; scalar loads are taken out of the table."""
     table = dict(launch.machine.mix.loads)
     for a in launch.code.accesses:
@@ -345,7 +345,7 @@ def _mean_load_bytes(launch: Launched) -> float:
     return sum(width * n for width, n in table.items()) / count if count else 0.0
 
 
-def _alignment_word(launch: Launched, access: Access) -> str:
+def _choose_alignment_word(launch: Launched, access: Access) -> str:
     tensor = launch.args.get(access.base)
     if isinstance(tensor, TensorFact):
         apart = [s for s in tensor.stride if s != 1]
@@ -356,7 +356,7 @@ def _alignment_word(launch: Launched, access: Access) -> str:
     return "contiguity_hint"
 
 
-def _once_advice(launch: Launched, only_stored: bool) -> str:
+def _advise_to_load_once(launch: Launched, only_stored: bool) -> str:
     if only_stored:
         return "store_forwarding"
     reads = max(Counter((a.base, a.address) for a in launch.main if a.kind == "load").values())
@@ -367,7 +367,7 @@ def _once_advice(launch: Launched, only_stored: bool) -> str:
     return "tile size: one tile as wide as the row, so that it is read once and stays in registers"
 
 
-def _occupancy_advice(launch: Launched) -> str:
+def _advise_on_occupancy(launch: Launched) -> str:
     """Advice by the resource that keeps more programs off an SM."""
     machine, target = launch.machine, launch.target
     by_shared = target.shared_per_sm // (machine.shared + SHARED_RESERVED)

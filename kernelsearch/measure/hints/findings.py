@@ -56,7 +56,7 @@ def diagnose(call: Call) -> tuple[Finding, ...]:
     start = launch_bound(call)
     if start is not None:
         return (start,)
-    limit, whole = _gap(call), sum(map(weight, call.launches))
+    limit, whole = _gap_of(call), sum(map(weight, call.launches))
     faults = [
         replace(fault, lost=min(fault.lost * (weight(launch) / whole), limit))
         for launch in call.launches
@@ -105,7 +105,7 @@ def binding(call: Call, launch: Launched) -> Finding:
         advice = "none: it moves no byte twice; only fewer bytes make it faster"
         if again and launch.code.dots:
             advice = "grouped_order"
-        elif again and _shared_bytes(launch) > 0.5 * launch.footprint:
+        elif again and _shared_bytes_of(launch) > 0.5 * launch.footprint:
             advice = "rows_2d: several rows a program, so that what all rows share is loaded once"
         elif call.time_us and roofline < FAR * call.time_us:
             unexplained = "nothing in the binary explains why it is so far from the roofline"
@@ -115,7 +115,7 @@ def binding(call: Call, launch: Launched) -> Finding:
         advice = "tile size: larger tiles and other num_warps and num_stages feed the matrix units better"
         if near:
             advice = "none: it runs at the rate of the matrix units"
-        elif _fed_by_threads(launch):
+        elif _is_fed_by_threads(launch):
             advice = "tensor_descriptor"
     else:
         evidence["issue_us"] = times["issue"]
@@ -126,13 +126,13 @@ def binding(call: Call, launch: Launched) -> Finding:
     return finding(0.0, name, advice, **evidence)
 
 
-def _shared_bytes(launch: Launched) -> float:
+def _shared_bytes_of(launch: Launched) -> float:
     """Bytes that accesses load beyond their tensor's size: several programs load the same data."""
     loads = (a for a in launch.code.accesses if a.kind == "load")
     return sum(max(0.0, launch.moved(a) - launch.tensor_bytes(a.base)) for a in loads)
 
 
-def _fed_by_threads(launch: Launched) -> bool:
+def _is_fed_by_threads(launch: Launched) -> bool:
     """Whether large tiles of operands are loaded through pointers on a target with a copy engine for tiles."""
     large = any(d.m * d.n >= LARGE_PRODUCT for d in launch.code.dots)
     return large and launch.target.capability >= 90 and not any(a.descriptor for a in launch.code.accesses)
@@ -143,7 +143,7 @@ def moved_bytes(launch: Launched) -> float:
     return launch.counters.dram_bytes if launch.counters is not None else launch.footprint
 
 
-def _gap(call: Call) -> float:
+def _gap_of(call: Call) -> float:
     """The share of a measured time above the roofline; 1 without a measurement."""
     if not call.measured or not call.time_us:
         return 1.0

@@ -58,8 +58,8 @@ def parsed(text: str) -> tuple[Counters, ...]:
     lines = [line for line in text.splitlines() if line.startswith('"')]
     for row in csv.DictReader(lines):
         _, values = launches.setdefault(row["ID"], (row["Kernel Name"].partition("(")[0], {}))
-        values[row["Metric Name"]] = _number(row["Metric Value"])
-    return tuple(_counters(name, values) for name, values in launches.values() if set(METRICS) <= set(values))
+        values[row["Metric Name"]] = _parse_number(row["Metric Value"])
+    return tuple(_make_counters(name, values) for name, values in launches.values() if set(METRICS) <= set(values))
 
 
 def refusal(text: str) -> str:
@@ -70,7 +70,7 @@ def refusal(text: str) -> str:
     return f"Nsight Compute says: {errors[0][:200]}" if errors else "Nsight Compute counted nothing"
 
 
-def _counters(name: str, values: Mapping[str, float]) -> Counters:
+def _make_counters(name: str, values: Mapping[str, float]) -> Counters:
     waits = {word: values[_STALL.format(reason)] for word, reason in WAITS.items()}
     whole = sum(waits.values()) or 1.0
     plain = {field: values[metric] for field, metric in _PLAIN.items()}
@@ -78,7 +78,7 @@ def _counters(name: str, values: Mapping[str, float]) -> Counters:
     return Counters(name, dram_bytes, **plain, waits={word: value / whole for word, value in waits.items()})
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text.replace(",", ""))
     except ValueError:

@@ -67,24 +67,24 @@ def times_us(used: Usage, target: Target, k: Constants = FITTED) -> tuple[Number
     """
     cycle_us = 1.0 / (target.clock_ghz * 1e3)
     macs_per_clock = used.tensor_tflops * 1e3 / 2.0 / (target.num_sms * target.clock_ghz)
-    missed = _missed(used.live / (k.l2_usable * target.l2_bytes))
+    missed = _missed_share_of(used.live / (k.l2_usable * target.l2_bytes))
     per_sm = -(-used.programs // target.num_sms)
     resident = np.minimum(used.occupancy, per_sm)
 
-    costs = [_step(step, used, missed, macs_per_clock, k) for step in used.steps]
+    costs = [_cost_of(step, used, missed, macs_per_clock, k) for step in used.steps]
     pipes = {name: cycle_us * sum(c.pipes[name] for c in costs) for name in PIPES}
     serial = cycle_us * (k.start_cycles + sum(c.serial for c in costs))
     delay = cycle_us * (k.start_cycles + sum(c.delay for c in costs))
     # The time that one program needs of each station of its SM; DRAM and L2 are shared by all SMs.
-    shared = {name: us / per_sm for name, us in _memory_us(used, target, missed, k).items()}
+    shared = {name: us / per_sm for name, us in _memory_us_of(used, target, missed, k).items()}
     needed = {**pipes, **shared, "launch": k.launch_cycles * cycle_us}
-    stations = [_norm([needed[n] for n in names], k.norm) for names in STATIONS]
+    stations = [_smooth_largest([needed[n] for n in names], k.norm) for names in STATIONS]
     # The number that pass the stations independently: programs, warps that seldom meet, copies ahead.
     apart = used.depth * used.warps ** (1.0 + (k.apart - 1.0) * used.meet)
-    round_us = _norm((delay / used.depth + sum(stations) / apart, resident * _most(stations)), k.norm)
+    round_us = _smooth_largest((delay / used.depth + sum(stations) / apart, resident * _take_largest(stations)), k.norm)
     round_us = np.maximum(round_us, serial)
     rounds = per_sm / resident
-    tail = (np.ceil(rounds) - rounds) * k.waves * (delay + _most(needed.values()))
+    tail = (np.ceil(rounds) - rounds) * k.waves * (delay + _take_largest(needed.values()))
     parts = {name: us * per_sm for name, us in needed.items()}
     parts["latency"] = np.maximum(serial, delay) * rounds
     # Programs add to memory when they end; the programs of a round end together.
@@ -92,7 +92,7 @@ def times_us(used: Usage, target: Target, k: Constants = FITTED) -> tuple[Number
     return (rounds + k.drain) * round_us + tail + parts["atomics"] + target.launch_us, parts
 
 
-def _memory_us(used: Usage, target: Target, missed: Number, k: Constants) -> dict[str, Number]:
+def _memory_us_of(used: Usage, target: Target, missed: Number, k: Constants) -> dict[str, Number]:
     """The time of DRAM and L2 for all programs."""
     others = np.maximum(0.0, used.requested - used.again - used.footprint)  # loaded by several programs
     too_large = used.footprint > k.l2_usable * target.l2_bytes
@@ -113,7 +113,7 @@ class _Cost:
     serial: Number
 
 
-def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
+def _cost_of(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
     c, warps, trips = step.counts, used.warps, step.trips
     special, divide = c.get("special", 0), c.get("divide", 0)
     plain = c.get("instructions", 0) + c.get("wide", 0) - special - divide
@@ -133,8 +133,8 @@ def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Co
     fresh = step.fresh + (1.0 - step.fresh) * missed * (used.again > 0)
     away = k.l2_cycles + (k.dram_cycles - k.l2_cycles) * fresh
     loads = (step.chain.get("load", 0) * step.batches + step.chain.get("atomic", 0)) * away
-    alone = np.maximum(_chain(step, warps, k), slots * k.alone)
-    computing = np.maximum(alone, _most(pipes.values()))
+    alone = np.maximum(_chain_cycles_of(step, warps, k), slots * k.alone)
+    computing = np.maximum(alone, _take_largest(pipes.values()))
     waiting = np.maximum(0.0, alone - sum(pipes.values()))
     # Copies that run ahead are waited for once, those that do not in every iteration.
     copied = (step.ahead >= 0) & (trips > 0)
@@ -147,7 +147,7 @@ def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Co
     return _Cost({name: cycles * trips for name, cycles in pipes.items()}, delay, serial)
 
 
-def _chain(step: Step, warps: Number, k: Constants) -> Number:
+def _chain_cycles_of(step: Step, warps: Number, k: Constants) -> Number:
     """Cycles of the longest dependent path of one iteration, its accesses of global memory left out."""
     cost = dict.fromkeys(("load", "atomic", "wait"), 0.0) | {
         "barrier": k.barrier_cycles + k.barrier_warp_cycles * warps,
@@ -162,17 +162,17 @@ def _chain(step: Step, warps: Number, k: Constants) -> Number:
     return sum(cost.get(kind, k.arith_cycles) * n for kind, n in step.chain.items())
 
 
-def _missed(fill: Number) -> Number:
+def _missed_share_of(fill: Number) -> Number:
     """The share of repeated accesses that miss L2, when live data fills this much of it."""
     return fill**6 / (1.0 + fill**6)
 
 
-def _most(values: Iterable[Number]) -> Number:
+def _take_largest(values: Iterable[Number]) -> Number:
     return reduce(np.maximum, values)
 
 
-def _norm(values: Iterable[Number], power: float) -> Number:
+def _smooth_largest(values: Iterable[Number], power: float) -> Number:
     """A smooth maximum."""
     values = list(values)
-    largest = np.maximum(_most(values), 1e-12)
+    largest = np.maximum(_take_largest(values), 1e-12)
     return largest * sum((v / largest) ** power for v in values) ** (1.0 / power)

@@ -208,7 +208,7 @@ class Launched:
         kinds = {d.dtype for d in dots if not d.widened}
         return self.target.tf32_tflops if kinds == {"f32"} else self.target.tensor_tflops
 
-    def _work(self, kind: str) -> float:
+    def _count_work(self, kind: str) -> float:
         return sum(w.elements * self.trips(w.loops) for w in self.code.work if w.kind == kind) * self.programs
 
     # ------------------------------------------------------------ times in microseconds, each resource alone
@@ -228,16 +228,16 @@ class Launched:
 
     @cached_property
     def issue_us(self) -> float:
-        lanes = self.counts.elements if self.counts is not None else self._work("float")
-        return (lanes + DIVIDE * self._work("divide")) / self._lanes(LANES_PER_CLOCK)
+        lanes = self.counts.elements if self.counts is not None else self._count_work("float")
+        return (lanes + DIVIDE * self._count_work("divide")) / self._lanes_per_us(LANES_PER_CLOCK)
 
     @cached_property
     def special_us(self) -> float:
-        return (self._work("special") + self._work("divide")) / self._lanes(SPECIAL_PER_CLOCK)
+        return (self._count_work("special") + self._count_work("divide")) / self._lanes_per_us(SPECIAL_PER_CLOCK)
 
     def shared_us(self, conflicts: bool) -> float:
         passes = sum((e.ways if conflicts else 1.0) * e.size_bytes * self.trips(e.loops) for e in self.code.exchanges)
-        return passes * self.programs / self._lanes(SHARED_BYTES_PER_CLOCK)
+        return passes * self.programs / self._lanes_per_us(SHARED_BYTES_PER_CLOCK)
 
     @cached_property
     def chain_us(self) -> float:
@@ -256,7 +256,7 @@ class Launched:
         """The time of the launch without faults and without its start."""
         return max(self.roofline_us, self.l2_us, self.issue_us, self.special_us, self.shared_us(False))
 
-    def _lanes(self, per_clock: float) -> float:
+    def _lanes_per_us(self, per_clock: float) -> float:
         """Lanes (or bytes) per microsecond on the SMs that have programs."""
         busy = min(self.target.num_sms, self.programs)
         return per_clock * busy * self.target.clock_ghz * 1e3

@@ -71,17 +71,17 @@ def usage(launch: Launched) -> Usage:
     """The usage of a launch; counts from sampled programs correct its bytes, where there are any."""
     warps, threads = launch.machine.num_warps, 32 * launch.machine.num_warps
     accesses = launch.code.accesses
-    asked = {id(a): launch.moved(a) for a in accesses}
-    loads = sum(asked[id(a)] for a in accesses if a.kind == "load")
-    stores = sum(asked[id(a)] for a in accesses if a.kind != "load")
-    sectors = sum(_beyond_l1(launch, a, asked[id(a)]) * launch.sectors(a) for a in accesses)
+    moved_bytes = {id(a): launch.moved(a) for a in accesses}
+    loads = sum(moved_bytes[id(a)] for a in accesses if a.kind == "load")
+    stores = sum(moved_bytes[id(a)] for a in accesses if a.kind != "load")
+    sectors = sum(_bytes_beyond_l1(launch, a, moved_bytes[id(a)]) * launch.sectors(a) for a in accesses)
     if launch.counts is not None and loads:
         known = launch.counts
         sectors *= (known.load_bytes + known.store_bytes) / max(1.0, loads + stores)
         loads, stores = known.load_bytes, known.store_bytes
     footprint = min(launch.footprint, loads + stores)
     blocks = launch.code.blocks or (Block((), launch.machine.mix.counts),)
-    steps = _steps(launch, blocks, loads, max(0.0, footprint - stores), threads)
+    steps = _make_steps(launch, blocks, loads, max(0.0, footprint - stores), threads)
     resident = min(launch.programs, launch.occupancy * launch.target.num_sms)
     spilled = 2.0 * launch.machine.stack_bytes * threads * max((min(8.0, s.trips) for s in steps), default=1.0)
     return Usage(
@@ -90,20 +90,22 @@ def usage(launch: Launched) -> Usage:
         launch.occupancy,
         footprint,
         sectors,
-        _again(launch, asked),
+        _bytes_loaded_again(launch, moved_bytes),
         footprint / launch.programs * resident,
         spilled,
-        _ways(launch),
+        _ways_of(launch),
         launch.flops / 2.0,
         launch.rate_tflops(launch.code.dots) if launch.code.dots else launch.target.tensor_tflops,
         steps,
-        sum(asked[id(a)] / a.width for a in accesses if a.kind == "atomic") / launch.programs,
+        sum(moved_bytes[id(a)] / a.width for a in accesses if a.kind == "atomic") / launch.programs,
         max(1, 1 + max(steps, key=lambda s: s.loaded * s.trips).ahead),
         any(s.counts.get("barrier") for s in steps),
     )
 
 
-def _steps(launch: Launched, blocks: tuple[Block, ...], loads: float, unique: float, threads: int) -> tuple[Step, ...]:
+def _make_steps(
+    launch: Launched, blocks: tuple[Block, ...], loads: float, unique: float, threads: int
+) -> tuple[Step, ...]:
     trips = [min(MAX_TRIPS, launch.trips(b.loops)) for b in blocks]
     raw = [b.counts.get("load_bytes", 0) * n * threads * launch.programs for b, n in zip(blocks, trips, strict=True)]
     scale = min(1.0, loads / sum(raw)) if sum(raw) else 0.0  # masked lanes load nothing
@@ -113,19 +115,19 @@ def _steps(launch: Launched, blocks: tuple[Block, ...], loads: float, unique: fl
         fresh = min(1.0, left / amount) if amount else 0.0
         left = max(0.0, left - amount)
         each = amount / (max(1e-9, n) * launch.programs)
-        steps.append(Step(n, block.counts, block.chain, each, fresh, block.ahead, _batches(launch, block)))
+        steps.append(Step(n, block.counts, block.chain, each, fresh, block.ahead, _batches_of(launch, block)))
     return tuple(steps)
 
 
-def _beyond_l1(launch: Launched, access: Access, asked: float) -> float:
+def _bytes_beyond_l1(launch: Launched, access: Access, moved_bytes: float) -> float:
     """The bytes of an access that come from L2: a small tensor stays in each SM's L1 once it is loaded."""
     size = launch.tensor_bytes(access.base)
     if access.kind != "load" or size > SMALL:
-        return asked
-    return min(asked, size * launch.target.num_sms)
+        return moved_bytes
+    return min(moved_bytes, size * launch.target.num_sms)
 
 
-def _again(launch: Launched, asked: Mapping[int, float]) -> float:
+def _bytes_loaded_again(launch: Launched, moved_bytes: Mapping[int, float]) -> float:
     """Bytes of loads from addresses that the same program has loaded before.
 
     Loops over one axis in steps of a tile's length have known ends; the length that several of them cover together,
@@ -138,7 +140,7 @@ def _again(launch: Launched, asked: Mapping[int, float]) -> float:
             if access.base != base or access.kind != "load":
                 continue
             if not access.loops:
-                total += asked[id(access)] * (access.address in flat)
+                total += moved_bytes[id(access)] * (access.address in flat)
                 flat.add(access.address)
                 continue
             first, last, step = (launch.number(v) for v in vars(access.loops[-1]).values())
@@ -146,14 +148,14 @@ def _again(launch: Launched, asked: Mapping[int, float]) -> float:
             if length > 1 and None not in (first, last):
                 covered += launch.trips(access.loops[-1:]) * length
                 ends += [first, last]
-                moved += asked[id(access)]
+                moved += moved_bytes[id(access)]
         span = max(ends) - min(ends) if ends else 0
         if span > 0 and covered > 1.2 * span:
             total += moved * (1.0 - span / covered)
     return total
 
 
-def _batches(launch: Launched, block: Block) -> float:
+def _batches_of(launch: Launched, block: Block) -> float:
     """See `Step.batches`."""
     each = block.counts.get("load_bytes", 0)
     if block.ahead >= 0 or not each:
@@ -168,7 +170,7 @@ def _batches(launch: Launched, block: Block) -> float:
     return 1.0 / max(1.0, min(UNROLLED, UNROLLED_ELEMENTS // elements, free / each))
 
 
-def _ways(launch: Launched) -> float:
+def _ways_of(launch: Launched) -> float:
     sizes = [e.size_bytes * launch.trips(e.loops) for e in launch.code.exchanges]
     if not sum(sizes):
         return 1.0

@@ -35,7 +35,9 @@ def best(
     if not others:
         return dict.fromkeys(ratios(seed), seed) if seed is not None else {}
     whole = max(len(ratios(c)) for c in others)
-    overall = min((c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_score(ratios(c)), 3), order(c)))
+    overall = min(
+        (c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_mean_ratio_of(ratios(c)), 3), order(c))
+    )
     chosen = {}
     for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
         able = [c for c in candidates if shape in ratios(c)]
@@ -46,7 +48,7 @@ def best(
     return chosen
 
 
-def _score(ratios: Mapping[str, float]) -> float:
+def _mean_ratio_of(ratios: Mapping[str, float]) -> float:
     return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
 
 
@@ -57,9 +59,9 @@ def seed_finding(findings: Sequence[Finding]) -> Finding | None:
     None when no confirmed finding timed the seed.
     """
     shapes: dict[str, dict[str, Any]] = {}
-    others = _confirmed(findings, of_seed=False)
+    others = _select_confirmed(findings, of_seed=False)
     for entry in (entry for finding in others for entry in finding["shapes"]):
-        if entry["shape"] not in shapes and (own := _seed_entry(entry)):
+        if entry["shape"] not in shapes and (own := _make_seed_entry(entry)):
             shapes[entry["shape"]] = own
     if not shapes:
         return None
@@ -75,17 +77,17 @@ def seed_finding(findings: Sequence[Finding]) -> Finding | None:
     }
 
 
-def _confirmed(findings: Sequence[Finding], of_seed: bool) -> list[Finding]:
+def _select_confirmed(findings: Sequence[Finding], of_seed: bool) -> list[Finding]:
     return [f for f in findings if f["status"] == "confirmed" and (f["name"] == SEED) == of_seed]
 
 
-def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+def _make_seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     timed = {b["name"]: b for b in entry["baselines"] if "ratio" in b}
     seed = timed.pop(SEED, None)
     if seed is None:
         return None
     fastest = min(timed.values(), key=lambda b: b["time_us"], default=None)
-    versus = {n: _over(b, seed) for n, b in timed.items()}
+    versus = {n: _divide(b, seed) for n, b in timed.items()}
     return {
         **{k: entry[k] for k in ("shape", "label", "clocks", "control", "blocks", "dropped")},
         "time_us": seed["time_us"],
@@ -97,7 +99,7 @@ def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _over(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+def _divide(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     return {
         "ratio": one["ratio"] / other["ratio"],
         "low": one["low"] / other["high"],
@@ -107,8 +109,8 @@ def _over(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, flo
 
 def of_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
     """The finding to run at each shape, of the confirmed ones and the seed; empty when nothing was confirmed."""
-    others = _confirmed(findings, of_seed=False)
-    seed = seed_finding(others) or next(iter(_confirmed(findings, of_seed=True)), None)
+    others = _select_confirmed(findings, of_seed=False)
+    seed = seed_finding(others) or next(iter(_select_confirmed(findings, of_seed=True)), None)
     return best(others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed)
 
 
@@ -127,11 +129,11 @@ def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
     shapes = [_gain_at(shape, finding) for shape, finding in chosen.items()]
     if not shapes or any(s["vs_fastest"] is None for s in shapes):
         return None
-    over = _mean([s["vs_fastest"] for s in shapes])
+    over = _mean_of([s["vs_fastest"] for s in shapes])
     needed = margin(max((f["aa_spread"] or 0.0) for f in chosen.values()))
     return {
         "vs_fastest": over,
-        "vs_seed": _mean([s["vs_seed"] for s in shapes]),
+        "vs_seed": _mean_of([s["vs_seed"] for s in shapes]),
         "margin": needed,
         "faster": over["low"] > 1.0 + needed,
         "shapes": shapes,
@@ -156,5 +158,5 @@ def _gain_at(shape: str, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _mean(intervals: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _mean_of(intervals: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {k: math.exp(sum(math.log(i[k]) for i in intervals) / len(intervals)) for k in ("ratio", "low", "high")}

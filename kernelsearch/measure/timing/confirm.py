@@ -104,7 +104,7 @@ def kept(blocks: Sequence[Block], edges: Sequence[tuple[Reading | None, Reading 
     usual_mhz = statistics.median(r.sm_mhz for r in readings)
     valid, reasons = [], set()
     for block, pair in zip(blocks, edges, strict=True):
-        faults = {word for r in pair if r is not None for word in _faults(r, usual_mhz)}
+        faults = {word for r in pair if r is not None for word in _find_faults(r, usual_mhz)}
         reasons |= faults
         if not faults:
             valid.append(block)
@@ -118,7 +118,7 @@ def kept(blocks: Sequence[Block], edges: Sequence[tuple[Reading | None, Reading 
     return Kept(tuple(valid), len(blocks) - len(valid), tuple(sorted(reasons)), clocks)
 
 
-def _faults(reading: Reading, usual_mhz: float) -> list[str]:
+def _find_faults(reading: Reading, usual_mhz: float) -> list[str]:
     other_clock = usual_mhz > 0 and abs(reading.sm_mhz - usual_mhz) > CLOCK_DRIFT * usual_mhz
     return [*replace(reading, reasons=reading.reasons & SLOWED).said(), *(["another SM clock"] if other_clock else [])]
 
@@ -180,8 +180,7 @@ def launch_bound(time_us: float, ceilings: Mapping[str, float]) -> bool:
 
 
 def disagreement(event_us: float, wall_us: float | None, kernel_us: float | None) -> str:
-    """The contradiction between a too small event time and the wall clock or the kernels' times; empty if there is
-    none.
+    """How a too small event time contradicts the wall clock or the kernels' own times; empty when they agree.
 
     A large event time is no fault: events also span the gaps between launches, which kernel times do not.
     """

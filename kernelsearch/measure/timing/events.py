@@ -89,7 +89,7 @@ def sample(
     torch.cuda.synchronize()
 
     def take(first: int, wait_us: float) -> list[Span]:
-        queued = [_queued(call, inputs[(first + i) % len(inputs)], flush, wait_us, after) for i in range(ABANDON_AFTER)]
+        queued = [_queue(call, inputs[(first + i) % len(inputs)], flush, wait_us, after) for i in range(ABANDON_AFTER)]
         torch.cuda.synchronize()
         return [Span(start.elapsed_time(end) * 1000.0, late) for start, end, late in queued]
 
@@ -119,7 +119,7 @@ def collected(take: Callable[[int, float], list[Span]], host_us: float, limit_us
     return Samples(tuple(times), host_us, late=len(late))
 
 
-def _queued(
+def _queue(
     call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, wait_us: float, after: Callable[[], None]
 ) -> tuple[Any, Any, bool]:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

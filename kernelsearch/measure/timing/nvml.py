@@ -97,15 +97,15 @@ class Monitor:
         """
         if self._library is None:
             return None
-        clock = self._number("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK)
-        reasons = max(0, self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong))
+        clock = self._query("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK)
+        reasons = max(0, self._query("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong))
         if before is not None:
             return replace(before, sm_mhz=clock, reasons=reasons)
-        power = self._number("nvmlDeviceGetPowerUsage")
+        power = self._query("nvmlDeviceGetPowerUsage")
         return Reading(
             clock,
-            self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
-            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
+            self._query("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+            self._query("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
             power / 1000.0 if power >= 0 else -1.0,
             reasons,
         )
@@ -118,7 +118,7 @@ class Monitor:
         code = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(rates))
         return int(rates[0]) if code == 0 else None
 
-    def _number(self, function: str, *which: int, kind: type = ctypes.c_uint) -> int:
+    def _query(self, function: str, *which: int, kind: type = ctypes.c_uint) -> int:
         value = kind()
         code = getattr(self._library, function)(self._device, *which, ctypes.byref(value))
         return int(value.value) if code == 0 else -1

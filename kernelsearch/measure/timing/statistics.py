@@ -64,11 +64,11 @@ def interval(
 
     if not series or min(len(s) for s in series) < 4:
         return None
-    grouped = [_grouped(np.asarray(s, dtype=float)) for s in series]
+    grouped = [_group(np.asarray(s, dtype=float)) for s in series]
     centre = float(np.mean([np.median(s) for s in series]))
 
     def statistic(*picked: np.ndarray, axis: int = -1) -> np.ndarray:
-        medians = [_median(groups, indices, axis) for groups, indices in zip(grouped, picked, strict=True)]
+        medians = [_median_of_groups(groups, indices, axis) for groups, indices in zip(grouped, picked, strict=True)]
         return np.mean(medians, axis=0)
 
     if all(np.ptp(g) == 0.0 for g in grouped):  # nothing to resample: simulated times without noise
@@ -89,14 +89,14 @@ def interval(
     return Interval(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)), level, blocks)
 
 
-def _grouped(values: np.ndarray) -> np.ndarray:
+def _group(values: np.ndarray) -> np.ndarray:
     """Consecutive values as rows of equal length; values at the front that fill no row are dropped."""
     length = group_length(len(values))
     rows = len(values) // length
     return values[len(values) - rows * length :].reshape(rows, length)
 
 
-def _median(groups: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+def _median_of_groups(groups: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
     """The median over all values of the picked rows; indices may have further axes before the resampled one."""
     picked = np.moveaxis(np.asarray(indices), axis, -1).astype(int)
     values = groups[picked]
