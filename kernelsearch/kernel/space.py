@@ -128,21 +128,23 @@ def present(name: str, kernel: Kernel) -> bool:
 
 def known_constraints(task: TaskFacts) -> Predicate:
     """`possible` for a task; values that only its launcher sets come from the traces of timed shapes."""
-    launched: dict[str, dict[str, Config]] = {}
+    by_site: dict[str, dict[str, Config]] = {}
     for shape, trace in task.traces.items():
         if any(s.key == shape and s.timed for s in task.shapes):
             for launch in trace.launches:
                 numbers = {n: v for n, v in launch.args.items() if isinstance(v, int) and not isinstance(v, bool)}
-                launched.setdefault(launch.site, {})[config_key(numbers)] = numbers
-    at = {site: tuple(by_key.values()) for site, by_key in launched.items()}
-    return lambda kernel, config: possible(kernel, config, at)
+                by_site.setdefault(launch.site, {})[config_key(numbers)] = numbers
+    launcher_values = {site: tuple(by_key.values()) for site, by_key in by_site.items()}
+    return lambda kernel, config: possible(kernel, config, launcher_values)
 
 
-def possible(kernel: Kernel, config: Config, launched: Mapping[str, Sequence[Config]] = MappingProxyType({})) -> bool:
+def possible(
+    kernel: Kernel, config: Config, launcher_values: Mapping[str, Sequence[Config]] = MappingProxyType({})
+) -> bool:
     """False for a config that is known to be bad: `num_warps` not a power of two, or too large a block.
 
     Blocks come from `tl.arange`, `tl.zeros` and `tl.full` in the launched functions. Their shapes must follow from the
-    config or from the launcher's own arguments (launched, by site); other shapes are left to the compiler.
+    config or from the launcher's own arguments (launcher_values, by site); other shapes are left to the compiler.
     """
     for function in kernel.functions:
         if function.name not in kernel.entries:
@@ -153,7 +155,7 @@ def possible(kernel: Kernel, config: Config, launched: Mapping[str, Sequence[Con
         if isinstance(warps, int) and not (0 < warps <= MAX_WARPS and warps & (warps - 1) == 0):
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
-        for passed in [p for site in sites for p in launched.get(site, ())] or [{}]:
+        for passed in [p for site in sites for p in launcher_values.get(site, ())] or [{}]:
             if largest_block(function.text, {**passed, **values}) > MAX_ELEMENTS_PER_THREAD * threads:
                 return False
     return True
