@@ -16,7 +16,7 @@ LAYERS = {
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
         "report", "cli",
     ),
-    "kernel": ("expressions language source space targets", "launch"),
+    "kernel": ("expressions language source targets", "launch space"),
     "tasks": (
         "module narrowing outline reach shipped shrink steps", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",

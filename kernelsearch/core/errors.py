@@ -1,4 +1,4 @@
-"""What can go wrong on the user's side, each as one sentence that says what to do.
+"""The user's mistakes as exceptions, each with one sentence that says what to do.
 
 A candidate that fails is never an error here: that is a `Verdict`.
 """
@@ -9,7 +9,7 @@ class KernelsearchError(Exception):
 
 
 class TaskError(KernelsearchError):
-    """The task file lacks something, or what it holds does not fit together."""
+    """The task file lacks something, or its parts do not fit together."""
 
 
 class NoKernelError(TaskError):
@@ -25,7 +25,7 @@ class ExpressionError(KernelsearchError):
 
 
 class SpaceError(KernelsearchError):
-    """A space is empty, not a mapping of names to values, or no config of it is possible."""
+    """A space is empty or not a mapping of names to values, or none of its configs is possible."""
 
 
 class StrategyError(KernelsearchError):
@@ -41,11 +41,11 @@ class StoreError(KernelsearchError):
 
 
 class WorkerError(KernelsearchError):
-    """A trusted worker could not start or died: a fault of the set-up, not of a candidate."""
+    """A trusted worker could not start or died: the set-up is at fault, not a candidate."""
 
 
 class ModelError(KernelsearchError):
-    """A model engine is unknown, malformed or not installed; what a running model does wrong is a value, not this."""
+    """A model engine is unknown, malformed or not installed; faults of a running model are values, not errors."""
 
 
 class StudyError(KernelsearchError):

@@ -1,6 +1,6 @@
-"""How an optional package is installed here: into this Python, and from where this kernelsearch itself came.
+"""The command that installs an optional package into this Python, from where this kernelsearch came.
 
-A clone, an index and a wheel need different words, and a plain `pip` may belong to another environment.
+A clone, an index and a wheel need different commands, and a plain `pip` may belong to another environment.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ NAME = "kernelsearch"
 
 def install(extra: str) -> str:
     """The command that adds an extra of this package, such as `pip install 'kernelsearch[ui]'`."""
-    return f"{_pip()} install {_source(extra)}"
+    return f"{_pip_command()} install {_requirement_for(extra)}"
 
 
-def _pip() -> str:
+def _pip_command() -> str:
     """`pip` where the shell finds the one of this environment, else the long form with this Python."""
-    found = shutil.which("pip")
-    beside = found is not None and Path(found).absolute().parent == Path(sys.executable).absolute().parent
-    if beside:
+    pip = shutil.which("pip")
+    if pip is not None and Path(pip).absolute().parent == Path(sys.executable).absolute().parent:
         return "pip"
-    shown = os.path.relpath(sys.executable)
-    return f"{sys.executable if shown.startswith('..') else shown} -m pip"
+    relative = os.path.relpath(sys.executable)
+    return f"{sys.executable if relative.startswith('..') else relative} -m pip"
 
 
-def _source(extra: str) -> str:
+def _requirement_for(extra: str) -> str:
     """The requirement in quotes: the folder of a clone (PEP 610 records it), else the name in an index."""
     try:
-        told = metadata.distribution(NAME).read_text("direct_url.json")
+        text = metadata.distribution(NAME).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        told = None
-    about = json.loads(told) if told else {}
-    url = urlsplit(about.get("url", ""))
-    if url.scheme != "file" or "dir_info" not in about:
+        text = None
+    origin = json.loads(text) if text else {}
+    url = urlsplit(origin.get("url", ""))
+    if url.scheme != "file" or "dir_info" not in origin:
         return f"'{NAME}[{extra}]'"
-    editable = "-e " if about["dir_info"].get("editable") else ""
+    editable = "-e " if origin["dir_info"].get("editable") else ""
     return f"{editable}'{unquote(url.path)}[{extra}]'"

@@ -1,7 +1,7 @@
-"""Puts a file or a folder in its place wholly or not at all, also when the process is killed in the middle.
+"""Writes a file or a folder completely or not at all, even when the process is killed in the middle.
 
-Everything is written beside its place under a hidden name first. A killed process may leave such a hidden name behind; a
-folder's is swept away the next time the same place is written.
+Everything is first written under a hidden name beside its place. A killed process may leave that behind; a hidden
+folder is removed the next time its place is written.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from pathlib import Path
 from kernelsearch.core.errors import KernelsearchError
 
 YOUNG_S = 60.0
-"""A folder as new as this may be another process's, which has not locked it yet."""
+"""A folder younger than this may belong to another process that has not locked it yet."""
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-"""Of linux/fcntl.h and linux/fs.h."""
+"""From linux/fcntl.h and linux/fs.h."""
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a text file in UTF-8, the old one being whole until the new one is. Raises OSError.
+    """Writes a text file in UTF-8; the old one stays until the new one is complete. Raises OSError.
 
-    What is no regular file (a terminal, a pipe) is written to; a link's target is replaced, not the link.
+    A terminal or a pipe is written to directly; a link's target is replaced, not the link.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         Path(path).write_text(text, encoding="utf-8")
         return
     place = Path(os.path.realpath(path))
-    made = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
+    new = place.with_name(f".{place.name}-{secrets.token_hex(4)}")
     try:
-        with open(made, "x", encoding="utf-8") as file:  # its mode follows the umask
+        with open(new, "x", encoding="utf-8") as file:  # its mode follows the umask
             file.write(text)
         if place.exists():
-            os.chmod(made, stat.S_IMODE(place.stat().st_mode))
-        os.replace(made, place)
+            os.chmod(new, stat.S_IMODE(place.stat().st_mode))
+        os.replace(new, place)
     finally:
-        made.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
 
 
 def write_user_file(path: str | Path, text: str) -> None:
@@ -57,47 +57,47 @@ def write_user_file(path: str | Path, text: str) -> None:
 
 
 def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
-    """Writes files by relative path as the whole of a folder, in place of the one that is there. Raises OSError."""
+    """Replaces a folder by one with exactly these files, by relative path. Raises OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)
     _sweep(place)
-    made = Path(tempfile.mkdtemp(prefix=_prefix(place), dir=place.parent))
+    new = Path(tempfile.mkdtemp(prefix=_hidden_prefix(place), dir=place.parent))
     try:
-        with _locked(made):
+        with _lock(new):
             for path, data in files.items():
-                (made / path).parent.mkdir(parents=True, exist_ok=True)
-                (made / path).write_bytes(data)
-            made.chmod(0o755)
-            _swap(made, place)
+                (new / path).parent.mkdir(parents=True, exist_ok=True)
+                (new / path).write_bytes(data)
+            new.chmod(0o755)
+            _swap(new, place)
     finally:
-        shutil.rmtree(made, ignore_errors=True)  # what is there now: the old folder, or a new one that came to nothing
+        shutil.rmtree(new, ignore_errors=True)  # the old folder, or an unfinished new one
 
 
-def _prefix(place: Path) -> str:
+def _hidden_prefix(place: Path) -> str:
     return f".{place.name}-unfinished-"
 
 
-def _swap(made: Path, place: Path) -> None:
-    """The new folder in its place; the old one, if there is one, under the new one's name."""
+def _swap(new: Path, place: Path) -> None:
+    """Moves the new folder to its place; an old one takes the new one's name, or is removed."""
     if not place.exists():
-        os.rename(made, place)
-    elif not _exchanged(made, place):
+        os.rename(new, place)
+    elif not _exchange(new, place):
         aside = Path(tempfile.mkdtemp(prefix=f".{place.name}-old-", dir=place.parent)) / "was"
         os.rename(place, aside)
         try:
-            os.rename(made, place)
+            os.rename(new, place)
         except BaseException:
             os.rename(aside, place)
             raise
         shutil.rmtree(aside.parent, ignore_errors=True)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    """Whether the two names were exchanged in one step, for which Linux has `renameat2`; not every file system has it."""
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchanges two names in one step by Linux' `renameat2`; False where the file system cannot."""
     try:
-        exchange = ctypes.CDLL(None, use_errno=True).renameat2
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
         return False
-    if exchange(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
         return True
     code = ctypes.get_errno()
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
@@ -106,8 +106,8 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds a folder as its writer's own, for as long as the process lives."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Locks a folder for its writer; the lock ends with the process at the latest."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a file system without locks
@@ -118,8 +118,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _sweep(place: Path) -> None:
-    """Removes what killed writers of this place left: hidden folders whose lock nobody holds."""
-    for left in place.parent.glob(f"{_prefix(place)}????????"):
+    """Removes unfinished hidden folders of this place that no writer has locked."""
+    for left in place.parent.glob(f"{_hidden_prefix(place)}????????"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime < YOUNG_S:
                 continue

@@ -12,9 +12,8 @@ class Interrupts:
 
     Outside the main thread, where signals cannot be handled, it counts nothing.
 
-    ending: this is the last work of the process: once there was a Ctrl-C, further ones are ignored after the `with`
-    too, so that none of them disturbs the summary and the closing of what is open. Without it the handler of before
-    is back.
+    ending says that this is the last work of the process: after a Ctrl-C, further ones are ignored even behind the
+    `with` and cannot disturb the summary or the closing of files. Otherwise the previous handler is restored.
     """
 
     def __init__(self, ending: bool = False) -> None:
@@ -24,7 +23,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._noted)
+            self._before = signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -32,10 +31,10 @@ class Interrupts:
             signal.signal(signal.SIGINT, signal.SIG_IGN if self.ending and self.count else self._before)
 
     def forget(self) -> None:
-        """What was counted interrupted nothing: the work was done by then."""
+        """Resets the count: the work was done before the interrupt."""
         self.count = 0
 
-    def _noted(self, *_: object) -> None:
+    def _note(self, *_: object) -> None:
         self.count += 1
         if self.count > 1:
             raise KeyboardInterrupt

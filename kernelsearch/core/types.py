@@ -1,4 +1,4 @@
-"""The words of the project as data; no behaviour beyond what ties their fields together."""
+"""The project's words as plain data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Value = int | float | bool | str | None
 Config = Mapping[str, Value]
 """Values for tunable constexprs and launch options, for example `{"BLOCK": 1024, "num_warps": 4}`.
 
-A dotted name (`stage_two.num_warps`) speaks of one function of a kernel that has several.
+A dotted name (`stage_two.num_warps`) is for one function of a kernel that has several.
 """
 
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""Config names that are options of Triton's compiler and not constexprs of the kernel."""
+"""Names of a config that are options of Triton's compiler, not constexprs of the kernel."""
 
 
 def config_key(config: Config) -> str:
@@ -28,20 +28,20 @@ def config_key(config: Config) -> str:
 
 
 def content_digest(*parts: str) -> str:
-    """A 16-hex-digit SHA-256 prefix over the parts; how every id of the project is made."""
+    """The first 16 hex digits of a SHA-256 over the parts: every id of the project."""
     joined = "\x1f".join(parts).encode("utf-8", "surrogatepass")
     return hashlib.sha256(joined).hexdigest()[:16]
 
 
-# ---------------------------------------------------------------- what a launcher does
+# ---------------------------------------------------------------- launches
 
 
 @dataclass(frozen=True)
 class TensorFact:
     """A tensor argument as a launch sees it.
 
-    dtype is Triton's name (`fp32`, `bf16`, `i64`); shape and stride are in elements;
-    aligned says that the address is a multiple of 16 bytes.
+    dtype is Triton's name (`fp32`, `bf16`, `i64`); shape and stride are in elements; aligned: the address is a multiple
+    of 16 bytes.
     """
 
     dtype: str
@@ -64,9 +64,8 @@ ArgFact = TensorFact | int | float | bool | str | DtypeFact | None
 class LaunchFact:
     """One launch made by the task's launcher, before a candidate changes anything.
 
-    args holds every argument that the launcher passed, by parameter name, constexprs
-    included; options holds `num_warps` and the like; grid is None when the launcher's
-    grid is a function of the constexprs (a lambda), which only its own process can call.
+    args has all arguments by parameter name, constexprs included; options has `num_warps` and the like; grid is None
+    when the launcher's grid is a function of the constexprs (a lambda), which only its own process can call.
     """
 
     site: str
@@ -83,16 +82,16 @@ class Trace:
     launches: tuple[LaunchFact, ...]
 
 
-# ---------------------------------------------------------------- the task, as the driver knows it
+# ---------------------------------------------------------------- the task
 
 
 @dataclass(frozen=True)
 class ShapeFact:
     """One shape of a task.
 
-    key names it in every job and row (`timed:0`, `test:2`); label is for people
-    (`rows=4096 cols=1024 dtype=bfloat16`); bytes_moved and flops are the least that any
-    kernel must do, None when the task does not say and they cannot be inferred.
+    key names it in every job and row (`timed:0`, `test:2`); label is for people (`rows=4096 cols=1024 dtype=bfloat16`);
+    bytes_moved and flops are the minimum for any kernel, None when the task does not give them and they cannot be
+    inferred.
     """
 
     key: str
@@ -108,11 +107,11 @@ class ShapeFact:
 
 @dataclass(frozen=True)
 class TaskFacts:
-    """What the driver knows of a task without importing torch: all of it plain data.
+    """A task as plain data, for the driver, which does not import torch.
 
-    seed is the text of the seed as a kernel file (see `source.Kernel`); sites are the
-    names of the kernels that the launcher launches; config is the seed's own config;
-    notes are sentences for the user (an inferred space, a seed that the gate refuses).
+    seed is the text of the seed as a kernel file (see `source.Kernel`); sites are the names of the kernels that the
+    launcher launches; config is the seed's own config; notes are sentences for the user (an inferred space, a seed that
+    the gate refuses).
     """
 
     name: str
@@ -134,7 +133,7 @@ class TaskFacts:
 
 
 SAMPLER = "surrogate"
-"""Who chooses numbers unless a proposal says otherwise: the tuner's own sampler (`tune/surrogate.py`)."""
+"""The default sampler of configs (`tune/surrogate.py`)."""
 
 
 class ProposalKind(StrEnum):
@@ -148,12 +147,11 @@ class ProposalKind(StrEnum):
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next, as a strategy says it.
+    """A strategy's choice of what to try next.
 
-    parents are kernel digests (none for a seed). edit names a typed edit, None leaves the
-    choice to the proposer. config is an explicit config, None leaves it to the tuner;
-    sampler says how the tuner should choose it (`surrogate`, its default; `neighbour`, one step from its best; `random`;
-    or one of Optuna's, `tpe`, `gp`, `cmaes`).
+    parents are kernel digests (none for a seed). edit names a typed edit, None leaves the choice to the proposer;
+    config is an explicit config, None leaves it to the tuner; sampler says how the tuner should choose it (`surrogate`,
+    the default; `neighbour`, one step from its best; `random`; or one of Optuna's: `tpe`, `gp`, `cmaes`).
     """
 
     kind: ProposalKind
@@ -186,7 +184,7 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class Referee:
-    """How a verdict was reached: `gpu` or `interpreter`, and the isolation layers that were on."""
+    """The circumstances of a verdict: mode (`gpu` or `interpreter`), and the isolation layers that were on."""
 
     mode: str
     layers: tuple[str, ...] = ()
@@ -196,9 +194,8 @@ class Referee:
 class Verdict:
     """Accept, or reject with the stage and the reason; failure is a value.
 
-    error_ratio is the worst error over what the tolerance allows (1.0 is the limit), None
-    when nothing was computed. depth is `screen` or `full`. detail holds what `--explain`
-    shows: shape, regime, index, expected, got.
+    error_ratio is the worst error over the tolerance (1.0 is the limit), None when nothing was computed. depth is
+    `screen` or `full`. detail is for `--explain`: shape, regime, index, expected, got.
     """
 
     word: Word
@@ -219,7 +216,7 @@ class Verdict:
 
 
 class Evidence(StrEnum):
-    """How a time was obtained, weakest first."""
+    """The kinds of evidence for a time, weakest first."""
 
     ESTIMATED = "estimated"
     MEASURED = "measured"
@@ -230,8 +227,8 @@ class Evidence(StrEnum):
 class ShapeTime:
     """The time of one launcher call at one shape, in microseconds.
 
-    spread_us is half the distance between the quartiles, None for an estimate;
-    specialisation is the digest of the binaries that ran.
+    spread_us is half the distance between the quartiles, None for an estimate; specialisation is the digest of the
+    binaries that ran.
     """
 
     shape: str
@@ -246,8 +243,7 @@ class ShapeTime:
 class Measurement:
     """Times on a named device under a named protocol.
 
-    abandoned says that a bad candidate was given up before all shapes or samples were done,
-    so that its times are rough and some shapes may be missing.
+    abandoned means that a bad candidate was given up early: its times are rough and some shapes may be missing.
     """
 
     evidence: Evidence
@@ -262,7 +258,7 @@ class Measurement:
         return {t.shape: t.time_us for t in self.times}
 
     def time_us(self, shape: str) -> float | None:
-        return next((t.time_us for t in self.times if t.shape == shape), None)
+        return self.by_shape.get(shape)
 
 
 @dataclass(frozen=True)
@@ -276,11 +272,11 @@ class Hint:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What evaluating a candidate gave. A measurement exists if and only if the verdict is accept.
+    """The result of evaluating a candidate. A measurement exists if and only if the verdict is accept.
 
-    work is the digest of the machine code that ran and of how it was launched, empty where that is not known.
-    measured_by is the digest of the candidate whose evaluation this was, when it was not this trial's own: the same
-    candidate in an earlier trial, or one with the same work; empty when it was evaluated for this trial.
+    work is the digest of the machine code that ran and of its launches, empty where that is not known. measured_by is
+    empty when the evaluation was made for this trial; else it is the digest of the evaluated candidate: the same one in
+    an earlier trial, or one with the same work.
     """
 
     verdict: Verdict
@@ -299,9 +295,8 @@ class Outcome:
 class Trial:
     """One candidate's row: the proposal, the candidate, the verdict, the measurement.
 
-    score is the geometric mean over the timed shapes of time / the seed's time (below 1 is
-    faster than the seed), None unless accepted. edit names what made this kernel from its
-    parent, rationale says it in a sentence.
+    score is the geometric mean over the timed shapes of time / the seed's time (below 1 is faster than the seed), None
+    unless accepted. edit names the change that made this kernel from its parent, rationale describes it in a sentence.
     """
 
     number: int

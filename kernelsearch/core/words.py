@@ -1,4 +1,4 @@
-"""How numbers are said: times with a unit, speedups with their evidence, configs in one line."""
+"""Numbers as text: times with a unit, speed-ups with their evidence, configs in one line."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def verdict(word: str) -> str:
     return word.removeprefix("reject-")
 
 
-def interval(found: Mapping[str, float]) -> str:
+def interval(ratio: Mapping[str, float]) -> str:
     """`1.420x [1.410, 1.430]`: a speed-up with its interval."""
-    return f"{found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]"
+    return f"{ratio['ratio']:.3f}x [{ratio['low']:.3f}, {ratio['high']:.3f}]"

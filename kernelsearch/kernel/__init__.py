@@ -1,1 +1,1 @@
-"""A kernel as data: its source, its launch, the expressions and the space that go with it, and what it is compiled for."""
+"""A kernel as data: its source, launch, expressions and space, and the targets that it is compiled for."""

@@ -1,14 +1,15 @@
 """The launch spec's arithmetic: a small evaluator over a whitelisted syntax tree, never `eval`.
 
-Knows a kernel's scalar arguments and constexprs by name, integer arithmetic, comparison,
-`min`, `max`, `cdiv`, `next_power_of_2`, `shape(arg, i)`, `stride(arg, i)`, `numel(arg)`,
-`aligned(arg)` (its address is a multiple of 16 bytes), `num_sms`, and `grid(i)`, the i-th axis of the grid that the launcher itself asked for.
+An expression may use a kernel's scalar arguments and constexprs by name, integer arithmetic, comparison, `min`, `max`,
+`cdiv`, `next_power_of_2`, `shape(arg, i)`, `stride(arg, i)`, `numel(arg)`, `aligned(arg)` (true if its address is a
+multiple of 16 bytes), `num_sms`, and `grid(i)`, the i-th axis of the launcher's own grid.
 """
 
 from __future__ import annotations
 
 import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,7 +27,7 @@ Result = int | bool | tuple
 
 @dataclass(frozen=True)
 class Scope:
-    """What an expression may speak of: arguments and constexprs by name, device facts, the launcher's grid."""
+    """The names that an expression may use: arguments and constexprs, device facts, the launcher's grid."""
 
     args: Mapping[str, ArgFact] = field(default_factory=dict)
     num_sms: int = 1
@@ -35,28 +36,74 @@ class Scope:
 
 def evaluate(text: str, scope: Scope) -> Result:
     """The value of an expression: an int, a bool, or a tuple of them. Raises ExpressionError."""
-    return _value(_parsed(text), scope, text)
-
-
-def names_in(text: str) -> frozenset[str]:
-    """The argument and constexpr names that an expression mentions."""
-    tree = _parsed(text)
-    functions = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)) - functions - {"num_sms"}
+    tree = _parse(text)
+    try:
+        return _evaluate_node(tree, scope)
+    except ExpressionError as error:
+        raise ExpressionError(f"{error}, in {text!r}") from None
 
 
 def validate(text: str) -> None:
     """Checks an expression's form without values for its names. Raises ExpressionError."""
-    _parsed(text)
+    _parse(text)
 
 
-def _validated(node: ast.expr, text: str, depth: int) -> None:
+def cdiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+_FUNCTIONS: dict[str, tuple[Callable[..., int], int | None]] = {
+    "min": (lambda *values: min(values), None),
+    "max": (lambda *values: max(values), None),
+    "cdiv": (cdiv, 2),
+    "next_power_of_2": (next_power_of_2, 1),
+}
+"""Each function with the number of its arguments, None for any number."""
+_BINARY: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: dict[type, Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> ast.expr:
+    """The expression's tree, of which every node is known to be allowed."""
+    if not isinstance(text, str) or len(text) > MAX_LENGTH:
+        raise ExpressionError(f"an expression is a string of at most {MAX_LENGTH} characters")
+    try:
+        tree = parsed(text.strip(), "eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ExpressionError(f"not an expression: {text!r}") from None
+    try:
+        _check(tree, 0)
+    except ExpressionError as error:
+        raise ExpressionError(f"{error}, in {text!r}") from None
+    return tree
+
+
+def _check(node: ast.expr, depth: int) -> None:
+    """Raises ExpressionError for a node that `_evaluate_node` does not know."""
+    inner: list[ast.expr] = []
     match node:
         case ast.Constant(value=bool() | int() as value):
-            _bounded(value, text)
-            inner = []
+            _check_magnitude(value)
         case ast.Name():
-            inner = []
+            pass
         case ast.Tuple(elts=inner) | ast.BoolOp(values=inner):
             pass
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
@@ -69,139 +116,97 @@ def _validated(node: ast.expr, text: str, depth: int) -> None:
             inner = [test, body, orelse]
         case ast.Call(func=ast.Name(id=name), args=[_, *_] as inner, keywords=[]):
             if name not in (*_FUNCTIONS, "shape", "stride", "numel", "aligned", "grid"):
-                raise ExpressionError(f"unknown function {name!r} in {text!r}")
+                raise ExpressionError(f"unknown function {name!r}")
         case _:
-            raise ExpressionError(f"{type(node).__name__} is not allowed in {text!r}")
+            raise ExpressionError(f"{type(node).__name__} is not allowed")
     if depth > MAX_DEPTH:
         raise ExpressionError("an expression nests too deeply")
     for item in inner:
-        _validated(item, text, depth + 1)
+        _check(item, depth + 1)
 
 
-def cdiv(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def next_power_of_2(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
-_FUNCTIONS: dict[str, tuple[Callable[..., int], int | None]] = {
-    "min": (min, None),
-    "max": (max, None),
-    "cdiv": (cdiv, 2),
-    "next_power_of_2": (next_power_of_2, 1),
-}
-_BINARY: dict[type, Callable[[int, int], int]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-}
-_COMPARE: dict[type, Callable[[int, int], bool]] = {
-    ast.Eq: lambda a, b: a == b,
-    ast.NotEq: lambda a, b: a != b,
-    ast.Lt: lambda a, b: a < b,
-    ast.LtE: lambda a, b: a <= b,
-    ast.Gt: lambda a, b: a > b,
-    ast.GtE: lambda a, b: a >= b,
-}
-
-
-@lru_cache(maxsize=4096)
-def _parsed(text: str) -> ast.expr:
-    if not isinstance(text, str) or len(text) > MAX_LENGTH:
-        raise ExpressionError(f"an expression is a string of at most {MAX_LENGTH} characters")
-    try:
-        tree = parsed(text.strip(), "eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ExpressionError(f"not an expression: {text!r}") from None
-    _validated(tree, text, 0)
-    return tree
-
-
-def _value(node: ast.expr, scope: Scope, text: str) -> Result:
+def _evaluate_node(node: ast.expr, scope: Scope) -> Result:
     match node:
-        case ast.Constant(value=bool() | int() as value):
-            return _bounded(value, text)
+        case ast.Constant(value=value):
+            return value
         case ast.Name(id=name):
-            return _name(name, scope, text)
+            return _look_up(name, scope)
         case ast.Tuple(elts=items):
-            return tuple(_integer(item, scope, text) for item in items)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            a, b = _integer(left, scope, text), _integer(right, scope, text)
-            try:
-                return _bounded(_BINARY[type(op)](a, b), text)
-            except ZeroDivisionError:
-                raise ExpressionError(f"division by zero in {text!r}") from None
+            return tuple(_evaluate_integer(item, scope) for item in items)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _apply(_BINARY[type(op)], _evaluate_integer(left, scope), _evaluate_integer(right, scope))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_integer(operand, scope, text)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _value(operand, scope, text)
+            return -_evaluate_integer(operand, scope)
+        case ast.UnaryOp(operand=operand):
+            return not _evaluate_node(operand, scope)
         case ast.BoolOp(op=op, values=values):
-            results = (bool(_value(v, scope, text)) for v in values)
-            return all(results) if isinstance(op, ast.And) else any(results)
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            return _COMPARE[type(op)](_integer(left, scope, text), _integer(right, scope, text))
+            return (all if isinstance(op, ast.And) else any)(bool(_evaluate_node(v, scope)) for v in values)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            return _COMPARE[type(op)](_evaluate_integer(left, scope), _evaluate_integer(right, scope))
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return _value(body if _value(test, scope, text) else orelse, scope, text)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-            return _call(name, args, scope, text)
-    raise ExpressionError(f"{type(node).__name__} is not allowed in {text!r}")
+            return _evaluate_node(body if _evaluate_node(test, scope) else orelse, scope)
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _call_function(name, args, scope)
+    raise ExpressionError(f"{type(node).__name__} is not allowed")
 
 
-def _integer(node: ast.expr, scope: Scope, text: str) -> int:
-    value = _value(node, scope, text)
+def _evaluate_integer(node: ast.expr, scope: Scope) -> int:
+    value = _evaluate_node(node, scope)
     if isinstance(value, tuple):
-        raise ExpressionError(f"a tuple where a number is needed in {text!r}")
+        raise ExpressionError("a tuple where a number is needed")
     return value
 
 
-def _bounded(value: int, text: str) -> int:
+def _check_magnitude(value: int) -> int:
     if abs(value) > MAX_MAGNITUDE:
-        raise ExpressionError(f"a number beyond 2**62 in {text!r}")
+        raise ExpressionError("a number beyond 2**62")
     return value
 
 
-def _name(name: str, scope: Scope, text: str) -> int:
+def _apply(function: Callable[..., int], *values: int) -> int:
+    try:
+        return _check_magnitude(function(*values))
+    except ZeroDivisionError:
+        raise ExpressionError("division by zero") from None
+
+
+def _look_up(name: str, scope: Scope) -> int:
     if name == "num_sms":
         return scope.num_sms
     if name not in scope.args:
-        raise ExpressionError(f"{name!r} is not an argument of this kernel, in {text!r}")
+        raise ExpressionError(f"{name!r} is not an argument of this kernel")
     value = scope.args[name]
     if not isinstance(value, int):
-        raise ExpressionError(f"{name!r} is not an integer, in {text!r}")
+        raise ExpressionError(f"{name!r} is not an integer")
     return value
 
 
-def _call(name: str, args: list[ast.expr], scope: Scope, text: str) -> int:
+def _call_function(name: str, args: list[ast.expr], scope: Scope) -> int:
     if name in _FUNCTIONS:
         function, count = _FUNCTIONS[name]
-        values = [_integer(a, scope, text) for a in args]
-        if (count is not None and len(values) != count) or not values:
-            raise ExpressionError(f"{name} takes {count or 'some'} numbers, in {text!r}")
-        try:
-            return _bounded(function(*values) if len(values) > 1 or count == 1 else values[0], text)
-        except ZeroDivisionError:
-            raise ExpressionError(f"division by zero in {text!r}") from None
+        if count not in (None, len(args)):
+            raise ExpressionError(f"{name} takes {count} numbers")
+        return _apply(function, *(_evaluate_integer(a, scope) for a in args))
     if name == "grid" and len(args) == 1:
         grid = scope.grid() if callable(scope.grid) else scope.grid
         if grid is None:
-            raise ExpressionError(f"the launcher's grid is not known here, in {text!r}")
-        axis = _integer(args[0], scope, text)
+            raise ExpressionError("the launcher's grid is not known here")
+        axis = _evaluate_integer(args[0], scope)
         return grid[axis] if 0 <= axis < len(grid) else 1
-    if name in ("shape", "stride", "numel", "aligned") and args and isinstance(args[0], ast.Name):
-        tensor = scope.args.get(args[0].id)
-        if not isinstance(tensor, TensorFact):
-            raise ExpressionError(f"{args[0].id!r} is not a tensor argument, in {text!r}")
-        if name == "numel":
-            return math.prod(tensor.shape)
-        if name == "aligned":
-            return tensor.aligned
-        axis = _integer(args[1], scope, text) if len(args) == 2 else -99
-        sizes = tensor.shape if name == "shape" else tensor.stride
-        if not -len(sizes) <= axis < len(sizes):
-            raise ExpressionError(f"{args[0].id!r} has {len(sizes)} axes, in {text!r}")
-        return sizes[axis]
-    raise ExpressionError(f"unknown function {name!r} in {text!r}")
+    if name == "grid" or not isinstance(args[0], ast.Name):
+        raise ExpressionError(
+            f"{name} takes {'the number of an axis' if name == 'grid' else 'a tensor argument first'}"
+        )
+    argument = args[0].id
+    tensor = scope.args.get(argument)
+    if not isinstance(tensor, TensorFact):
+        raise ExpressionError(f"{argument!r} is not a tensor argument")
+    if name == "numel":
+        return math.prod(tensor.shape)
+    if name == "aligned":
+        return tensor.aligned
+    axis = _evaluate_integer(args[1], scope) if len(args) == 2 else -99
+    sizes = tensor.shape if name == "shape" else tensor.stride
+    if not -len(sizes) <= axis < len(sizes):
+        raise ExpressionError(f"{argument!r} has {len(sizes)} axes")
+    return sizes[axis]

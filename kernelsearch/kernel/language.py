@@ -1,8 +1,8 @@
 """The part of Triton's language that a kernel may use, as plain data: no import of triton.
 
-Every name here exists in Triton 3.6 to 3.9 with these parameters, but for block pointers, which 3.9 no longer has
-(a test holds the list against the installed version). What is missing is missing on purpose: inline assembly,
-prints and clocks reach the host or the time; `slice`, `to_tensor` and the types' constructors are the compiler's own.
+Every name here exists in Triton 3.6 to 3.9 with these parameters, except block pointers, which 3.9 no longer has
+(a test compares the list with the installed version). Names are left out on purpose: inline assembly, prints and clocks
+reach the host or the time; `slice`, `to_tensor` and the types' constructors are the compiler's own.
 """
 
 from __future__ import annotations
@@ -12,148 +12,105 @@ from functools import cache
 from importlib import metadata
 
 FUNCTIONS: Mapping[str, tuple[str, ...]] = {
-    # where a program is, and what it touches
-    "program_id": ("axis",),
-    "num_programs": ("axis",),
-    "load": (
-        "pointer",
-        "mask",
-        "other",
-        "boundary_check",
-        "padding_option",
-        "cache_modifier",
-        "eviction_policy",
-        "volatile",
-    ),
-    "store": ("pointer", "value", "mask", "boundary_check", "cache_modifier", "eviction_policy"),
-    "make_block_ptr": ("base", "shape", "strides", "offsets", "block_shape", "order"),
-    "advance": ("base", "offsets"),
-    "make_tensor_descriptor": ("base", "shape", "strides", "block_shape", "padding_option"),
-    "load_tensor_descriptor": ("desc", "offsets"),
-    "store_tensor_descriptor": ("desc", "offsets", "value"),
-    "atomic_add": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_and": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_max": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_min": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_or": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_xor": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_xchg": ("pointer", "val", "mask", "sem", "scope"),
-    "atomic_cas": ("pointer", "cmp", "val", "sem", "scope"),
-    # making and shaping tensors
-    "arange": ("start", "end"),
-    "full": ("shape", "value", "dtype"),
-    "zeros": ("shape", "dtype"),
-    "zeros_like": ("input",),
-    "cast": ("input", "dtype", "fp_downcast_rounding", "bitcast"),
-    "broadcast": ("input", "other"),
-    "broadcast_to": ("input", "shape"),
-    "expand_dims": ("input", "axis"),
-    "reshape": ("input", "shape", "can_reorder"),
-    "view": ("input", "shape"),
-    "ravel": ("x", "can_reorder"),
-    "trans": ("input", "dims"),
-    "permute": ("input", "dims"),
-    "cat": ("input", "other", "can_reorder"),
-    "join": ("a", "b"),
-    "split": ("a",),
-    "interleave": ("a", "b"),
-    "flip": ("x", "dim"),
-    "gather": ("src", "index", "axis"),
-    # element by element
-    "where": ("condition", "x", "y"),
-    "add": ("x", "y", "sanitize_overflow"),
-    "sub": ("x", "y", "sanitize_overflow"),
-    "mul": ("x", "y", "sanitize_overflow"),
-    "maximum": ("x", "y", "propagate_nan"),
-    "minimum": ("x", "y", "propagate_nan"),
-    "clamp": ("x", "min", "max", "propagate_nan"),
-    "abs": ("x",),
-    "ceil": ("x",),
-    "floor": ("x",),
-    "exp": ("x",),
-    "exp2": ("x",),
-    "log": ("x",),
-    "log2": ("x",),
-    "sin": ("x",),
-    "cos": ("x",),
-    "sqrt": ("x",),
-    "sqrt_rn": ("x",),
-    "rsqrt": ("x",),
-    "erf": ("x",),
-    "sigmoid": ("x",),
-    "fdiv": ("x", "y", "ieee_rounding"),
-    "div_rn": ("x", "y"),
-    "fma": ("x", "y", "z"),
-    "umulhi": ("x", "y"),
-    "cdiv": ("x", "div"),
-    "swizzle2d": ("i", "j", "size_i", "size_j", "size_g"),
-    "map_elementwise": ("scalar_fn", "args", "pack"),
-    # along an axis
-    "sum": ("input", "axis", "keep_dims", "dtype"),
-    "max": ("input", "axis", "return_indices", "return_indices_tie_break_left", "keep_dims"),
-    "min": ("input", "axis", "return_indices", "return_indices_tie_break_left", "keep_dims"),
-    "argmax": ("input", "axis", "tie_break_left", "keep_dims"),
-    "argmin": ("input", "axis", "tie_break_left", "keep_dims"),
-    "xor_sum": ("input", "axis", "keep_dims"),
-    "reduce_or": ("input", "axis", "keep_dims"),
-    "reduce": ("input", "axis", "combine_fn", "keep_dims"),
-    "associative_scan": ("input", "axis", "combine_fn", "reverse"),
-    "cumsum": ("input", "axis", "reverse", "dtype"),
-    "cumprod": ("input", "axis", "reverse"),
-    "sort": ("x", "dim", "descending"),
-    "topk": ("x", "k", "dim"),
-    "bitonic_merge": ("x", "dim", "descending"),
-    "histogram": ("input", "num_bins", "mask"),
-    "softmax": ("x", "dim", "keep_dims", "ieee_rounding"),
-    # matrix units
-    "dot": ("input", "other", "acc", "input_precision", "allow_tf32", "max_num_imprecise_acc", "out_dtype"),
-    "dot_scaled": (
-        "lhs",
-        "lhs_scale",
-        "lhs_format",
-        "rhs",
-        "rhs_scale",
-        "rhs_format",
-        "acc",
-        "fast_math",
-        "lhs_k_pack",
-        "rhs_k_pack",
-        "out_dtype",
-    ),
-    # loops, and what the compiler may assume
-    "range": (
-        "arg1",
-        "arg2",
-        "step",
-        "num_stages",
-        "loop_unroll_factor",
-        "disallow_acc_multi_buffer",
-        "flatten",
-        "warp_specialize",
+    name: tuple(parameters.split())
+    for name, parameters in {
+        # where a program is, and what it touches
+        "program_id": "axis",
+        "num_programs": "axis",
+        "load": "pointer mask other boundary_check padding_option cache_modifier eviction_policy volatile",
+        "store": "pointer value mask boundary_check cache_modifier eviction_policy",
+        "make_block_ptr": "base shape strides offsets block_shape order",
+        "advance": "base offsets",
+        "make_tensor_descriptor": "base shape strides block_shape padding_option",
+        "load_tensor_descriptor": "desc offsets",
+        "store_tensor_descriptor": "desc offsets value",
+        **dict.fromkeys(
+            "atomic_add atomic_and atomic_max atomic_min atomic_or atomic_xor atomic_xchg".split(),
+            "pointer val mask sem scope",
+        ),
+        "atomic_cas": "pointer cmp val sem scope",
+        # making and shaping tensors
+        "arange": "start end",
+        "full": "shape value dtype",
+        "zeros": "shape dtype",
+        "zeros_like": "input",
+        "cast": "input dtype fp_downcast_rounding bitcast",
+        "broadcast": "input other",
+        "broadcast_to": "input shape",
+        "expand_dims": "input axis",
+        "reshape": "input shape can_reorder",
+        "view": "input shape",
+        "ravel": "x can_reorder",
+        "trans": "input dims",
+        "permute": "input dims",
+        "cat": "input other can_reorder",
+        "join": "a b",
+        "split": "a",
+        "interleave": "a b",
+        "flip": "x dim",
+        "gather": "src index axis",
+        # element by element
+        "where": "condition x y",
+        "add": "x y sanitize_overflow",
+        "sub": "x y sanitize_overflow",
+        "mul": "x y sanitize_overflow",
+        "maximum": "x y propagate_nan",
+        "minimum": "x y propagate_nan",
+        "clamp": "x min max propagate_nan",
+        **dict.fromkeys("abs ceil floor exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf sigmoid".split(), "x"),
+        "fdiv": "x y ieee_rounding",
+        "div_rn": "x y",
+        "fma": "x y z",
+        "umulhi": "x y",
+        "cdiv": "x div",
+        "swizzle2d": "i j size_i size_j size_g",
+        "map_elementwise": "scalar_fn args pack",
+        # along an axis
+        "sum": "input axis keep_dims dtype",
+        "max": "input axis return_indices return_indices_tie_break_left keep_dims",
+        "min": "input axis return_indices return_indices_tie_break_left keep_dims",
+        "argmax": "input axis tie_break_left keep_dims",
+        "argmin": "input axis tie_break_left keep_dims",
+        "xor_sum": "input axis keep_dims",
+        "reduce_or": "input axis keep_dims",
+        "reduce": "input axis combine_fn keep_dims",
+        "associative_scan": "input axis combine_fn reverse",
+        "cumsum": "input axis reverse dtype",
+        "cumprod": "input axis reverse",
+        "sort": "x dim descending",
+        "topk": "x k dim",
+        "bitonic_merge": "x dim descending",
+        "histogram": "input num_bins mask",
+        "softmax": "x dim keep_dims ieee_rounding",
+        # matrix units
+        "dot": "input other acc input_precision allow_tf32 max_num_imprecise_acc out_dtype",
+        "dot_scaled": "lhs lhs_scale lhs_format rhs rhs_scale rhs_format acc fast_math lhs_k_pack rhs_k_pack out_dtype",
+        # loops, and what the compiler may assume
+        "range": "arg1 arg2 step num_stages loop_unroll_factor disallow_acc_multi_buffer flatten warp_specialize "
         "disable_licm",
-    ),
-    "static_range": ("arg1", "arg2", "step"),
-    "condition": ("arg1", "disable_licm"),
-    "assume": ("cond",),
-    "multiple_of": ("input", "values"),
-    "max_contiguous": ("input", "values"),
-    "max_constancy": ("input", "values"),
-    "static_assert": ("cond", "msg"),
-    "device_assert": ("cond", "msg", "mask"),
-    "debug_barrier": (),
-    "constexpr": ("value",),
-    "pointer_type": ("element_ty",),
-    "tuple": ("args",),
-    # random numbers from a counter
-    "rand": ("seed", "offset", "n_rounds"),
-    "randn": ("seed", "offset", "n_rounds"),
-    "randint": ("seed", "offset", "n_rounds"),
-    "rand4x": ("seed", "offsets", "n_rounds"),
-    "randn4x": ("seed", "offset", "n_rounds"),
-    "randint4x": ("seed", "offset", "n_rounds"),
-    "philox": ("seed", "c0", "c1", "c2", "c3", "n_rounds"),
-    "uint_to_uniform_float": ("x",),
-    "pair_uniform_to_normal": ("u1", "u2"),
+        "static_range": "arg1 arg2 step",
+        "condition": "arg1 disable_licm",
+        "assume": "cond",
+        "multiple_of": "input values",
+        "max_contiguous": "input values",
+        "max_constancy": "input values",
+        "static_assert": "cond msg",
+        "device_assert": "cond msg mask",
+        "debug_barrier": "",
+        "constexpr": "value",
+        "pointer_type": "element_ty",
+        "tuple": "args",
+        # random numbers from a counter
+        "rand": "seed offset n_rounds",
+        "randn": "seed offset n_rounds",
+        "randint": "seed offset n_rounds",
+        "rand4x": "seed offsets n_rounds",
+        "randn4x": "seed offset n_rounds",
+        "randint4x": "seed offset n_rounds",
+        "philox": "seed c0 c1 c2 c3 n_rounds",
+        "uint_to_uniform_float": "x",
+        "pair_uniform_to_normal": "u1 u2",
+    }.items()
 }
 """`tl.NAME(...)`: each function with its parameters in order, without the compiler's own (`_semantic`)."""
 
@@ -166,8 +123,8 @@ BLOCK_POINTERS: Mapping[str, tuple[str, ...]] = {
 """What block pointers need: functions (no parameters named) and parameters of others."""
 
 LAST_BLOCK_POINTERS = (3, 8)
-"""The last Triton that has them: 3.9 has neither `tl.advance` nor those parameters, and its `tl.make_block_ptr` only
-raises NotImplementedError (triton/language/core.py of 3.9.0)."""
+"""The last Triton with block pointers: 3.9 has neither `tl.advance` nor those parameters, and its `tl.make_block_ptr`
+only raises NotImplementedError (triton/language/core.py of 3.9.0)."""
 
 VARIADIC = frozenset({"broadcast_to", "reshape", "view", "trans", "permute", "map_elementwise"})
 """Functions whose last listed parameters take any number of values."""
@@ -184,149 +141,34 @@ REFUSED: Mapping[str, str] = {
     "tensor": "tensors come from tl functions such as tl.full or tl.load",
     "to_tensor": "tensors come from tl functions such as tl.full or tl.load",
 }
-"""Names that people try, each with what to do instead; all other unlisted names are refused too."""
+"""Names that people try, with what to do instead; all other unlisted names are refused too."""
 
 MATH_FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     name: FUNCTIONS[name]
-    for name in (
-        "abs",
-        "ceil",
-        "cos",
-        "div_rn",
-        "erf",
-        "exp",
-        "exp2",
-        "fdiv",
-        "floor",
-        "fma",
-        "log",
-        "log2",
-        "rsqrt",
-        "sin",
-        "sqrt",
-        "sqrt_rn",
-        "umulhi",
-    )
+    for name in "abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi".split()
 }
 """`tl.math.NAME(...)`."""
 
-DTYPES: tuple[str, ...] = (
-    "int1",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float8e4nv",
-    "float8e5",
-    "float8e4b8",
-    "float8e4b15",
-    "float8e5b16",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
+DTYPES: tuple[str, ...] = tuple(
+    """
+    int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float8e4nv float8e5 float8e4b8 float8e4b15 float8e5b16
+    float16 bfloat16 float32 float64
+    """.split()
 )
 """`tl.NAME` as a value."""
 
-SCRATCH_DTYPES: tuple[str, ...] = (
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-)
+SCRATCH_DTYPES: tuple[str, ...] = tuple("int8 int16 int32 int64 uint8 float16 bfloat16 float32 float64".split())
 """Element types of a scratch buffer, by torch's names."""
 
 METHODS: frozenset[str] = frozenset(
-    {
-        "to",
-        "cast",
-        "store",
-        "load",
-        "scatter",
-        "gather",
-        "advance",
-        "abs",
-        "ceil",
-        "floor",
-        "exp",
-        "exp2",
-        "log",
-        "log2",
-        "sin",
-        "cos",
-        "sqrt",
-        "sqrt_rn",
-        "rsqrt",
-        "erf",
-        "sigmoid",
-        "sum",
-        "max",
-        "min",
-        "argmax",
-        "argmin",
-        "xor_sum",
-        "reduce_or",
-        "reduce",
-        "associative_scan",
-        "cumsum",
-        "cumprod",
-        "sort",
-        "softmax",
-        "histogram",
-        "cdiv",
-        "broadcast_to",
-        "expand_dims",
-        "permute",
-        "reshape",
-        "trans",
-        "view",
-        "ravel",
-        "flip",
-        "split",
-        "logical_and",
-        "logical_or",
-        "atomic_add",
-        "atomic_and",
-        "atomic_cas",
-        "atomic_max",
-        "atomic_min",
-        "atomic_or",
-        "atomic_xchg",
-        "atomic_xor",
-        "is_floating",
-        "is_fp16",
-        "is_bf16",
-        "is_fp32",
-        "is_fp64",
-        "is_fp8",
-        "is_fp8e4nv",
-        "is_fp8e5",
-        "is_int",
-        "is_int1",
-        "is_int8",
-        "is_int16",
-        "is_int32",
-        "is_int64",
-        "is_int_signed",
-        "is_int_unsigned",
-        "is_ptr",
-        "is_block",
-        "is_bool",
-        "is_standard_floating",
-        "is_uint8",
-        "is_uint16",
-        "is_uint32",
-        "is_uint64",
-    }
+    """
+    to cast store load scatter gather advance abs ceil floor exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf sigmoid
+    sum max min argmax argmin xor_sum reduce_or reduce associative_scan cumsum cumprod sort softmax histogram cdiv
+    broadcast_to expand_dims permute reshape trans view ravel flip split logical_and logical_or atomic_add atomic_and
+    atomic_cas atomic_max atomic_min atomic_or atomic_xchg atomic_xor is_floating is_fp16 is_bf16 is_fp32 is_fp64
+    is_fp8 is_fp8e4nv is_fp8e5 is_int is_int1 is_int8 is_int16 is_int32 is_int64 is_int_signed is_int_unsigned is_ptr
+    is_block is_bool is_standard_floating is_uint8 is_uint16 is_uint32 is_uint64
+    """.split()
 )
 """`value.NAME(...)` on tensors, descriptors, dtypes and constexprs."""
 
@@ -337,62 +179,19 @@ KEYWORDS_OF_METHODS: frozenset[str] = frozenset(
 """Keyword arguments that a method call may use."""
 
 ATTRIBUTES: frozenset[str] = frozenset(
-    {
-        "T",
-        "shape",
-        "dtype",
-        "type",
-        "element_ty",
-        "scalar",
-        "numel",
-        "value",
-        "primitive_bitwidth",
-        "int_bitwidth",
-        "fp_mantissa_width",
-        "block_shape",
-        "strides",
-    }
+    """
+    T shape dtype type element_ty scalar numel value primitive_bitwidth int_bitwidth fp_mantissa_width block_shape
+    strides
+    """.split()
 )
 """`value.NAME` without a call; chains such as `x_ptr.dtype.element_ty` follow."""
 
 WORDS: frozenset[str] = frozenset(
-    {
-        "",
-        ".ca",
-        ".cg",
-        ".cv",
-        ".wb",
-        ".cs",
-        ".wt",
-        "evict_first",
-        "zero",
-        "nan",
-        "inf",
-        "-inf",
-        "+inf",
-        "infinity",
-        "-infinity",
-        "ieee",
-        "tf32",
-        "tf32x3",
-        "bf16x3",
-        "bf16x6",
-        "acquire",
-        "release",
-        "relaxed",
-        "acq_rel",
-        "gpu",
-        "cta",
-        "sys",
-        "rtne",
-        "rtz",
-        "e2m1",
-        "e4m3",
-        "e5m2",
-        "bf16",
-        "fp16",
-    }
-)
+    """
+    .ca .cg .cv .wb .cs .wt evict_first zero nan inf -inf +inf infinity -infinity ieee tf32 tf32x3 bf16x3 bf16x6
+    acquire release relaxed acq_rel gpu cta sys rtne rtz e2m1 e4m3 e5m2 bf16 fp16
+    """.split()
+) | {""}
 """The only strings that may stand in a function, docstrings and assertion messages apart.
 
 `evict_last` is not among them: what it keeps in L2 outlives the candidate and speeds up the next one's timing.
@@ -440,11 +239,14 @@ def installed() -> tuple[int, int]:
 
 @cache
 def functions(version: tuple[int, int]) -> Mapping[str, tuple[str, ...]]:
-    """`FUNCTIONS` as far as that version of Triton has them."""
+    """The functions and parameters of `FUNCTIONS` that exist in this version of Triton."""
     if version <= LAST_BLOCK_POINTERS:
         return FUNCTIONS
-    kept = {n: p for n, p in FUNCTIONS.items() if BLOCK_POINTERS.get(n) != ()}
-    return {n: tuple(p for p in params if p not in BLOCK_POINTERS.get(n, ())) for n, params in kept.items()}
+    return {
+        name: tuple(p for p in parameters if p not in BLOCK_POINTERS.get(name, ()))
+        for name, parameters in FUNCTIONS.items()
+        if BLOCK_POINTERS.get(name) != ()
+    }
 
 
 def refusal(name: str) -> str:
@@ -452,9 +254,9 @@ def refusal(name: str) -> str:
     if name in BLOCK_POINTERS:
         version = ".".join(map(str, installed()))
         return f"Triton {version} has no block pointers; use tl.make_tensor_descriptor, or pointers with masks"
-    close = sorted(n for n in (*FUNCTIONS, *DTYPES) if n.startswith(name[:3]))[:4]
-    return REFUSED.get(name) or (
-        "allowed names like it: " + ", ".join(f"tl.{n}" for n in close)
-        if close
-        else "it is not in kernelsearch's list of tl functions"
-    )
+    if name in REFUSED:
+        return REFUSED[name]
+    similar = sorted(n for n in (*FUNCTIONS, *DTYPES) if n.startswith(name[:3]))[:4]
+    if similar:
+        return "allowed names like it: " + ", ".join(f"tl.{n}" for n in similar)
+    return "it is not in kernelsearch's list of tl functions"

@@ -1,14 +1,15 @@
-"""Binds a Kernel and a Config to one launch of the task's launcher: what runs, with which arguments, on which grid.
+"""Binds a Kernel and a Config to one launch of the task's launcher: steps with their arguments and grids.
 
 The planning half is pure arithmetic over `LaunchFact`s. The specialisation half repeats the rule of
 Triton's own binder (`triton.runtime.jit`): an integer 1 and None become constexprs and leave the
 parameter list, a multiple of 16 is marked divisible, a pointer is marked when its address is a
-multiple of 16 bytes, 2**31 and more becomes 64 bits, an annotated scalar keeps its type. A test holds
-it against the installed Triton.
+multiple of 16 bytes, 2**31 and more becomes 64 bits, an annotated scalar keeps its type. A test compares
+it with the installed Triton.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,7 @@ TRITON_DTYPES = {
 """torch's dtype names to Triton's."""
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_SCRATCH_ELEMENTS = 2**33
 
 
 class LaunchError(KernelsearchError):
@@ -90,7 +92,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens at one site: buffers made, outputs initialised, steps launched in order."""
+    """The work of one site: buffers to make, outputs to initialise, steps to launch in order."""
 
     steps: tuple[Step, ...]
     scratch: Mapping[str, Buffer] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What one binary is compiled for: Triton's signature, constexprs, divisible arguments and options."""
+    """The specialisation of one binary: Triton's signature, constexprs, divisible arguments and options."""
 
     function: str
     signature: tuple[tuple[str, str], ...]
@@ -126,90 +128,80 @@ def plan(
         raise LaunchError(str(error)) from None
 
 
+@dataclass(frozen=True)
 class _Planner:
-    def __init__(self, kernel: Kernel, config: Config, fact: LaunchFact, grid_of: GridOf, num_sms: int) -> None:
-        self.kernel, self.config, self.fact, self.num_sms = kernel, config, fact, num_sms
-        self.grid_of = grid_of
+    kernel: Kernel
+    config: Config
+    fact: LaunchFact
+    grid_of: GridOf
+    num_sms: int
 
     def plan(self, names: tuple[str, ...]) -> Plan:
         bound = [self._bind(self.kernel.function(name)) for name in names]
-        scope = bound[0][1] if bound else self._scope({})
+        scope = bound[0][1] if bound else self._make_scope({})
         used = {a.name for step, _ in bound for a in step.args.values() if isinstance(a, Scratch)}
-        scratch = {n: self._buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
+        scratch = {n: self._make_buffer(spec, scope) for n, spec in self.kernel.scratch.items() if n in used}
         params = {p for name in names for p in self.kernel.function(name).params}
         init = {n: v for n, v in self.kernel.init.items() if n in params}
         return Plan(tuple(step for step, _ in bound), scratch, init)
 
-    def _scope(self, constexprs: Mapping[str, ArgFact]) -> Scope:
+    def _make_scope(self, constexprs: Mapping[str, ArgFact]) -> Scope:
         known = {**self.fact.args, **constexprs}
-        return Scope(known, self.num_sms, lambda: self._launcher_grid(constexprs))
+        return Scope(known, self.num_sms, lambda: self.grid_of(known))
 
-    def _launcher_grid(self, constexprs: Mapping[str, ArgFact]) -> tuple[int, ...]:
-        return self.grid_of({**self.fact.args, **constexprs})
+    def _find_setting(self, function: str, name: str) -> str | None:
+        """The config's key for a function's constexpr or option; None when the config does not set it."""
+        return next((key for key in setting_names(function, self.fact.site, name) if key in self.config), None)
 
-    def _setting(self, function: str, name: str, scope: Scope) -> tuple[bool, Any]:
-        for key in setting_names(function, self.fact.site, name):
-            if key in self.config:
-                value = self.config[key]
-                return True, evaluate(value, scope) if isinstance(value, str) else value
-        return False, None
+    def _read_setting(self, key: str, scope: Scope) -> Any:
+        value = self.config[key]
+        return evaluate(value, scope) if isinstance(value, str) else value
 
     def _bind(self, function: Function) -> tuple[Step, Scope]:
         expressions = self.kernel.args.get(function.name, {})
+        without_expression = {**function.defaults, **self.fact.args}
         known: dict[str, ArgFact] = {}
-        late: list[str] = []
         for name in function.constexprs:
-            found, value = self._setting(function.name, name, self._scope(known))
-            if found:
-                known[name] = value
-            elif name in expressions:
-                late.append(name)
-            elif name in self.fact.args:
-                known[name] = self.fact.args[name]
-            elif name in function.defaults:
-                known[name] = function.defaults[name]
-            else:
-                raise LaunchError(self._unbound(function.name, name))
+            if (key := self._find_setting(function.name, name)) is not None:
+                known[name] = self._read_setting(key, self._make_scope(known))
+            elif name not in expressions:
+                known[name] = self._require(without_expression, name, function)
         for key in self.config:  # constexprs that only the launcher's grid still knows
             name = key.removeprefix(f"{self.fact.site}.")
             if "." not in name and name not in LAUNCH_OPTIONS and name not in known and name in self.fact.args:
-                known[name] = self._setting(function.name, name, self._scope(known))[1]
+                strongest = self._find_setting(function.name, name) or key
+                known[name] = self._read_setting(strongest, self._make_scope(known))
         for name, text in expressions.items():
-            if name in late or name not in function.constexprs:
-                known[name] = evaluate(text, self._scope(known))
-        args: dict[str, Any] = {}
-        for name in function.params:
-            if name in function.constexprs:
-                continue
-            if name in self.kernel.scratch:
-                args[name] = Scratch(name)
-            elif name in expressions:
-                args[name] = known[name]
-            elif name in self.fact.args:
-                args[name] = Passed(name)
-            elif name in function.defaults:
-                args[name] = function.defaults[name]
-            else:
-                raise LaunchError(self._unbound(function.name, name))
-        scope = self._scope(known)
+            if name not in known or name not in function.constexprs:
+                known[name] = evaluate(text, self._make_scope(known))
+        values = {**function.defaults, **{name: Passed(name) for name in self.fact.args}}
+        values |= {name: known[name] for name in expressions} | {name: Scratch(name) for name in self.kernel.scratch}
+        parameters = (name for name in function.params if name not in function.constexprs)
+        args = {name: self._require(values, name, function) for name in parameters}
+        scope = self._make_scope(known)
         constexprs = {n: known[n] for n in function.constexprs}
-        options, grid = self._options(function.name, scope), self._grid(function.name, scope)
+        options, grid = self._make_options(function.name, scope), self._make_grid(function.name, scope)
         step = Step(function.name, args, constexprs, options, grid, function.types)
         return step, scope
 
     @staticmethod
-    def _unbound(function: str, name: str) -> str:
-        return f"argument {name!r} of {function} has no value: the launcher does not pass it, nor does ARGS or CONFIG"
+    def _require(values: Mapping[str, Any], name: str, function: Function) -> Any:
+        if name not in values:
+            raise LaunchError(
+                f"argument {name!r} of {function.name} has no value: the launcher does not pass it, "
+                "nor does ARGS or CONFIG"
+            )
+        return values[name]
 
-    def _options(self, function: str, scope: Scope) -> dict[str, Value]:
+    def _make_options(self, function: str, scope: Scope) -> dict[str, Value]:
         options = dict(self.fact.options)
         for name in LAUNCH_OPTIONS:
-            found, value = self._setting(function, name, scope)
-            if found and value is not None:
+            key = self._find_setting(function, name)
+            if key is not None and (value := self._read_setting(key, scope)) is not None:
                 options[name] = value
         return options
 
-    def _grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
+    def _make_grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
         text = self.kernel.grid.get(function)
         grid = evaluate(text, scope) if text is not None else scope.grid()
         grid = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
@@ -220,31 +212,27 @@ class _Planner:
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
         return whole
 
-    def _buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
+    def _make_buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
         shape = evaluate(spec[1], scope)
-        shape = tuple(shape) if isinstance(shape, tuple) else (shape,)
+        shape = shape if isinstance(shape, tuple) else (shape,)
         dtype = TRITON_DTYPES.get(spec[0], spec[0])
         if dtype not in TRITON_DTYPES.values():
             raise LaunchError(f"SCRATCH dtype {spec[0]!r} is unknown")
-        size = 1
-        for n in shape:
-            size *= n
-        if any(n <= 0 for n in shape) or size > 2**33:
+        if any(n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
             raise LaunchError(f"SCRATCH shape {shape} is empty or too large")
         return Buffer(dtype, shape, len(spec) == 3)
 
 
 def specialise(step: Step, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> Specialisation:
-    """What Triton's binder would give for these arguments."""
+    """The specialisation that Triton's binder would choose for these arguments."""
     signature: list[tuple[str, str]] = []
     constexprs: dict[str, ArgFact] = dict(step.constexprs)
     divisible: list[str] = []
     for name, arg in step.args.items():
         value = fact.args[arg.name] if isinstance(arg, Passed) else arg
         kind, constant, is_divisible = _specialise_value(value, scratch)
-        if (
-            name in step.types and value is not None
-        ):  # an annotated scalar has that type whatever its value is, and 1 stays an argument
+        # An annotated scalar has its type whatever its value is, and 1 stays an argument.
+        if name in step.types and value is not None:
             kind, constant = step.types[name], False
         if constant:
             constexprs[name] = value  # type: ignore[assignment]
@@ -288,7 +276,7 @@ def _specialise_value(value: Any, scratch: Mapping[str, Buffer]) -> tuple[str, b
 
 @dataclass(frozen=True)
 class Bound:
-    """What runs at one launch of the launcher: the kernel that it comes from, and the plan."""
+    """One bound launch of the launcher: the kernel that runs, whether that is the seed, and the plan."""
 
     kernel: Kernel
     of_seed: bool
@@ -310,18 +298,16 @@ def bind(
 ) -> Bound:
     """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError.
 
-    A kernel that redefines no site is refused: nothing of it would ever run, and the seed would be judged in its place.
+    A kernel that redefines no site is refused: it would never run, and the seed would be judged in its place.
     """
     if all(kernel.steps_at(site, sites) is None for site in sites):
         entries, wanted = ", ".join(kernel.entries), " or ".join(sites)
         raise LaunchError(
-            f"the launcher launches {wanted}, but this file has {entries}: a kernel bears the name of the "
+            f"the launcher launches {wanted}, but this file has {entries}: a kernel has the name of the "
             "launch that it replaces"
         )
-    names = kernel.steps_at(fact.site, sites)
-    if names is not None:
-        return Bound(kernel, False, plan(kernel, names, config, fact, grid_of, num_sms))
-    names = seed.steps_at(fact.site, sites)
-    if names is None:
-        raise LaunchError(f"the launcher launches {fact.site!r}, which neither this kernel nor the seed defines")
-    return Bound(seed, True, plan(seed, names, seed_config, fact, grid_of, num_sms))
+    for source, settings in ((kernel, config), (seed, seed_config)):
+        names = source.steps_at(fact.site, sites)
+        if names is not None:
+            return Bound(source, source is not kernel, plan(source, names, settings, fact, grid_of, num_sms))
+    raise LaunchError(f"the launcher launches {fact.site!r}, which neither this kernel nor the seed defines")

@@ -1,8 +1,7 @@
 """A kernel file as a value: its jit functions, its launch spec, its canonical form and digest.
 
-Parsing here never executes anything and accepts more than the gate does: it only needs to know
-where the functions are and what the literals say. Whether a kernel may be compiled is the gate's
-decision (`verify/gate.py`).
+Parsing here never executes anything and accepts more than the gate does: it only finds the functions and reads the
+literals. The gate (`verify/gate.py`) decides whether a kernel may be compiled.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 class Function:
     """One `@triton.jit` function: its source text, parameters in order, and which are constexpr.
 
-    types has the scalar parameters that are annotated with a dtype (`n: tl.int64`), as Triton's names (`i64`).
+    types maps scalar parameters that are annotated with a dtype (`n: tl.int64`) to Triton's name of it (`i64`).
     """
 
     name: str
@@ -41,7 +40,8 @@ class Function:
 def setting_names(function: str, site: str, name: str) -> tuple[str, ...]:
     """The names under which a config may give a step's constexpr or launch option a value, the strongest first.
 
-    The function's own (`f_partial.BLOCK`), then that of the launcher's site, which all its steps share, then the plain one.
+    First the function's own (`f_partial.BLOCK`), then that of the launcher's site, which all its steps share, then the
+    plain name.
     """
     return tuple(dict.fromkeys((f"{function}.{name}", f"{site}.{name}", name)))
 
@@ -68,13 +68,11 @@ class Kernel:
     @classmethod
     def parse(cls, text: str) -> Kernel:
         """Reads a kernel file. Raises KernelSyntaxError with the line when it is not one."""
-        return _Parser(text).kernel()
+        return _parse_kernel(text)
 
     def function(self, name: str) -> Function:
-        for function in self.functions:
-            if function.name == name:
-                return function
-        raise KeyError(name)
+        """The function of that name. Raises KeyError."""
+        return {f.name: f for f in self.functions}[name]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -95,7 +93,7 @@ class Kernel:
         return (site,) if site in self.names else None
 
     def sites_of(self, function: str) -> tuple[str, ...]:
-        """The sites at which a function is a step, by this kernel's own account: those of LAUNCHES, else its own name."""
+        """The sites at which this kernel launches a function: those of LAUNCHES, else the function's own name."""
         return tuple(site for site, steps in self.launches.items() if site and function in steps) or (function,)
 
     @cached_property
@@ -105,8 +103,8 @@ class Kernel:
         constants = sorted(canonical_source(c) for c in self.constants)
         spec = json.dumps(
             [
-                {k: _spaces_out(v) for k, v in self.grid.items()},
-                {f: {k: _spaces_out(v) for k, v in a.items()} for f, a in self.args.items()},
+                {k: _strip_spaces(v) for k, v in self.grid.items()},
+                {f: {k: _strip_spaces(v) for k, v in a.items()} for f, a in self.args.items()},
                 {k: list(v) for k, v in self.scratch.items()},
                 dict(self.init),
                 {k: list(v) for k, v in self.launches.items()},
@@ -117,7 +115,7 @@ class Kernel:
 
     @cached_property
     def code(self) -> str:
-        """What is compiled: imports, constants and functions, without the launch spec."""
+        """The text to compile: imports, constants and functions, without the launch spec."""
         parts = ["import triton\nimport triton.language as tl"]
         if any("libdevice" in f.text for f in self.functions):
             parts[0] += f"\n{LIBDEVICE_IMPORT}"
@@ -129,29 +127,18 @@ class Kernel:
     def render(self) -> str:
         """The kernel as a file that `parse` reads back to an equal digest, space and config."""
         head, _, body = self.code.partition("\n\n\n")
-        literals = []
-        if self.grid:
-            literals.append(("GRID", _single(self.grid, self.entries)))
-        if self.args:
-            literals.append(("ARGS", _single(self.args, self.entries)))
-        if self.scratch:
-            literals.append(("SCRATCH", dict(self.scratch)))
-        if self.init:
-            literals.append(("INIT", dict(self.init)))
-        if self.launches:
-            plain = {k: list(v) for k, v in self.launches.items()}
-            literals.append(("LAUNCHES", plain[""] if set(plain) == {""} else plain))
-        if self.space:
-            literals.append(("SPACE", {k: list(v) for k, v in self.space.items()}))
-        if self.config:
-            literals.append(("CONFIG", dict(self.config)))
-        spec = "\n".join(f"{name} = {value!r}" for name, value in literals)
+        launches = {site: list(steps) for site, steps in self.launches.items()}
+        literals = {
+            "GRID": _unwrap_single(self.grid, self.entries),
+            "ARGS": _unwrap_single(self.args, self.entries),
+            "SCRATCH": dict(self.scratch),
+            "INIT": dict(self.init),
+            "LAUNCHES": launches[""] if set(launches) == {""} else launches,
+            "SPACE": {name: list(values) for name, values in self.space.items()},
+            "CONFIG": dict(self.config),
+        }
+        spec = "\n".join(f"{name} = {value!r}" for name, value in literals.items() if value != {})
         return f"{head}\n\n" + (f"{spec}\n\n\n" if spec else "\n") + body
-
-    def with_function(self, name: str, text: str) -> Kernel:
-        """The same kernel with one function's text replaced (its name may stay or change)."""
-        new = _function_of(parsed(text).body[-1], text)
-        return replace(self, functions=tuple(new if f.name == name else f for f in self.functions))
 
     def changed(self, **fields: Any) -> Kernel:
         """The same kernel with some fields replaced: `kernel.changed(grid={"k": "(num_sms,)"})`."""
@@ -170,16 +157,16 @@ def canonical_source(text: str) -> str:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            kept = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-            node.body = kept or [ast.Pass()]
+            code = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            node.body = code or [ast.Pass()]
     return ast.unparse(tree)
 
 
-def _spaces_out(expression: str) -> str:
+def _strip_spaces(expression: str) -> str:
     return "".join(expression.split()) if " if " not in expression and " and " not in expression else expression
 
 
-def _single(by_function: Mapping[str, Any], entries: tuple[str, ...]) -> Any:
+def _unwrap_single(by_function: Mapping[str, Any], entries: tuple[str, ...]) -> Any:
     plain = {k: dict(v) if isinstance(v, Mapping) else v for k, v in by_function.items()}
     return plain[entries[0]] if len(entries) == 1 and set(plain) == {entries[0]} else plain
 
@@ -190,34 +177,28 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     params = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     constexprs = tuple(p.arg for p in params if p.annotation is not None and "constexpr" in ast.unparse(p.annotation))
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
-    types = {p.arg: kind for p in params if (kind := _annotated_type(p.annotation))}
+    types = {p.arg: kind for p in params if (kind := _type_of(p.annotation))}
     return Function(
         node.name,
         text,
         tuple(p.arg for p in params),
         constexprs,
         calls - {node.name},
-        _literal_defaults(node.args),
+        _defaults_of(node.args),
         types,
     )
 
 
 _SCALAR_TYPES = {
     "int1": "u1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
     "float32": "fp32",
     "float64": "fp64",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
 }
 
 
-def _annotated_type(annotation: ast.expr | None) -> str | None:
+def _type_of(annotation: ast.expr | None) -> str | None:
     """Triton's name of the scalar type that an annotation means: `tl.int64`, `"int64"` or `"i64"`."""
     match annotation:
         case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Constant(value=str(name)):
@@ -225,7 +206,7 @@ def _annotated_type(annotation: ast.expr | None) -> str | None:
     return None
 
 
-def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
+def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     positional = [*arguments.posonlyargs, *arguments.args]
     given = positional[len(positional) - len(arguments.defaults) :]
     pairs = [
@@ -236,7 +217,7 @@ def _literal_defaults(arguments: ast.arguments) -> dict[str, Value]:
 
 
 def constant_source(node: ast.stmt) -> str:
-    """`NAME = 128` and `NAME: tl.constexpr = 128` as `NAME = tl.constexpr(128)`, the one form of a global that Triton takes.
+    """`NAME = 128` and `NAME: tl.constexpr = 128` as `NAME = tl.constexpr(128)`, the only global that Triton accepts.
 
     Empty for anything else, which stays as it is written.
     """
@@ -252,62 +233,56 @@ def constant_source(node: ast.stmt) -> str:
     return ""
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        try:
-            self.tree = parsed(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            line = getattr(error, "lineno", None)
-            where = f" (line {line})" if line else ""
-            raise KernelSyntaxError(f"not Python{where}: {getattr(error, 'msg', None) or error}") from None
-        self.lines = text.splitlines(keepends=True)
-
-    def kernel(self) -> Kernel:
-        functions: list[Function] = []
-        constants: list[str] = []
-        spec: dict[str, Any] = {}
-        for node in self.tree.body:
-            if isinstance(node, ast.FunctionDef):
-                functions.append(_function_of(node, self._segment(node)))
-            elif isinstance(node, (ast.Import, ast.ImportFrom)) or (
-                isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            ):
-                continue
-            elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                name = node.targets[0].id
-                if name in SPEC_NAMES:
-                    spec[name] = self._literal(name, node.value)
-                else:
-                    constants.append(constant_source(node) or self._segment(node))
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-                constants.append(constant_source(node) or self._segment(node))
-            else:
+def _parse_kernel(text: str) -> Kernel:
+    try:
+        tree = parsed(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        where = f" (line {line})" if line else ""
+        raise KernelSyntaxError(f"not Python{where}: {getattr(error, 'msg', None) or error}") from None
+    lines = text.splitlines(keepends=True)
+    functions: list[Function] = []
+    constants: list[str] = []
+    spec: dict[str, Any] = {}
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef():
+                functions.append(_function_of(node, _text_of(node, lines)))
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
+                spec[name] = _read_literal(name, value)
+            case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign(target=ast.Name(), value=ast.expr()):
+                constants.append(constant_source(node) or _text_of(node, lines))
+            case _:
                 raise KernelSyntaxError(
                     f"line {node.lineno}: a kernel file holds imports, literals and jit functions, "
                     f"not {type(node).__name__}"
                 )
-        if not functions:
-            raise KernelSyntaxError("no @triton.jit function")
-        if len({f.name for f in functions}) != len(functions):
-            raise KernelSyntaxError("two functions have the same name")
-        local = {f.name for f in functions}
-        functions = [replace(f, calls=f.calls & local) for f in functions]
-        return _with_spec(Kernel(tuple(functions), tuple(constants)), spec)
-
-    def _segment(self, node: ast.stmt) -> str:
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        return "".join(self.lines[first - 1 : node.end_lineno]).rstrip() + "\n"
-
-    def _literal(self, name: str, node: ast.expr) -> Any:
-        try:
-            return ast.literal_eval(node)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-            raise KernelSyntaxError(f"line {node.lineno}: {name} must be a literal") from None
+    if not functions:
+        raise KernelSyntaxError("no @triton.jit function")
+    names = {f.name for f in functions}
+    if len(names) != len(functions):
+        raise KernelSyntaxError("two functions have the same name")
+    functions = [replace(f, calls=f.calls & names) for f in functions]
+    return _add_spec(Kernel(tuple(functions), tuple(constants)), spec)
 
 
-def _with_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
-    """Brings the literals, single or by function name, into the one form that Kernel keeps."""
+def _text_of(node: ast.stmt, lines: list[str]) -> str:
+    """The source of a statement with its decorators."""
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return "".join(lines[first - 1 : node.end_lineno]).rstrip() + "\n"
+
+
+def _read_literal(name: str, node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise KernelSyntaxError(f"line {node.lineno}: {name} must be a literal") from None
+
+
+def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
+    """The kernel with the spec's literals, single or by function name, in the one form that Kernel has."""
     entries = kernel.entries or kernel.names
     fields: dict[str, Any] = {}
     if "LAUNCHES" in spec:
@@ -329,36 +304,23 @@ def _with_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         _expect(isinstance(args, dict), "ARGS", "a dict")
         nested = bool(args) and all(isinstance(v, dict) for v in args.values())
         by_name = args if nested else {name: args for name in entries}
+        fields["args"] = {}
         for name, values in by_name.items():
-            good = name in kernel.names and all(
-                isinstance(k, str) and isinstance(v, (str, int)) for k, v in values.items()
-            )
-            _expect(good, "ARGS", "expressions by argument name")
-        known = {f.name: set(f.params) for f in kernel.functions}
-        fields["args"] = {
-            n: kept
-            for n, v in by_name.items()
-            if (kept := {k: str(e) for k, e in v.items() if nested or k in known[n]})
-        }
+            valid = name in kernel.names and _is_dict_of(values, (str, int))
+            _expect(valid, "ARGS", "expressions by argument name")
+            params = kernel.function(name).params
+            if own := {k: str(e) for k, e in values.items() if nested or k in params}:
+                fields["args"][name] = own
     if "SCRATCH" in spec:
         scratch = spec["SCRATCH"]
-        good = isinstance(scratch, dict) and all(
-            isinstance(k, str)
-            and isinstance(v, (tuple, list))
-            and len(v) in (2, 3)
-            and isinstance(v[0], str)
-            and isinstance(v[1], str)
-            for k, v in scratch.items()
+        valid = _is_dict_of(scratch, (tuple, list)) and all(
+            len(v) in (2, 3) and isinstance(v[0], str) and isinstance(v[1], str) for v in scratch.values()
         )
-        _expect(good, "SCRATCH", '{"name": ("float32", "(shape, expression)")}')
+        _expect(valid, "SCRATCH", '{"name": ("float32", "(shape, expression)")}')
         fields["scratch"] = {k: tuple(v) for k, v in scratch.items()}
     if "INIT" in spec:
-        init = spec["INIT"]
-        good = isinstance(init, dict) and all(
-            isinstance(k, str) and isinstance(v, (int, float)) for k, v in init.items()
-        )
-        _expect(good, "INIT", "numbers by argument name")
-        fields["init"] = dict(init)
+        _expect(_is_dict_of(spec["INIT"], (int, float)), "INIT", "numbers by argument name")
+        fields["init"] = spec["INIT"]
     if "SPACE" in spec:
         fields["space"] = flat_space(spec["SPACE"])
     if "CONFIG" in spec:
@@ -370,9 +332,9 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
     """`{"BLOCK": [1, 2]}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(space, dict), where, "a dict of lists")
     flat: dict[str, tuple[Value, ...]] = {}
-    for name, values in _dotted(space).items():
-        good = isinstance(values, (list, tuple)) and values and all(map(_is_value, values))
-        _expect(good, where, f"a non-empty list of numbers for {name!r}")
+    for name, values in _flatten(space).items():
+        valid = isinstance(values, (list, tuple)) and values and all(map(_is_value, values))
+        _expect(valid, where, f"a non-empty list of numbers for {name!r}")
         flat[name] = tuple(values)
     return flat
 
@@ -380,18 +342,23 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
 def flat_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
     """`{"BLOCK": 1}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(config, dict), where, "a dict of values")
-    flat = _dotted(config)
+    flat = _flatten(config)
     for name, value in flat.items():
         _expect(_is_value(value), where, f"a number for {name!r}")
     return flat
 
 
-def _dotted(given: Mapping[Any, Any]) -> dict[str, Any]:
+def _flatten(given: Mapping[Any, Any]) -> dict[str, Any]:
     """A dict whose inner dicts are written out as dotted names."""
     flat: dict[str, Any] = {}
     for name, value in given.items():
         flat.update({f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {str(name): value})
     return flat
+
+
+def _is_dict_of(value: Any, kinds: tuple[type, ...]) -> bool:
+    """True for a dict from names to values of these types."""
+    return isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, kinds) for k, v in value.items())
 
 
 def _is_value(value: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Numbers: a tuner per kernel chooses configs, never one twice and none that is known to be impossible.
+"""Tuning: one tuner for each kernel chooses its configs, never one twice and none that is known to be impossible.
 
-A tuner's state is a function of what it was asked and told, in that order; its randomness comes from
-(seed, trial number). A search that asks and tells the same is the same search. Tuners live in memory
-and their models are made when the first suggestion needs them: what is kept is in the record.
+A tuner's state is a function of the calls of `ask` and `tell`, in their order; its randomness comes from (seed, trial
+number). A search that makes the same calls is the same search. Tuners live in memory only, and their models are fitted
+when the first suggestion needs them: the record holds all that a run needs to repeat them.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from kernelsearch.core.types import Config, TaskFacts, Trial, Value
+from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Predicate, Space, possible
-from kernelsearch.tune.starts import nearest, space_of, start_of
-from kernelsearch.tune.tuner import DEFAULT, SAMPLERS, Tuner
+from kernelsearch.tune.starts import nearest, seed_start, space_of, start_of
+from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
-__all__ = ["DEFAULT", "SAMPLERS", "Tuner", "Tuners", "nearest", "seed_tuners", "space_of", "start_of"]
-
+__all__ = ["SAMPLERS", "Tuner", "Tuners", "nearest", "seed_start", "seed_tuners", "space_of", "start_of"]
 
 MODELS = 64
-"""Kernels whose fitted models are kept at hand; another one's is made again from what it was told, and suggests the same."""
+"""Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""
 
 
 class Tuners:
-    """Chooses configs for every kernel of a run; asks in flight are known to it."""
+    """The tuners of a run, by kernel."""
 
     def __init__(self, seed: int = 0, possible: Predicate = possible) -> None:
         self._seed = seed
@@ -39,7 +38,7 @@ class Tuners:
     ) -> None:
         """Makes a kernel known, with its space and the config where tuning starts; a known one stays as it is.
 
-        inherited: the start is what did best for the kernel's parent.
+        inherited says that the start is the best config of the kernel's parent.
         """
         if kernel.digest not in self._tuners:
             self._kernels[kernel.digest] = kernel
@@ -57,11 +56,11 @@ class Tuners:
         return self._kernels[digest]
 
     def best(self, digest: str) -> Config:
-        """The kernel's best config told so far, or where its tuning starts."""
+        """The kernel's best config so far, or the one where its tuning starts."""
         tuner = self._tuners[digest]
         return tuner.best[1] if tuner.best else tuner.start
 
-    def ask(self, digest: str, number: int, sampler: str = DEFAULT) -> Config | None:
+    def ask(self, digest: str, number: int, sampler: str = SAMPLER) -> Config | None:
         """An untried, possible config for the kernel, now reserved; None when its space is used up.
 
         All samplers but `random` give the kernel's own start first; `random` is uniform among untried configs;
@@ -74,13 +73,13 @@ class Tuners:
         return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
 
     def drawn(self, digest: str, count: int) -> list[dict[str, Value]]:
-        """Up to so many different untried, possible configs of the kernel: a function of the run's seed. None is reserved."""
+        """Up to count different untried, possible configs of the kernel, by the run's seed. None is reserved."""
         return self._tuners[digest].drawn(count, random.Random(f"{self._seed}/drawn"))
 
     def foremost(self, digest: str, estimates: Sequence[tuple[Config, float]], asked: int) -> None:
-        """Configs of the kernel with estimated times in any unit, for the default sampler to go by.
+        """Gives the default sampler configs of the kernel with estimated times in any unit, best first.
 
-        The first so many are asked for before anything that it would suggest.
+        The first `asked` of them come before any suggestion.
         """
         tuner = self._tuners[digest]
         tuner.estimates, tuner.first = tuple(estimates), [dict(c) for c, _ in estimates[:asked]]
@@ -91,7 +90,7 @@ class Tuners:
         return self._tuners[digest].take(dict(config))
 
     def reserve(self, digest: str, config: Config) -> bool:
-        """Takes an explicit config out of what can be asked; False if it was asked or reserved before."""
+        """Excludes an explicit config from later asks; False if it was asked or reserved before."""
         return self._tuners[digest].reserve(config)
 
     def tell(self, trial: Trial) -> None:
@@ -101,5 +100,5 @@ class Tuners:
 def seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = possible) -> Tuners:
     """Tuners that know the task's seed kernel, with the task's space and config."""
     tuners = Tuners(seed, possible)
-    tuners.add(kernel, dict(task.space), {**{n: v[0] for n, v in task.space.items()}, **task.config})
+    tuners.add(kernel, task.space, seed_start(task))
     return tuners

@@ -1,4 +1,4 @@
-"""A space as axes: every config is a point of small integers, with distances along each axis; what samplers compute on.
+"""A space as axes, for samplers: every config is a point of small integers, with distances along each axis.
 
 Numbers keep their order and are as far apart as their ranks; of booleans, strings and mixtures any two values are
 equally far apart. Nothing is read from a parameter's name.
@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from kernelsearch.core.types import Config, Value
-from kernelsearch.kernel.space import Space
+from kernelsearch.kernel.space import Space, is_number
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One name of a space with more than one value; ordered: its values are numbers. order[i] is the rank of value i."""
+    """One name of a space with more than one value."""
 
     name: str
     values: tuple[Value, ...]
-    ordered: bool
-    order: tuple[int, ...]
 
-    @classmethod
-    def of(cls, name: str, values: tuple[Value, ...]) -> Axis:
-        ordered = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-        ranks = sorted(range(len(values)), key=lambda i: values[i]) if ordered else range(len(values))
-        return cls(name, values, ordered, tuple(int(r) for r in np.argsort(ranks)))
+    @cached_property
+    def ordered(self) -> bool:
+        """Whether all values are numbers."""
+        return all(map(is_number, self.values))
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The rank of each value."""
+        by_rank = sorted(range(len(self.values)), key=lambda i: self.values[i] if self.ordered else i)
+        return tuple(int(r) for r in np.argsort(by_rank))
 
     @property
     def distances(self) -> np.ndarray:
@@ -44,21 +48,21 @@ class Axes:
 
     def __init__(self, space: Space) -> None:
         self.fixed = {name: values[0] for name, values in space.values.items() if len(values) == 1}
-        self.axes = tuple(Axis.of(name, values) for name, values in space.values.items() if len(values) > 1)
+        self.axes = tuple(Axis(name, values) for name, values in space.values.items() if len(values) > 1)
         self.shape = tuple(len(a.values) for a in self.axes)
         self._by_rank = [dict(zip(a.order, a.values, strict=True)) for a in self.axes]
         self._ranks = [{_key(v): r for r, v in by.items()} for by in self._by_rank]
 
     def point(self, config: Config) -> tuple[int, ...] | None:
         """The config as a point; None when a value is not in the space."""
-        if any(name not in config for name in (a.name for a in self.axes)):
+        if any(a.name not in config for a in self.axes):
             return None
         ranks = [known.get(_key(config[a.name])) for a, known in zip(self.axes, self._ranks, strict=True)]
         return None if None in ranks else tuple(ranks)
 
     def config(self, point: np.ndarray | tuple[int, ...]) -> dict[str, Value]:
-        named = {a.name: by[int(r)] for a, by, r in zip(self.axes, self._by_rank, point, strict=True)}
-        return {**self.fixed, **named}
+        varied = {a.name: by[int(r)] for a, by, r in zip(self.axes, self._by_rank, point, strict=True)}
+        return {**self.fixed, **varied}
 
     def every(self) -> np.ndarray:
         """All points, in no particular order; shape (size, axes)."""

@@ -1,4 +1,4 @@
-"""The default sampler as one of Optuna's: for any study whose parameters are categories, integers or stepped floats.
+"""The default sampler for Optuna's own studies whose parameters are categories, integers or stepped floats.
 
     study = optuna.create_study(sampler=SurrogateSampler(seed=0))
 
@@ -41,19 +41,19 @@ class SurrogateSampler(optuna.samplers.BaseSampler):
         space = Space({name: values_of(name, axis) for name, axis in search_space.items()})
         if space.size == 1:
             return next(space.configs())
-        model, asked = Surrogate(space), set()
+        model, begun = Surrogate(space), set()
         sign = 1.0 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1.0
         for other in study.get_trials(deepcopy=False):
             config = {name: other.params[name] for name in search_space if name in other.params}
             if other.number == trial.number or len(config) < len(search_space):
                 continue
-            asked.add(config_key(config))
+            begun.add(config_key(config))
             model.begin(config)
             if other.state.is_finished():
-                done = other.state == TrialState.COMPLETE
-                model.end(config, other.value**sign if done else None)
-        chosen = model.suggest(lambda c: config_key(c) not in asked, random.Random(f"{self._seed}/{trial.number}"))
-        return chosen or {}
+                complete = other.state == TrialState.COMPLETE
+                model.end(config, other.value**sign if complete else None)
+        rng = random.Random(f"{self._seed}/{trial.number}")
+        return model.suggest(lambda c: config_key(c) not in begun, rng) or {}
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -62,7 +62,7 @@ class SurrogateSampler(optuna.samplers.BaseSampler):
 
 
 def values_of(name: str, axis: BaseDistribution) -> tuple[Value, ...]:
-    """The values of a parameter, in order. Raises SpaceError when they are no list."""
+    """The values of a parameter, in order. Raises SpaceError when they cannot be listed."""
     if isinstance(axis, CategoricalDistribution):
         return tuple(axis.choices)
     if isinstance(axis, IntDistribution) and not axis.log and (axis.high - axis.low) // axis.step < MOST_VALUES:

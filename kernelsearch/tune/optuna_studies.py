@@ -1,8 +1,8 @@
-"""Optuna's samplers over the indices of a space's values: TPE, Gaussian process, CMA-ES; the samplers to compare with.
+"""Optuna's samplers TPE, Gaussian process and CMA-ES over the indices of a space's values, for comparison.
 
-TPE sees categories: on recorded GPU spaces it did better so than with ordered integers. The other two need numbers.
-Values are logarithms of scores. Optuna ignores failed trials, so that a sampler would return to the same bad region:
-a failed config is told as a value worse than any real one.
+TPE sees categories: on recorded GPU spaces that did better than ordered integers. The other two need numbers. Values
+are logarithms of scores. Optuna ignores failed trials, and its samplers would return to the same bad region; so a
+failed config gets a value that is worse than any real one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernelsearch.kernel.space import Space
 
 FAILED = math.log(1e6)
 WORSE = 0.5
-"""How much worse than the worst time, as a logarithm, a failed config counts for a Gaussian process."""
+"""For a Gaussian process a failed config counts as the worst time plus this, in logarithms."""
 
 Axes = Mapping[str, optuna.distributions.BaseDistribution]
 
@@ -32,24 +32,23 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space, self._kind = space, sampler
         self._varied = {name: values for name, values in space.values.items() if len(values) > 1}
-        self._axes: Axes = {name: _distribution(sampler, len(values)) for name, values in self._varied.items()}
-        self._study = optuna.create_study(direction="minimize", sampler=_sampler(sampler, 0, self._axes))
+        self._axes: Axes = {name: _make_distribution(sampler, len(values)) for name, values in self._varied.items()}
+        self._study = optuna.create_study(direction="minimize", sampler=_make_sampler(sampler, 0, self._axes))
         self._running: dict[str, int] = {}
         self._worst = 0.0
 
     def suggest(self, seed: int) -> dict[str, Value]:
-        """A point of the space. The suggestion is withdrawn: whoever uses it says so with `begin`."""
-        if (
-            self._kind != "cmaes" or not self._study.trials
-        ):  # its own randomness goes on from one generation to the next
-            self._study.sampler = _sampler(self._kind, seed, self._axes)
+        """A point of the space. Optuna forgets the suggestion; a caller who evaluates it calls `begin`."""
+        # CMA-ES continues its own randomness from one generation to the next.
+        if self._kind != "cmaes" or not self._study.trials:
+            self._study.sampler = _make_sampler(self._kind, seed, self._axes)
         trial = self._study.ask(self._axes)
         self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         chosen = {name: values[trial.params[name]] for name, values in self._varied.items()}
         return {name: chosen.get(name, values[0]) for name, values in self._space.values.items()}
 
     def begin(self, config: Config) -> None:
-        """A config is being evaluated; one from outside the space is not Optuna's business."""
+        """Records that a config is being evaluated; one from outside the space is ignored."""
         if config in self._space:
             indices = {name: values.index(config[name]) for name, values in self._varied.items()}
             self._study.enqueue_trial(indices)
@@ -65,13 +64,13 @@ class Study:
         self._study.tell(number, failed if score is None else math.log(score))
 
 
-def _distribution(sampler: str, count: int) -> optuna.distributions.BaseDistribution:
+def _make_distribution(sampler: str, count: int) -> optuna.distributions.BaseDistribution:
     if sampler == "tpe":
         return optuna.distributions.CategoricalDistribution(range(count))
     return optuna.distributions.IntDistribution(0, count - 1)
 
 
-def _sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampler:
+def _make_sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if kind == "gp":
@@ -83,7 +82,7 @@ def _sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampler:
                 raise StrategyError(f"the sampler cmaes needs a package: {extras.install('cmaes')}") from None
 
     class KnownAxes(optuna.samplers.TPESampler):
-        """TPE that is told its axes: inferring them from all trials is most of the cost of an ask."""
+        """TPE with known axes: inferring them from all trials is most of the cost of an ask."""
 
         def infer_relative_search_space(self, study, trial):
             return axes

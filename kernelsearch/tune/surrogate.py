@@ -1,24 +1,24 @@
 """The default sampler: a Gaussian process over the logarithm of the times, and expected improvement over free configs.
 
-Bayesian optimisation as it was found to work on GPU tuning spaces (Willemsen et al., 2021), and on the spaces recorded
-in studies/spaces: all configs that are not yet asked are compared where the space is small, else a sample and the
-neighbours of the best. A failed config counts as the slowest one told, so that its neighbourhood is left alone
-without making the landscape steeper. Configs in flight are believed to take what is predicted of them ("kriging
-believer", Ginsbourger et al., 2010). Suggestions are a function of what was begun and ended, not of earlier
-suggestions: parameters are learnt on the first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
+This is Bayesian optimisation in the form that works on GPU tuning spaces (Willemsen et al., 2021) and on the spaces
+recorded in studies/spaces. In a small space all free configs are compared, in a large one a sample and the neighbours
+of the best. A failed config counts as the slowest measured one: its neighbourhood is avoided, and the landscape gets no
+steeper. Configs in flight are believed to take their predicted time ("kriging believer", Ginsbourger et al., 2010).
+Suggestions are a function of the configs that began and ended, not of earlier suggestions: parameters are learnt on the
+first 6, 8, 10, 13, 16, ... configs, whenever that many have ended.
 
-Where estimates are known (`informed.py`), the process is one of what they leave unexplained, and there is something to
-go by from the first config on. From `design` ended configs on every second suggestion does without them: estimates
-tell the good from the bad, and less which of the good ones is best.
+Where estimates are known (`informed.py`), the process models the difference between times and estimates, and there are
+predictions from the first config on. Once DESIGN configs have ended, every second suggestion ignores the estimates:
+they tell good configs from bad ones, but not well which of the good ones is best.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
@@ -34,72 +34,64 @@ Free = Callable[[Config], bool]
 """Whether a config may be suggested: possible, and not asked before."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How the sampler works. On recorded spaces (studies/spaces) no variation of it was better beyond chance.
-
-    design: configs that end before the process is asked. apart: random configs of which the farthest from all begun
-    ones is taken until then; many would find corners only. enumerated: the largest space that is compared
-    whole; of a larger one sampled random configs and the neighbours of the best around ones. kept_best, kept_last:
-    of more configs than these together the process sees the best and the last. growth: parameters are learnt again
-    when so many times more configs have ended.
-    """
-
-    design: int = 6
-    apart: int = 2
-    enumerated: int = 1024
-    sampled: int = 256
-    around: int = 8
-    kept_best: int = 96
-    kept_last: int = 64
-    growth: float = 1.3
+# On recorded spaces (studies/spaces) no variation of these numbers was better beyond chance.
+DESIGN = 6
+"""The number of ended configs from which on the process is used."""
+APART = 2
+"""Until then the farthest of so many random configs is taken; with many, only corners would be found."""
+ENUMERATED, SAMPLED, AROUND = 1024, 256, 8
+"""A space up to ENUMERATED is compared as a whole; of a larger one, SAMPLED random configs and the neighbours of the
+AROUND best."""
+KEPT_BEST, KEPT_LAST = 96, 64
+"""Of more configs than both together the process sees the best and the last."""
+GROWTH = 1.3
+"""Parameters are learnt again when so many times more configs have ended."""
 
 
 @functools.cache
-def _libraries() -> ThreadpoolController:
+def _find_blas() -> ThreadpoolController:
     """The loaded BLAS: its threads cost these small matrices more than they give, and compilers want the cores."""
     return ThreadpoolController()
 
 
 class Surrogate:
-    """Suggests configs of one space. listed are all configs that are possible, where that is known; estimates are
-    configs with times in any unit that somebody estimated.
+    """Suggests configs of one space.
+
+    listed are all possible configs, where they are known; estimates are configs with estimated times in any unit.
     """
 
     def __init__(
         self,
         space: Space,
         listed: Sequence[Config] | None = None,
-        settings: Settings = Settings(),  # noqa: B008
         estimates: Sequence[tuple[Config, float]] = (),
     ) -> None:
-        self.axes, self.settings = Axes(space), settings
+        self.axes = Axes(space)
         self._process = Process([axis.distances for axis in self.axes.axes])
-        self._all = self._whole(space, listed)
+        self._all = self.axes.every() if listed is None and space.size <= ENUMERATED else None
+        if listed is not None:
+            self._all = np.array([self.axes.point(c) for c in listed])
         self._strides = np.cumprod([1, *self.axes.shape[:-1]], dtype=np.int64)  # a point's number in the whole product
         self._begun: list[tuple[int, ...]] = []
         self._place: dict[tuple[int, ...], int] = {}
         self._ended: list[int] = []
         self._scores: dict[int, float | None] = {}
         self._learnt = 0
-        self._estimates, self._rest = self._informed(estimates), Process(self._process.distances)
-        self._rest_learnt = 0
-
-    def _informed(self, estimates: Sequence[tuple[Config, float]]) -> Estimates | None:
+        self._rest, self._rest_learnt = Process(self._process.distances), 0
         known = {p: us for config, us in estimates if (p := self.axes.point(config)) is not None}
-        if len(known) < self.settings.design:
-            return None
-        return Estimates(self._process.distances, np.array(list(known)), list(known.values()))
+        self._estimates: Estimates | None = None
+        if len(known) >= DESIGN:
+            self._estimates = Estimates(self._process.distances, np.array(list(known)), list(known.values()))
 
     def begin(self, config: Config) -> None:
-        """A config was asked for; one from outside the space is left out."""
+        """Records that a config is being evaluated; one from outside the space is ignored."""
         point = self.axes.point(config)
         if point is not None and point not in self._place:
             self._place[point] = len(self._begun)
             self._begun.append(point)
 
     def end(self, config: Config, score: float | None) -> None:
-        """A begun config has a score, a positive number in any unit; None for one that failed."""
+        """Records the score of a begun config, a positive number in any unit; None for one that failed."""
         place = self._place.get(self.axes.point(config) or ())
         if place is not None and place not in self._scores:
             self._ended.append(place)
@@ -107,159 +99,146 @@ class Surrogate:
 
     @property
     def ready(self) -> bool:
-        """Whether enough is known for a process to be asked."""
+        """Whether enough is known for the process to predict."""
         return self._estimates is not None and bool(self._begun) or self._measured
 
     @property
     def _measured(self) -> bool:
         times = sum(s is not None for s in self._scores.values()) if len(self._ended) < 64 else 2
-        return len(self._ended) >= self.settings.design and times >= 2
+        return len(self._ended) >= DESIGN and times >= 2
 
     def suggest(self, free: Free, rng: random.Random) -> dict[str, Value] | None:
         """The most promising free config; None when none is found among the candidates."""
         draw = np.random.default_rng(rng.getrandbits(64))
         if not self.ready:
-            return self._designed(free, draw)
-        candidates = self._candidates(draw)
+            return self._spread_out(free, draw)
+        candidates = self._list_candidates(draw)
         if not len(candidates):
             return None
-        mean, deviation = self._predicted(candidates, self._by_estimates)
-        improvement = log_expected_improvement(mean, deviation, self._best())
-        return self._first(candidates[np.argsort(-improvement, kind="stable")], free)
+        mean, deviation = self._predict(candidates, self._by_estimates)
+        improvement = log_expected_improvement(mean, deviation, self._best_value())
+        best_first = candidates[np.argsort(-improvement, kind="stable")]
+        return next((c for c in map(self.axes.config, best_first) if free(c)), None)
 
     def nearest_best(self, around: Iterable[Config], free: Free) -> dict[str, Value] | None:
-        """Of these configs the free one with the least expected time."""
-        configs = [c for c in around if free(c) and self.axes.point(c) is not None]
-        if not configs:
+        """The free one of these configs with the least expected time."""
+        points = {p: c for c in around if free(c) and (p := self.axes.point(c)) is not None}
+        if not points:
             return None
-        mean, _ = self._predicted(np.array([self.axes.point(c) for c in configs]), self._by_estimates)
-        return dict(configs[int(np.argmin(mean))])
+        mean, _ = self._predict(np.array(list(points)), self._by_estimates)
+        return dict(list(points.values())[int(np.argmin(mean))])
 
     # ------------------------------------------------------------ candidates
 
-    def _whole(self, space: Space, listed: Sequence[Config] | None) -> np.ndarray | None:
-        if listed is not None:
-            return np.array([self.axes.point(c) for c in listed])
-        return self.axes.every() if space.size <= self.settings.enumerated else None
-
-    def _candidates(self, draw: np.random.Generator) -> np.ndarray:
+    def _list_candidates(self, draw: np.random.Generator) -> np.ndarray:
         points = self._all
-        if points is None or len(points) > self.settings.enumerated:
-            count = self.settings.sampled
-            some = self.axes.drawn(count, draw) if points is None else points[draw.integers(len(points), size=count)]
-            points = np.concatenate([some, self._neighbours()])
+        if points is None or len(points) > ENUMERATED:
+            points = np.concatenate([self._draw(SAMPLED, draw), self._list_neighbours()])
             points = points[np.unique(points @ self._strides, return_index=True)[1]]
         begun = np.array(self._begun) @ self._strides
         return points[~np.isin(points @ self._strides, begun)]
 
-    def _neighbours(self) -> np.ndarray:
+    def _list_neighbours(self) -> np.ndarray:
         timed = [i for i in self._ended if self._scores[i] is not None]
-        best = sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.around]
-        return np.array([p for i in best for p in self.axes.around(np.array(self._begun[i]))])
+        best = sorted(timed, key=lambda i: (self._scores[i], i))[:AROUND]
+        near = [p for i in best for p in self.axes.around(np.array(self._begun[i]))]
+        return np.array(near, dtype=int).reshape(len(near), len(self.axes.shape))
 
-    def _designed(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
-        """One of a few random free configs: the one that lies farthest from all that were begun."""
-        count = 32 * self.settings.apart
-        drawn = (
-            self.axes.drawn(count, draw) if self._all is None else self._all[draw.integers(len(self._all), size=count)]
-        )
-        found: list[np.ndarray] = []
-        for point in drawn:
-            if tuple(point.tolist()) not in self._place and free(self.axes.config(point)):
-                found.append(point)
-                if len(found) == self.settings.apart:
-                    break
-        if not found:
+    def _spread_out(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
+        """The one of a few random free configs that is farthest from all begun ones."""
+        points = self._draw(32 * APART, draw)
+        untried = (p for p in points if tuple(p.tolist()) not in self._place and free(self.axes.config(p)))
+        chosen = list(itertools.islice(untried, APART))
+        if not chosen:
             return None
         if not self._begun:
-            return self.axes.config(found[0])
-        points, begun = np.array(found), np.array(self._begun[-64:])
+            return self.axes.config(chosen[0])
+        points, begun = np.array(chosen), np.array(self._begun[-64:])
         apart = sum(t[points[:, i]][:, begun[:, i]] for i, t in enumerate(self._process.distances)).min(axis=1)
         return self.axes.config(points[int(np.argmax(apart))])
 
-    def _first(self, points: np.ndarray, free: Free) -> dict[str, Value] | None:
-        return next((c for c in map(self.axes.config, points) if free(c)), None)
+    def _draw(self, count: int, draw: np.random.Generator) -> np.ndarray:
+        """Uniform points of the space, repeats possible; shape (count, axes)."""
+        if self._all is None:
+            return self.axes.drawn(count, draw)
+        return self._all[draw.integers(len(self._all), size=count)]
 
     # ------------------------------------------------------------ the process
 
     @property
     def _by_estimates(self) -> bool:
-        """Whether this suggestion goes by the estimates."""
+        """Whether this suggestion uses the estimates."""
         return self._estimates is not None and (not self._measured or len(self._begun) % 2 == 0)
 
-    def _predicted(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
-        with _libraries().limit(limits=1, user_api="blas"):
-            return self._corrected(candidates) if by_estimates else self._asked(candidates)
+    def _predict(self, candidates: np.ndarray, by_estimates: bool) -> tuple[np.ndarray, np.ndarray]:
+        with _find_blas().limit(limits=1, user_api="blas"):
+            return self._from_estimates(candidates) if by_estimates else self._from_times(candidates)
 
-    def _asked(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        self._learn()
-        places = self._kept(self._ended)
-        self._process.fit(self._points(places), self._values(places), self._flying())
+    def _from_times(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if (count := self._count_due()) != self._learnt:
+            places = self._select_places(self._ended[:count])
+            self._process.learn(self._points_at(places), self._values_at(places))
+            self._learnt = count
+        places = self._select_places(self._ended)
+        self._process.fit(self._points_at(places), self._values_at(places), self._points_in_flight())
         return self._process.predict(candidates)
 
-    def _corrected(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is estimated, as far as it is to be trusted, and what a process makes of the rest."""
-        places = self._kept(self._ended) if any(s is not None for s in self._scores.values()) else []
-        points, values = self._points(places), self._values(places)
+    def _from_estimates(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The trusted share of the estimates, plus what a process predicts for the rest of the times."""
+        places = self._select_places(self._ended) if any(s is not None for s in self._scores.values()) else []
+        points, values = self._points_at(places), self._values_at(places)
         estimated = self._estimates.at(points)[0] if places else np.zeros(0)
         trust, apart = self._estimates.trust(estimated, values)
-        if count := self._due():
+        if count := self._count_due():
             if count != self._rest_learnt:
-                first = self._kept(self._ended[:count])
-                known, told = self._estimates.at(self._points(first))[0], self._values(first)
-                self._rest.learn(self._points(first), told - self._estimates.trust(known, told)[0] * known)
+                first = self._select_places(self._ended[:count])
+                known, measured = self._estimates.at(self._points_at(first))[0], self._values_at(first)
+                self._rest.learn(self._points_at(first), measured - self._estimates.trust(known, measured)[0] * known)
                 self._rest_learnt = count
             apart = None
-        self._rest.fit(points, values - trust * estimated, self._flying(), apart)
+        self._rest.fit(points, values - trust * estimated, self._points_in_flight(), apart)
         (rest, deviation), (mean, unsure) = self._rest.predict(candidates), self._estimates.at(candidates)
         return trust * mean + rest, np.hypot(deviation, trust * unsure)
 
-    def _points(self, places: Sequence[int]) -> np.ndarray:
+    def _points_at(self, places: Sequence[int]) -> np.ndarray:
         return np.array([self._begun[i] for i in places], dtype=int).reshape(len(places), len(self.axes.shape))
 
-    def _flying(self) -> np.ndarray | None:
-        flying = [i for i in range(len(self._begun)) if i not in self._scores][-self.settings.kept_last :]
-        return self._points(flying) if flying else None
+    def _points_in_flight(self) -> np.ndarray | None:
+        flying = [i for i in range(len(self._begun)) if i not in self._scores][-KEPT_LAST:]
+        return self._points_at(flying) if flying else None
 
-    def _due(self) -> int:
-        """On how many configs parameters are learnt now, as the schedule says; 0 while it is too early."""
+    def _count_due(self) -> int:
+        """The number of configs on which parameters are learnt now, by the schedule; 0 while it is too early."""
         if not self._measured:
             return 0
-        count = due = self.settings.design
+        count = due = DESIGN
         while due <= len(self._ended):
-            count, due = due, max(due + 2, int(due * self.settings.growth))
+            count, due = due, max(due + 2, int(due * GROWTH))
         return count
 
-    def _learn(self) -> None:
-        count = self._due()
-        if count != self._learnt:
-            places = self._kept(self._ended[:count])
-            self._process.learn(self._points(places), self._values(places))
-            self._learnt = count
-
-    def _kept(self, ended: list[int]) -> list[int]:
-        most, last = self.settings.kept_best + self.settings.kept_last, ended[-self.settings.kept_last :]
+    def _select_places(self, ended: list[int]) -> list[int]:
+        most, last = KEPT_BEST + KEPT_LAST, ended[-KEPT_LAST:]
         if len(ended) <= most:
             return ended
-        timed = [i for i in ended[: -self.settings.kept_last] if self._scores[i] is not None]
-        return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[: self.settings.kept_best], *last])
+        timed = [i for i in ended[:-KEPT_LAST] if self._scores[i] is not None]
+        return sorted([*sorted(timed, key=lambda i: (self._scores[i], i))[:KEPT_BEST], *last])
 
-    def _values(self, places: Sequence[int]) -> np.ndarray:
+    def _values_at(self, places: Sequence[int]) -> np.ndarray:
         scores = [self._scores[i] for i in places]
         times = [s for s in scores if s is not None]
         worst = max(times, default=1.0)
         return np.log(np.array([worst if s is None else s for s in scores]))
 
-    def _best(self) -> float:
-        """The logarithm of the least time; of the least that is expected of what is in flight before there is one."""
+    def _best_value(self) -> float:
+        """The logarithm of the least time; before there is one, of the least expected time of configs in flight."""
         times = [s for s in self._scores.values() if s is not None]
         if times:
             return math.log(min(times))
-        return float(self._predicted(self._points(range(len(self._begun))), True)[0].min())
+        return float(self._predict(self._points_at(range(len(self._begun))), True)[0].min())
 
 
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """log E[max(best - value, 0)] for normal values; finite also where the expectation underflows (Ament et al., 2023)."""
+    """log E[max(best - value, 0)] of normal values, finite even where E underflows (Ament et al., 2023)."""
     z = (best - mean) / deviation
     density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     inner = np.maximum(z * ndtr(z) + density, 1e-290)

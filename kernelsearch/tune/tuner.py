@@ -1,7 +1,7 @@
-"""The configs of one kernel: asked, told, reserved; which sampler suggests the next one, and what of it is free.
+"""The tuner of one kernel: its configs in flight and measured, and the sampler that suggests the next one.
 
-Every sampler gets the same service: no config twice, none that is known to be impossible, and the nearest free one
-where a sampler wants another.
+For every sampler, no config is tried twice, none that is known to be impossible, and the nearest free one where a
+sampler suggests such a config.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelsearch.core.types import SAMPLER, Config, Value, config_key
-from kernelsearch.kernel.space import Space
+from kernelsearch.kernel.space import Space, is_number
 
 if TYPE_CHECKING:
     from kernelsearch.tune.optuna_studies import Study
     from kernelsearch.tune.surrogate import Surrogate
 
-DEFAULT = SAMPLER
-OPTUNA = ("tpe", "gp", "cmaes")
-SAMPLERS = (DEFAULT, *OPTUNA, "random", "neighbour")
-
 STARTUP = {"tpe": 6, "gp": 6, "cmaes": 0}
-"""Told trials before an Optuna sampler has something to go by; until then the draw is uniform."""
+"""Optuna's samplers, and how many configs have a score before each is used; until then the draw is uniform."""
+SAMPLERS = (SAMPLER, *STARTUP, "random", "neighbour")
 
 DRAWS = 64
 """Uniform draws before the untried configs are enumerated instead."""
@@ -33,13 +30,13 @@ DRAWS = 64
 
 @dataclass
 class Tuner:
-    """Chooses configs of one space. start is where it begins, {} for nowhere in particular; inherited: it is the best
-    config of another kernel, near which the default sampler looks while it knows little. first are configs that it and
-    `neighbour` give before any of their own; estimates are configs with estimated times, which the default sampler
-    goes by as far as what is told bears them out.
+    """Chooses configs of one space.
 
-    asked and told are by `config_key`, in the order of asking and telling. listed are all possible configs, where they are known one by one; else possible says of any config of the space
-    whether it is one.
+    start is the first config, {} for none in particular; inherited says that it is the best config of another kernel,
+    near which the default sampler looks while it knows little. possible says whether a config may be tried; listed are
+    all possible configs, where they are known. first are configs that the default sampler and `neighbour` give before
+    any of their own; estimates are configs with estimated times, which the default sampler uses as far as measured
+    times confirm them. asked and told are by `config_key`, in the order of asking and telling.
     """
 
     space: Space
@@ -56,139 +53,138 @@ class Tuner:
     _surrogate: Surrogate | None = None
     _studies: dict[str, Study] = field(default_factory=dict)
 
-    def ask(self, rng: random.Random, sampler: str = DEFAULT) -> dict[str, Value] | None:
+    def ask(self, rng: random.Random, sampler: str = SAMPLER) -> dict[str, Value] | None:
         """An untried, possible config, now reserved; None when the space is used up. Raises ValueError."""
         if sampler not in SAMPLERS:
             raise ValueError(f"a sampler is one of {', '.join(SAMPLERS)}, not {sampler!r}")
-        return None if self.used_up else self.take(self._wanted(rng, sampler))
+        return None if self.used_up else self.take(self._suggest(rng, sampler))
 
     def take(self, config: dict[str, Value]) -> dict[str, Value] | None:
         """The config if it is free, else the nearest that is, now reserved; None when the space is used up."""
-        if not self._free(config):
-            config = next((c for c in self._outward(config) if self._free(c)), None)
+        if not self._is_free(config):
+            config = next((c for c in self._walk_outward(config) if self._is_free(c)), None)
             self.used_up = config is None
         if config is not None:
             self.reserve(config)
         return config
 
     def reserve(self, config: Config) -> bool:
-        """Takes a config out of what can be asked; False if it was asked or reserved before."""
-        key = _key(config)
+        """Excludes a config from later asks; False if it was asked or reserved before."""
+        key = _intern_key(config)
         if key in self.asked:
             return False
         self.asked[key] = None
-        for model in self._models():
+        for model in self._existing_models():
             model.begin(config)
         return True
 
     def tell(self, config: Config, score: float | None) -> None:
         """The score of a config, less is better; None for a failed one."""
         self.reserve(config)
-        self.told[_key(config)] = score
+        self.told[_intern_key(config)] = score
         if score is not None and (self.best is None or score < self.best[0]):
             self.best = (score, dict(config))
-        for model in self._models():
+        for model in self._existing_models():
             model.end(config, score)
 
     def forget(self) -> None:
-        """Drops the models, which are made again when they are needed: thousands of kernels have more of them than memory.
+        """Drops the models to save memory; they are made again when they are needed.
 
-        CMA-ES stays: what it suggests depends on what it has suggested before.
+        CMA-ES stays, since its suggestions depend on its earlier ones.
         """
         self._surrogate = None
         self._studies = {sampler: study for sampler, study in self._studies.items() if sampler == "cmaes"}
 
-    # ------------------------------------------------------------ what is wanted
+    # ------------------------------------------------------------ suggestions
 
-    def _wanted(self, rng: random.Random, sampler: str) -> dict[str, Value]:
+    def _suggest(self, rng: random.Random, sampler: str) -> dict[str, Value]:
         if sampler == "random":
-            return self._uniform(rng)
+            return self._draw_uniform(rng)
         if not self.asked and self.start:
             return self.start
         if self.space.size == 1:
-            return self._full(next(self.space.configs()))
-        if sampler not in OPTUNA:
-            foremost = next((c for c in self.first if self._free(c)), None)
-            if foremost is not None:
-                return foremost
-        if sampler == "neighbour":
-            near = self._neighbour(rng)
-            if near is not None:
-                return near
-        if sampler in OPTUNA:
+            return self._complete(next(self.space.configs()))
+        if sampler in STARTUP:
             few = len(self.told) < STARTUP[sampler]
-            return self._uniform(rng) if few else self._full(self._study(sampler).suggest(rng.getrandbits(32)))
-        if self.inherited and not self._model().ready:
-            near = self._neighbour(rng)
+            return (
+                self._draw_uniform(rng)
+                if few
+                else self._complete(self._get_study(sampler).suggest(rng.getrandbits(32)))
+            )
+        foremost = next((c for c in self.first if self._is_free(c)), None)
+        if foremost is not None:
+            return foremost
+        if sampler == "neighbour" or (self.inherited and not self._get_surrogate().ready):
+            near = self._pick_neighbour(rng)
             if near is not None:
                 return near
-        point = self._model().suggest(lambda c: self._free(self._full(c)), rng)
-        return self._uniform(rng) if point is None else self._full(point)
+        point = self._get_surrogate().suggest(lambda c: self._is_free(self._complete(c)), rng)
+        return self._draw_uniform(rng) if point is None else self._complete(point)
 
-    def _neighbour(self, rng: random.Random) -> dict[str, Value] | None:
+    def _pick_neighbour(self, rng: random.Random) -> dict[str, Value] | None:
         """A free neighbour of the best config: the most promising one, or any while little is known."""
-        around = [c for c in self.space.neighbours(self.best[1] if self.best else self.start) if self._free(c)]
+        around = [c for c in self.space.neighbours(self.best[1] if self.best else self.start) if self._is_free(c)]
         if len(around) < 2:
             return around[0] if around else None
-        if self._model().ready:
-            return self._full(self._model().nearest_best(around, self._free) or around[0])
+        if self._get_surrogate().ready:
+            return self._complete(self._get_surrogate().nearest_best(around, self._is_free) or around[0])
         return rng.choice(around)
 
     def drawn(self, count: int, rng: random.Random) -> list[dict[str, Value]]:
-        """Up to so many different free configs, uniformly drawn; none of them is reserved."""
-        found: dict[str, dict[str, Value]] = {}
+        """Up to count different free configs, drawn uniformly; none of them is reserved."""
+        configs: dict[str, dict[str, Value]] = {}
         for _ in range(8 * count):
-            config = self._uniform(rng)
-            found.setdefault(config_key(config), config)
-            if len(found) == count:
+            config = self._draw_uniform(rng)
+            configs.setdefault(config_key(config), config)
+            if len(configs) == count:
                 break
-        return list(found.values())
+        return list(configs.values())
 
-    def _uniform(self, rng: random.Random) -> dict[str, Value]:
+    def _draw_uniform(self, rng: random.Random) -> dict[str, Value]:
         for _ in range(DRAWS):
             point = rng.choice(self.listed) if self.listed else {n: rng.choice(v) for n, v in self.space.values.items()}
-            config = self._full(point)
-            if self._free(config):
+            config = self._complete(point)
+            if self._is_free(config):
                 return config
-        rest = [c for c in map(self._full, self.listed or self.space.configs()) if self._free(c)]
-        return rng.choice(rest) if rest else self.start
+        untried = [c for c in map(self._complete, self.listed or self.space.configs()) if self._is_free(c)]
+        return rng.choice(untried) if untried else self.start
 
-    def _outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    def _walk_outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
         """All configs, nearest first."""
         if self.listed is None:
-            return map(self._full, self.space.outward(config))
-        return iter(sorted(map(self._full, self.listed), key=lambda c: _steps(self.space, config, c)))
+            return map(self._complete, self.space.outward(config))
+        return iter(sorted(map(self._complete, self.listed), key=lambda c: _count_steps(self.space, config, c)))
 
-    def _full(self, point: Config) -> dict[str, Value]:
+    def _complete(self, point: Config) -> dict[str, Value]:
         """A point of the space with the values that the start fixes for names outside it."""
         return {**self.start, **point}
 
-    def _free(self, config: Config) -> bool:
+    def _is_free(self, config: Config) -> bool:
         return config_key(config) not in self.asked and self.possible(config)
 
     # ------------------------------------------------------------ models
 
-    def _models(self) -> Iterator[Surrogate | Study]:
+    def _existing_models(self) -> Iterator[Surrogate | Study]:
         if self._surrogate is not None:
             yield self._surrogate
         yield from self._studies.values()
 
-    def _model(self) -> Surrogate:
+    def _get_surrogate(self) -> Surrogate:
         if self._surrogate is None:
             from kernelsearch.tune.surrogate import Surrogate
 
-            self._surrogate = self._informed(Surrogate(self.space, self.listed, estimates=self.estimates))
+            self._surrogate = self._replay(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
 
-    def _study(self, sampler: str) -> Study:
+    def _get_study(self, sampler: str) -> Study:
         if sampler not in self._studies:
             from kernelsearch.tune.optuna_studies import Study
 
-            self._studies[sampler] = self._informed(Study(self.space, sampler))
+            self._studies[sampler] = self._replay(Study(self.space, sampler))
         return self._studies[sampler]
 
-    def _informed(self, model: Any) -> Any:
-        """The model, told what happened before it was needed."""
+    def _replay(self, model: Any) -> Any:
+        """The model, after it was given everything that happened so far."""
         for key in self.asked:
             model.begin(json.loads(key))
         for key, score in self.told.items():
@@ -196,18 +192,18 @@ class Tuner:
         return model
 
 
-def _key(config: Config) -> str:
-    """The config's key, one object however often it is made: a long run keeps thousands."""
+def _intern_key(config: Config) -> str:
+    """The config's key as one shared object: a long run holds thousands of them."""
     return sys.intern(config_key(config))
 
 
-def _steps(space: Space, one: Config, other: Config) -> float:
-    """How many steps of `Space.neighbours` lie between two configs; a value outside the space is one step from all."""
+def _count_steps(space: Space, one: Config, other: Config) -> float:
+    """The number of `Space.neighbours` steps between two configs; a value outside the space is one step from all."""
     total = 0.0
     for name, values in space.values.items():
         a, b = one.get(name), other[name]
         if a == b and isinstance(a, bool) == isinstance(b, bool):
             continue
-        numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
-        total += abs(values.index(a) - values.index(b)) if numbers and a in values else 1.0
+        ordered = all(map(is_number, values)) and a in values
+        total += abs(values.index(a) - values.index(b)) if ordered else 1.0
     return total

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from kernelsearch.core.types import Config
 from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.static_model.constants import BOUNDS, START, Constants
+from kernelsearch.measure.static_model.constants import Constants
 from kernelsearch.measure.static_model.estimate import times_us
 from kernelsearch.measure.static_model.usage import Step, Usage
 
@@ -29,6 +29,43 @@ WIDTHS = (0.35, 0.6, 0.2)
 NEAR = 1.05
 PRIOR = 0.04
 """Loss of moving a constant through its whole range: what the spaces say little about stays where it began."""
+
+
+BOUNDS = {
+    "dram_share": (0.85, 0.98),
+    "l2_share": (0.5, 1.3),
+    "l2_tiles": (1.0, 3.0),
+    "l2_usable": (0.25, 1.0),
+    "shared_missed": (0, 0.3),
+    "ingest_bytes": (30, 64),
+    "atomics_per_ns": (30, 400),
+    "dram_cycles": (600, 1800),
+    "l2_cycles": (250, 900),
+    "start_cycles": (300, 5000),
+    "launch_cycles": (20, 300),
+    "barrier_cycles": (10, 100),
+    "barrier_warp_cycles": (0, 12),
+    "shared_cycles": (20, 60),
+    "shuffle_cycles": (10, 40),
+    "special_cycles": (15, 50),
+    "divide_cycles": (20, 120),
+    "arith_cycles": (3, 8),
+    "mma_cycles": (16, 70),
+    "wgmma_cycles": (30, 300),
+    "alone": (1.0, 4.0),
+    "issue": (0.7, 2.0),
+    "divide_instructions": (4, 20),
+    "special_instructions": (1, 6),
+    "access_cycles": (0.5, 16),
+    "wgmma_half": (1, 128),
+    "mma_share": (0.4, 0.9),
+    "waves": (0, 1),
+    "norm": (3, 16),
+    "drain": (0, 0.3),
+    "apart": (0, 1),
+}
+"""Physically plausible ranges; the fit stays inside."""
+START = Constants()
 
 
 @dataclass(frozen=True)

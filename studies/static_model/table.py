@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 from compiled import Cache, compile_all, launches
-from fitting import Candidate, Measured, Score, Sets, fit, left_out
+from fitting import BOUNDS, Candidate, Measured, Score, Sets, fit, left_out
 
 import kernelsearch.measure.static_model.fitted as fitted_module
 from kernelsearch.compile import blocks, ir, ptx, ttgir, ttir
 from kernelsearch.kernel import targets
 from kernelsearch.measure.static_model import launched, usage
-from kernelsearch.measure.static_model.constants import BOUNDS, Constants
+from kernelsearch.measure.static_model.constants import Constants
 from kernelsearch.record.recorded_space import read
 from kernelsearch.trial.bench import Bench
 
@@ -138,7 +138,7 @@ REGRET = ({statistics.median(regrets):.3f}, {max(regrets):.3f})
 RATIO = ({min(ratios):.2f}, {max(ratios):.2f})
 """Estimated over measured time, median of a space: least and most."""
 HOPELESS = {hopeless:g}
-"""An estimate of this many times the incumbent's time, put right by the seed's, belonged to none within 5 % of the best."""
+"""No candidate within 5 % of the best had a calibrated estimate of so many times the incumbent's time."""
 ''')
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 import click
 from table import printed
 
-from kernelsearch.core.types import config_key
+from kernelsearch.core.types import SAMPLER, config_key
 from kernelsearch.search.replay import simulation
-from kernelsearch.tune import DEFAULT
 
 HERE = Path(__file__).parent
 SPACES = HERE.parent / "spaces"
@@ -54,7 +53,7 @@ def main(arms, seeds, first, window):
         told = estimated(space, known[name], int(drawn), seed)
         first = [config for config, _ in told[: int(asked)]]
         return simulation.simulated(
-            space, DEFAULT, most, seed, window=window, first=first, estimates=() if order else told
+            space, SAMPLER, most, seed, window=window, first=first, estimates=() if order else told
         )
 
     printed("drawn:asked", arms, paths, range(first, first + seeds), run)

@@ -26,7 +26,7 @@ place = root / "place"
 OLD = {"a.txt": b"old a", "old.txt": b"old"}
 NEW = {"a.txt": b"new a", "deep/er/b.txt": b"new b", ".mark": b"new"}
 if exchange == "two renames":
-    files._exchanged = lambda one, other: False
+    files._exchange = lambda one, other: False
 
 
 def tree(folder):
@@ -132,7 +132,7 @@ def test_what_a_killed_writer_left_is_swept_once_it_is_nobodys(tmp_path):
         (folder / "f").write_text("x")
     for folder in (old, held, others):
         os.utime(folder, (time.time() - 3600, time.time() - 3600))
-    with files._locked(held):
+    with files._lock(held):
         files.write_folder(place, NEW)
     assert not old.exists() and held.exists() and young.exists() and others.exists()
 

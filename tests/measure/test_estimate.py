@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.compile.code import Access, Block, Code, Dot, Loop, InstructionCounts
+from kernelsearch.compile.code import Access, Block, Code, Dot, InstructionCounts, Loop
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.targets import named, names
-from kernelsearch.measure.static_model.constants import BOUNDS
 from kernelsearch.measure.static_model.counts import Counts
 from kernelsearch.measure.static_model.estimate import estimate_call, estimate_launch
 from kernelsearch.measure.static_model.fitted import FITTED
@@ -18,9 +17,12 @@ from kernelsearch.measure.static_model.occupancy import Machine, programs_per_sm
 from kernelsearch.measure.static_model.usage import usage
 from kernelsearch.measure.timing.device import live_device
 from kernelsearch.measure.timing.protocol import spread_us
+from static_model.fitting import BOUNDS
 
 H100 = named("h100")
-PLAIN = Machine(num_warps=4, registers=64, stack_bytes=0, shared=0, mix=InstructionCounts(loads={16: 1}, stores={16: 1}))
+PLAIN = Machine(
+    num_warps=4, registers=64, stack_bytes=0, shared=0, mix=InstructionCounts(loads={16: 1}, stores={16: 1})
+)
 
 
 def tensor(rows, cols, dtype="fp32"):
@@ -63,7 +65,9 @@ def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=
         (Dot(bm, bn, bk, "bf16", False, loop),),
         blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead, True)),
     )  # fmt: skip
-    machine = Machine(warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), InstructionCounts(counts={kind: 1, "cp_async": 1}))
+    machine = Machine(
+        warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), InstructionCounts(counts={kind: 1, "cp_async": 1})
+    )
     args = {"a": tensor(m, k, "bf16"), "b": tensor(k, n, "bf16"), "c": tensor(m, n, "bf16")}
     return Launched("matmul", machine, code, (-(-m // bm) * -(-n // bn), 1, 1), args, target)
 

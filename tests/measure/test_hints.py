@@ -95,7 +95,14 @@ def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
     store = Access("store", "y", 4, (), (), (), 2)
     args = {"x": TensorFact("fp32", (programs, n), (n, 1)), "y": TensorFact("fp32", (programs,), (1,)), "n": n}
     binary = Machine(
-        **{"num_warps": 4, "registers": 32, "stack_bytes": 0, "shared": 0, "mix": InstructionCounts(loads={16: 1}), **machine}
+        **{
+            "num_warps": 4,
+            "registers": 32,
+            "stack_bytes": 0,
+            "shared": 0,
+            "mix": InstructionCounts(loads={16: 1}),
+            **machine,
+        }
     )
     return Launched("k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100)
 

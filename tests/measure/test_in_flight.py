@@ -21,7 +21,14 @@ def rows(width, tile, warps, reduced, shape=(65536, 4096), **machine):
     load = Access("load", "x", width, (tile,), (1,), loop(tile), 1)
     args = {"x": TensorFact(NAMES[width], shape, (shape[1], 1)), "n": shape[1]}
     binary = Machine(
-        **{"num_warps": warps, "registers": 32, "stack_bytes": 0, "shared": 0, "mix": InstructionCounts(loads={4: 1}), **machine}
+        **{
+            "num_warps": warps,
+            "registers": 32,
+            "stack_bytes": 0,
+            "shared": 0,
+            "mix": InstructionCounts(loads={4: 1}),
+            **machine,
+        }
     )
     code = Code((load,), reduced=(loop(tile),) if reduced else ())
     return Launched("k", binary, code, (shape[0], 1, 1), args, H100)

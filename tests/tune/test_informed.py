@@ -86,3 +86,12 @@ def test_a_forgotten_model_with_estimates_suggests_the_same():
         return found
 
     assert story(True) == story(False)
+
+
+def test_estimates_of_a_large_space_serve_before_anything_has_ended():
+    space = Space({name: tuple(range(1, 9)) for name in "abcd"})  # too large to compare as a whole
+    some = random.Random(0).sample(list(space.configs()), 20)
+    made = Tuner(space, {}, lambda config: True)
+    made.estimates = tuple((c, float(sum(c.values()))) for c in some)
+    found = [made.ask(random.Random(number)) for number in range(5)]
+    assert len({tuple(c.items()) for c in found}) == 5

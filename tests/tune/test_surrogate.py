@@ -10,7 +10,7 @@ from kernelsearch.core.types import config_key
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
 from kernelsearch.tune.process import Process
-from kernelsearch.tune.surrogate import Settings, Surrogate, log_expected_improvement
+from kernelsearch.tune.surrogate import Surrogate, log_expected_improvement
 
 MIXED = {"b": (64, 16, 32), "f": (False, True), "s": ("x", "y", "z"), "one": (7,), "mixed": (None, 1, True)}
 
@@ -120,7 +120,7 @@ def test_a_suggestion_costs_milliseconds_at_any_length():
 
 
 def test_what_is_in_flight_is_believed_and_not_suggested():
-    model, asked = Surrogate(LARGE, settings=Settings(design=4)), []
+    model, asked = Surrogate(LARGE), []
     for number in range(40):
         config = model.suggest(lambda c: True, random.Random(number))
         assert config not in asked

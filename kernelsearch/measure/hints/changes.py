@@ -1,7 +1,7 @@
-"""The changes that hints suggest, in the words of the edits; the one place where hints know those words.
+"""The changes that hints suggest, by the names of the edits.
 
 A suggestion reads `word: sentence`. The word is an edit's name, a launch option, `tile size` (the kernel's block
-constexprs) or `none`; a test holds this table against the edits' own registry, which this stage may not import.
+constexprs) or `none`; a test compares this table with the registry of edits, which this room may not import.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ CHANGES: Final = {
     "tile size": "",
     "none": "",
 }
-"""Each word with its usual sentence; empty where the sentence depends on the numbers."""
+"""Each word with its usual sentence; empty for words that are no edits, whose sentence depends on the numbers."""
 
-NOT_EDITS = frozenset({"num_warps", "num_stages", "maxnreg", "tile size", "none"})
+NOT_EDITS = frozenset(word for word, sentence in CHANGES.items() if not sentence)
 
 
 def suggestion(word: str, sentence: str = "") -> str:
     """The text of a suggestion. Raises KeyError for a word that is not in the table."""
-    usual = CHANGES[word]
-    return f"{word}: {sentence or usual}"
+    usual_sentence = CHANGES[word]
+    return f"{word}: {sentence or usual_sentence}"
 
 
 def word_of(hint: Hint) -> str:
-    """The word that a hint's suggestion begins with."""
+    """The first word of a hint's suggestion."""
     return hint.suggestion.partition(":")[0]
 
 

@@ -1,8 +1,8 @@
-"""What can be wrong with a launch, one function a fault: each gives a finding, or nothing.
+"""Faults of a launch, one detector each, which gives a finding or None.
 
 A finding's `lost` is the share of the launch's time that the fault costs, by the arithmetic of one resource at a
 time: bytes over bandwidth, Little's law, the occupancy rules, waves of programs. The shares rank findings and decide
-which are worth saying; they are estimates, and a measured time overrules them (`hints.diagnose`).
+which are shown; they are estimates, and a measured time overrules them (`findings.diagnose`).
 """
 
 from __future__ import annotations
@@ -16,31 +16,23 @@ from kernelsearch.compile.code import Access
 from kernelsearch.core.types import Hint, TensorFact
 from kernelsearch.measure.hints.changes import suggestion
 from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.measure.static_model.occupancy import SHARED_RESERVED
 
-BOTTLENECKS = (
-    "memory bandwidth",
-    "memory latency",
-    "occupancy",
-    "issue",
-    "tensor core",
-    "shared-memory banks",
-    "launch",
-    "tail wave",
-    "spills",
+BOTTLENECKS = tuple(
+    "memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave/spills".split("/")
 )
 
 SPILL_BYTES = 32
-"""Stack bytes a thread from which spills are worth a word."""
+"""Stack bytes per thread from which on spills are a fault."""
 NARROW_LOSS = {1: 0.25, 2: 0.12, 4: 0.05}
-"""Share of the time that loads of 1, 2 or 4 bytes a thread are taken to cost where 16 were possible. For 2 bytes: rows of
-8191 bfloat16 against 8192 on an H100 cost 3 to 14 % (studies/hints/findings.md); the others are assumptions. A measured
-time overrules them."""
+"""Assumed share of the time that loads of 1, 2 or 4 bytes per thread cost where 16 are possible. For 2 bytes: rows of
+8191 bfloat16 against 8192 on an H100 cost 3 to 14 % (studies/hints/findings.md). A measured time overrules them."""
 OPERAND_BYTES_PER_CLOCK = 64
-"""What an SM can take from L2 in a clock, on Volta to Hopper."""
+"""Bytes per clock that an SM can take from L2, on Volta to Hopper."""
 OPERAND_RATE = 0.6
-"""The share of it that matrix kernels are taken to reach: an assumption, by which 128 x 256 tiles are large enough."""
+"""The assumed share of it that matrix kernels reach; by it, 128 x 256 tiles are large enough."""
 ISSUE_BUSY = 75.0
-"""From this percentage of busy issue slots on, warps do not wait for memory: they wait for each other."""
+"""From this percentage of busy issue slots on, warps wait for each other, not for memory."""
 MMA_SHARE = 0.62
 """Rate of `mma.sync` over that of `wgmma` on Hopper: a round number."""
 
@@ -56,10 +48,11 @@ class Finding:
 Detector = Callable[[Launched], Finding | None]
 
 
-def finding(lost: float, bottleneck: str, word: str, sentence: str = "", **evidence: float) -> Finding:
-    """A finding; evidence is at most four numbers, rounded for people."""
+def finding(lost: float, bottleneck: str, advice: str, **evidence: float) -> Finding:
+    """A finding; advice is a word of `changes.CHANGES`, or `word: sentence`; evidence is at most four numbers."""
     if bottleneck not in BOTTLENECKS or len(evidence) > 4:
         raise ValueError(f"no such finding: {bottleneck!r} with {len(evidence)} numbers")
+    word, _, sentence = advice.partition(": ")
     return Finding(lost, Hint(bottleneck, {k: tidy(v) for k, v in evidence.items()}, suggestion(word, sentence)))
 
 
@@ -95,35 +88,25 @@ def strided(launch: Launched) -> Finding | None:
 
 
 def narrow(launch: Launched) -> Finding | None:
-    """Loads of fewer bytes a thread than its part of the tile: more instructions and fewer bytes under way."""
+    """Loads of fewer bytes than a thread's part of the tile: more instructions and fewer bytes in flight."""
     loads = [a for a in launch.main if a.kind == "load" and not a.descriptor and launch.sectors(a) < 1.5]
     if not loads or launch.machine.mix["tma"]:
         return None
     main = max(loads, key=launch.moved)
-    threads = 32 * launch.machine.num_warps
-    each = launch.tile_bytes(main) / threads
-    actual = _mean_load_bytes(launch)
-    possible = min(16.0, each)
+    tile_bytes, warps = launch.tile_bytes(main), launch.machine.num_warps
+    actual, possible = _mean_load_bytes_of(launch), min(16.0, tile_bytes / (32 * warps))
     if actual >= 8 or not actual:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
     if possible >= 2 * actual:
-        word = _alignment_word(launch, main)
-        return finding(lost, "issue", word, load_bytes_per_thread=actual, possible_bytes_per_thread=possible)
+        advice = _choose_alignment_word(launch, main)
+        return finding(lost, "issue", advice, load_bytes_per_thread=actual, possible_bytes_per_thread=possible)
     if thin(launch):
         lost = max(lost, min(0.8, 1 - launch.flying / launch.needed_in_flight))
-        fewer = max(1, 2 ** int(math.log2(max(1, launch.tile_bytes(main) / (32 * 16)))))
-        bytes_then = launch.tile_bytes(main) // (32 * fewer)
-        sentence = f"fewer threads for this tile (num_warps={fewer} gives each thread {bytes_then} bytes)"
-        return finding(
-            lost,
-            "issue",
-            "num_warps",
-            sentence,
-            load_bytes_per_thread=actual,
-            tile_bytes=launch.tile_bytes(main),
-            num_warps=launch.machine.num_warps,
-        )
+        fewer = max(1, 2 ** int(math.log2(max(1, tile_bytes / (32 * 16)))))
+        each = f"num_warps={fewer} gives each thread {tile_bytes // (32 * fewer)} bytes"
+        advice = f"num_warps: fewer threads for this tile ({each})"
+        return finding(lost, "issue", advice, load_bytes_per_thread=actual, tile_bytes=tile_bytes, num_warps=warps)
     return None
 
 
@@ -135,7 +118,7 @@ def thin(launch: Launched) -> bool:
 
 
 def second_read(launch: Launched) -> Finding | None:
-    """The same addresses are loaded at several places of one program, or after it stored them (in place is no fault)."""
+    """A program loads the same addresses at several places, or after it stored them."""
     loads = [a for a in launch.main if a.kind == "load"]
     places = Counter((a.base, a.address) for a in loads)
     again = {key: n for key, n in places.items() if n > 1}
@@ -149,18 +132,16 @@ def second_read(launch: Launched) -> Finding | None:
     if not extra or not total:
         return None
     times = max([2, *again.values()])
-    # What all resident programs read for the first time and is still in L2 costs less than a trip to memory.
+    # A second load costs less where the first loads of all resident programs fit L2.
     live = (total - extra) / launch.programs * launch.resident * launch.target.num_sms
     share = extra / total * (1.0 if live > 0.6 * launch.target.l2_bytes else 0.45)
-    if launch.counters is not None:  # what came from memory a second time was counted; what came from L2 cost less
+    if launch.counters is not None:  # the hardware counted the bytes from memory; the rest came from L2 and cost less
         again_bytes = min(extra, max(0.0, launch.counters.dram_bytes - launch.footprint))
         share = (again_bytes + 0.45 * (extra - again_bytes)) / total
-    word, sentence = _once_word(launch, bool(reloaded and not again))
     return finding(
         share,
         "memory bandwidth",
-        word,
-        sentence,
+        _advise_to_load_once(launch, bool(reloaded and not again)),
         times_read=times,
         read_again_gb=extra / 1e9,
         needed_gb=(total - extra) / 1e9,
@@ -169,7 +150,7 @@ def second_read(launch: Launched) -> Finding | None:
 
 
 def latency(launch: Launched) -> Finding | None:
-    """Too few bytes under way to fill the memory's pipe, though every SM has programs."""
+    """Too few bytes in flight to use the memory bandwidth, though every SM has programs."""
     if launch.tensor_us > launch.dram_us or launch.programs < launch.target.num_sms or thin(launch):
         return None
     if launch.counters is not None and launch.counters.issue_percent > ISSUE_BUSY:
@@ -180,23 +161,21 @@ def latency(launch: Launched) -> Finding | None:
     warps = launch.resident * launch.machine.num_warps
     body = max((a for a in launch.main if a.kind == "load"), key=launch.moved).loops
     waits = bool(body) and launch.synchronised(body) and not launch.code.dots
-    held = launch.occupancy * launch.machine.num_warps
+    possible_warps = launch.occupancy * launch.machine.num_warps
     evidence = dict(
         warps_per_sm=warps, bytes_in_flight_per_sm=launch.flying, bytes_needed_per_sm=launch.needed_in_flight
     )
     if waits and any(loops[: len(body)] == body for loops in launch.code.reduced):
         return finding(1 - ratio, "memory latency", "lane_accumulator", **evidence)
-    if held <= launch.target.warps_per_sm / 2:
-        limit, word, sentence = _limiter(launch)
+    if possible_warps <= launch.target.warps_per_sm / 2:
         possible = launch.target.warps_per_sm
-        return finding(1 - ratio, "occupancy", word, sentence, warps_possible=possible, **evidence)
-    word, sentence = "loop_stages", ""
+        return finding(1 - ratio, "occupancy", _advise_on_occupancy(launch), warps_possible=possible, **evidence)
+    advice = "loop_stages"
     if not any(a.loops for a in launch.main):
         flat = all(len(a.shape) < 2 for a in launch.args.values() if isinstance(a, TensorFact))
-        word = "tile size" if flat else "rows_2d"
-        sentence = "larger tiles" if flat else "several rows a program"
-        sentence += ", so that each program has more bytes under way"
-    return finding(1 - ratio, "memory latency", word, sentence, **evidence)
+        advice = "tile size: larger tiles" if flat else "rows_2d: several rows a program"
+        advice += ", so that each program has more bytes under way"
+    return finding(1 - ratio, "memory latency", advice, **evidence)
 
 
 # ---------------------------------------------------------------- the machine's width
@@ -208,17 +187,9 @@ def idle(launch: Launched) -> Finding | None:
     if launch.programs >= 0.9 * sms:
         return None
     looped = any(a.loops for a in launch.main) or any(d.loops for d in launch.code.dots)
-    word = "split_reduction" if looped else "tile size"
-    sentence = "" if looped else "smaller tiles, so that there are more programs than SMs"
-    return finding(
-        1 - launch.programs / sms,
-        "occupancy",
-        word,
-        sentence,
-        programs=launch.programs,
-        num_sms=sms,
-        num_warps=launch.machine.num_warps,
-    )
+    advice = "split_reduction" if looped else "tile size: smaller tiles, so that there are more programs than SMs"
+    evidence = {"programs": launch.programs, "num_sms": sms, "num_warps": launch.machine.num_warps}
+    return finding(1 - launch.programs / sms, "occupancy", advice, **evidence)
 
 
 def tail(launch: Launched) -> Finding | None:
@@ -232,60 +203,46 @@ def tail(launch: Launched) -> Finding | None:
     if waves <= 1:
         return None
     lost = 1 - waves / math.ceil(waves)
-    if unit != sms:  # programs of the last wave have the memory to themselves: they take as long as their own loads
+    if unit != sms:  # the last wave has the memory alone and takes as long as its own loads
         rounds = math.ceil(programs / (sms * launch.occupancy))
         lost = min(lost, launch.chain_us / rounds / max(launch.expected_us, launch.chain_us))
-    word = "split_reduction" if launch.code.dots else "tile size"
-    sentence = "" if word == "split_reduction" else "another tile size, so that the programs fill whole waves"
-    if word == "split_reduction":
-        sentence = "smaller shares of work a program, so that the last wave is short"
-    return finding(lost, "tail wave", word, sentence, waves=waves, programs=programs, programs_per_wave=unit)
+    advice = "tile size: another tile size, so that the programs fill whole waves"
+    if launch.code.dots:
+        advice = "split_reduction: smaller shares of work a program, so that the last wave is short"
+    return finding(lost, "tail wave", advice, waves=waves, programs=programs, programs_per_wave=unit)
 
 
 def spills(launch: Launched) -> Finding | None:
-    """Registers that do not fit live in memory."""
+    """Registers that do not fit and live in memory."""
     stack, warps = launch.machine.stack_bytes, launch.machine.num_warps
     if stack < SPILL_BYTES:
         return None
     traffic_us = 2.0 * stack * 32 * warps * launch.programs / (launch.target.l2_bandwidth_gbps * 1e3)
     lost = min(0.9, max(0.15, traffic_us / (traffic_us + launch.expected_us)))
     if launch.options.get("maxnreg"):
-        word, sentence = "maxnreg", "allow more registers a thread"
+        advice = "maxnreg: allow more registers a thread"
     elif warps < 16:
-        word, sentence = "num_warps", f"{2 * warps} warps or more, so that each thread holds less of the tile"
+        advice = f"num_warps: {2 * warps} warps or more, so that each thread holds less of the tile"
     else:
-        word, sentence = "tile_loop", ""
-    return finding(
-        lost,
-        "spills",
-        word,
-        sentence,
-        stack_bytes_per_thread=stack,
-        registers_per_thread=launch.machine.registers,
-        num_warps=warps,
-    )
+        advice = "tile_loop"
+    registers = launch.machine.registers
+    evidence = {"stack_bytes_per_thread": stack, "registers_per_thread": registers, "num_warps": warps}
+    return finding(lost, "spills", advice, **evidence)
 
 
 def banks(launch: Launched) -> Finding | None:
-    """Lanes of a warp that meet in one bank of shared memory take turns."""
-    with_them, without = launch.shared_us(True), launch.shared_us(False)
-    if with_them <= 1.5 * without:
+    """Lanes of a warp that use the same bank of shared memory take turns."""
+    actual, without = launch.shared_us(True), launch.shared_us(False)
+    if actual <= 1.5 * without:
         return None
     rest = max(without, launch.roofline_us, launch.l2_us)
     worst = max(launch.code.exchanges, key=lambda e: e.ways * e.size_bytes)
-    word, sentence = "tile size", "another tile shape"
+    advice = "tile size: another tile shape"
     if launch.pipelined:
-        word, sentence = "num_stages", "1, so that the tile passes through shared memory with the compiler's swizzle"
-    return finding(
-        max(0.0, 1 - rest / max(rest, with_them)),
-        "shared-memory banks",
-        word,
-        sentence,
-        ways=worst.ways,
-        tile_bytes=worst.size_bytes,
-        shared_us=with_them,
-        shared_us_without_conflicts=without,
-    )
+        advice = "num_stages: 1, so that the tile passes through shared memory with the compiler's swizzle"
+    evidence = {"ways": worst.ways, "tile_bytes": worst.size_bytes, "shared_us": actual}
+    evidence["shared_us_without_conflicts"] = without
+    return finding(max(0.0, 1 - rest / max(rest, actual)), "shared-memory banks", advice, **evidence)
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -296,45 +253,33 @@ def tensor_cores(launch: Launched) -> Finding | None:
     dots, mix, target = launch.code.dots, launch.machine.mix, launch.target
     if not dots or not launch.flops:
         return None
+    rest = max(launch.tensor_us, launch.dram_us)
     if not launch.matrix_instructions:
         slow = launch.flops / (target.fp32_tflops * 1e6)
-        rest = max(launch.tensor_us, launch.dram_us)
-        widened, narrow_kinds = any(d.widened for d in dots), any(d.dtype != "f32" for d in dots)
-        word = "dot_precision" if not (widened or narrow_kinds) else "tile size"
-        sentence = "" if word == "dot_precision" else "at least 16 on every axis, which matrix instructions take"
-        if widened:
-            word, sentence = "none", "no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
+        advice = "dot_precision"
+        if any(d.widened for d in dots):
+            advice = "none: no edit does it: give tl.dot the 16-bit operands as they were loaded, not widened"
+        elif any(d.dtype != "f32" for d in dots):
+            advice = "tile size: at least 16 on every axis, which matrix instructions take"
         return finding(
             1 - rest / max(rest, slow),
             "tensor core",
-            word,
-            sentence,
+            advice,
             matrix_instructions=0,
             tflop=launch.flops / 1e12,
             fp32_peak_tflops=target.fp32_tflops,
             tensor_peak_tflops=launch.rate_tflops(dots),
         )
     if target.capability == 90 and not mix["wgmma"] and any(d.dtype in ("bf16", "f16") for d in dots):
-        rest = max(launch.tensor_us, launch.dram_us)
-        lost = max(0.0, 1 - rest / max(rest, launch.tensor_us / MMA_SHARE))
-        few = launch.machine.num_warps < 4
-        word = "num_warps" if few else "tile size"
-        sentence = f"at least {'4 warps' if few else '64 rows of the product a tile'}, which wgmma needs"
-        return finding(
-            lost,
-            "tensor core",
-            word,
-            sentence,
-            wgmma=0,
-            mma=mix["mma"],
-            num_warps=launch.machine.num_warps,
-            tile_rows=max(d.m for d in dots),
-        )
+        lost, warps = max(0.0, 1 - rest / max(rest, launch.tensor_us / MMA_SHARE)), launch.machine.num_warps
+        least = "num_warps: at least 4 warps" if warps < 4 else "tile size: at least 64 rows of the product a tile"
+        evidence = {"wgmma": 0, "mma": mix["mma"], "num_warps": warps, "tile_rows": max(d.m for d in dots)}
+        return finding(lost, "tensor core", f"{least}, which wgmma needs", **evidence)
     return None
 
 
 def operands(launch: Launched) -> Finding | None:
-    """Tiles so small that their operands take longer to reach the SMs than to multiply."""
+    """Small tiles, whose operands take longer to reach the SMs than to multiply."""
     target = launch.target
     arriving_us = launch.traffic / (OPERAND_RATE * OPERAND_BYTES_PER_CLOCK * target.num_sms * target.clock_ghz * 1e3)
     rest = max(launch.tensor_us, launch.dram_us)
@@ -344,8 +289,7 @@ def operands(launch: Launched) -> Finding | None:
     return finding(
         1 - rest / arriving_us,
         "memory bandwidth",
-        "tile size",
-        "larger tiles of the product, so that each loaded byte is used more often",
+        "tile size: larger tiles of the product, so that each loaded byte is used more often",
         operand_gb=launch.traffic / 1e9,
         operand_us=arriving_us,
         tensor_us=launch.tensor_us,
@@ -391,8 +335,8 @@ DETECTORS: tuple[Detector, ...] = (
 # ---------------------------------------------------------------- words
 
 
-def _mean_load_bytes(launch: Launched) -> float:
-    """Mean bytes a thread and load of tiles: scalar loads, one place each, are taken out of the table."""
+def _mean_load_bytes_of(launch: Launched) -> float:
+    """Mean bytes per thread of the loads of tiles; scalar loads are taken out of the table."""
     table = dict(launch.machine.mix.loads)
     for a in launch.code.accesses:
         if a.kind == "load" and math.prod(a.shape) == 1 and table.get(a.width):
@@ -401,7 +345,7 @@ def _mean_load_bytes(launch: Launched) -> float:
     return sum(width * n for width, n in table.items()) / count if count else 0.0
 
 
-def _alignment_word(launch: Launched, access: Access) -> str:
+def _choose_alignment_word(launch: Launched, access: Access) -> str:
     tensor = launch.args.get(access.base)
     if isinstance(tensor, TensorFact):
         apart = [s for s in tensor.stride if s != 1]
@@ -412,24 +356,24 @@ def _alignment_word(launch: Launched, access: Access) -> str:
     return "contiguity_hint"
 
 
-def _once_word(launch: Launched, only_stored: bool) -> tuple[str, str]:
+def _advise_to_load_once(launch: Launched, only_stored: bool) -> str:
     if only_stored:
-        return "store_forwarding", ""
+        return "store_forwarding"
     reads = max(Counter((a.base, a.address) for a in launch.main if a.kind == "load").values())
     if any(w.kind == "special" and w.loops for w in launch.code.work):
-        return "online", ""
+        return "online"
     if reads >= 3:
-        return "fused_passes", ""
-    return "tile size", "one tile as wide as the row, so that it is read once and stays in registers"
+        return "fused_passes"
+    return "tile size: one tile as wide as the row, so that it is read once and stays in registers"
 
 
-def _limiter(launch: Launched) -> tuple[str, str, str]:
-    """(What keeps more programs off an SM, the word, the sentence)."""
+def _advise_on_occupancy(launch: Launched) -> str:
+    """Advice by the resource that keeps more programs off an SM."""
     machine, target = launch.machine, launch.target
-    by_shared = target.shared_per_sm // (machine.shared + 1024)
+    by_shared = target.shared_per_sm // (machine.shared + SHARED_RESERVED)
     by_registers = target.registers_per_sm // (max(16, machine.registers) * 32 * machine.num_warps)
     if by_shared <= min(by_registers, target.programs_per_sm):
-        return "shared memory", "num_stages", "fewer stages, so that more programs fit the shared memory of an SM"
+        return "num_stages: fewer stages, so that more programs fit the shared memory of an SM"
     if by_registers < target.programs_per_sm:
-        return "registers", "tile_loop", "narrower tiles, so that more programs fit the registers of an SM"
-    return "programs", "num_warps", "more warps a program and a larger tile (an SM holds few programs, of any size)"
+        return "tile_loop: narrower tiles, so that more programs fit the registers of an SM"
+    return "num_warps: more warps a program and a larger tile (an SM holds few programs, of any size)"

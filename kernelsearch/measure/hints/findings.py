@@ -1,8 +1,8 @@
 """Hints: one to three findings about a candidate, each with its bottleneck, its evidence and one suggested change.
 
-Faults are looked for one by one (`diagnosis`); what costs less than a tenth of the time is not said. A kernel without
-faults gets one hint that names the resource that binds it. A measured time has the last word: no fault can cost more
-than what lies between the time and the roofline.
+Detectors (`diagnosis`) look for one fault each; faults below a tenth of the time are dropped. A kernel without faults
+gets one hint that names the resource that limits it. A measured time overrules the arithmetic: no fault can cost more
+than the difference between the time and the roofline.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelsearch.core.types import Hint
+from kernelsearch.measure.hints.changes import word_of
 from kernelsearch.measure.hints.diagnosis import DETECTORS, Finding, finding, tidy
 from kernelsearch.measure.static_model.launched import Launched
 
 WORTH = 0.1
-"""The share of the time from which a fault is said."""
+"""The least share of the time for a fault to be reported."""
 MOST = 3
 FAR = 0.7
-"""Below this share of the roofline it would be wrong to say that a kernel is as fast as its bytes allow."""
+"""Below this share of the roofline a kernel is not called as fast as its bytes allow."""
 LARGE_PRODUCT = 128 * 64
-"""Elements of a product's tile from which feeding the matrix units is the matter, and no longer the tile's size."""
+"""From this tile size (elements of the product) on, feeding the matrix units matters, no longer the tile's size."""
 MEASURED_LAUNCH_US = 1.0
-"""What a launch adds to a measured event time behind a full queue, at least: such times count as the launch's own."""
+"""The least time that a launch adds to a measured event time behind a full queue."""
 
 
 @dataclass(frozen=True)
@@ -40,62 +41,52 @@ def hints(calls: Sequence[Call]) -> tuple[Hint, ...]:
     """The most important findings over all shapes, one for each bottleneck and change."""
     if not calls:
         return ()
-    kept: dict[tuple[str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str], list[Finding]] = {}
     for call in calls:
-        for found in diagnose(call):
-            kept.setdefault((found.hint.bottleneck, found.hint.suggestion.partition(":")[0]), []).append(found)
-    ranked = sorted(kept.values(), key=lambda group: -sum(f.lost for f in group))
+        for one in diagnose(call):
+            groups.setdefault((one.hint.bottleneck, word_of(one.hint)), []).append(one)
+    ranked = sorted(groups.values(), key=lambda group: -sum(f.lost for f in group))
     faults = [g for g in ranked if max(f.lost for f in g) > 0]
     chosen = (faults or ranked)[:MOST]
     return tuple(max(group, key=lambda f: f.lost).hint for group in chosen)
 
 
 def diagnose(call: Call) -> tuple[Finding, ...]:
-    """The findings of one call, worst first: the faults, else what binds it (with nothing lost)."""
-    heaviest = max(call.launches, key=weight)
+    """The findings of one call, worst first: its faults, else the resource that limits it (with nothing lost)."""
     start = launch_bound(call)
     if start is not None:
         return (start,)
-    limit = _gap(call)
-    found: list[Finding] = []
-    whole = sum(map(weight, call.launches))
-    for launch in call.launches:
-        share = weight(launch) / whole
-        for detect in DETECTORS:
-            one = detect(launch)
-            if one is not None:
-                found.append(replace(one, lost=min(one.lost * share, limit)))
-    worth = sorted((f for f in found if f.lost >= WORTH), key=lambda f: -f.lost)
-    return tuple(worth) or (binding(call, heaviest),)
+    limit, whole = _gap_of(call), sum(map(weight, call.launches))
+    faults = [
+        replace(fault, lost=min(fault.lost * (weight(launch) / whole), limit))
+        for launch in call.launches
+        for detect in DETECTORS
+        if (fault := detect(launch)) is not None
+    ]
+    worth = sorted((f for f in faults if f.lost >= WORTH), key=lambda f: -f.lost)
+    return tuple(worth) or (binding(call, max(call.launches, key=weight)),)
 
 
 def weight(launch: Launched) -> float:
-    """A launch's share in its call, in microseconds: what it takes at best, and its chain of loads."""
+    """A launch's share in its call, in microseconds: the larger of its expected time and its chain of loads."""
     return max(launch.expected_us, launch.chain_us)
 
 
 def launch_bound(call: Call) -> Finding | None:
-    """The finding that the start of the launches costs more than what they do."""
+    """The finding that starting the launches costs more than their work, if it does."""
     overhead = sum(launch.target.launch_us for launch in call.launches)
-    work = sum(max(launch.expected_us, launch.chain_us) for launch in call.launches)
+    work = sum(map(weight, call.launches))
     if work >= overhead:
         return None
     if call.measured and call.time_us is not None and call.time_us > 4 * overhead + work:
         return None  # it takes longer than starting it can explain
     instead = "do it in one launch" if len(call.launches) > 1 else "give it more work, or fuse it with its neighbours"
-    return finding(
-        overhead / (overhead + work),
-        "launch",
-        "none",
-        f"no edit does it: {instead}",
-        launch_us=overhead,
-        work_us=work,
-        launches=len(call.launches),
-    )
+    evidence = {"launch_us": overhead, "work_us": work, "launches": len(call.launches)}
+    return finding(overhead / (overhead + work), "launch", f"none: no edit does it: {instead}", **evidence)
 
 
 def binding(call: Call, launch: Launched) -> Finding:
-    """The resource that takes longest when nothing is wrong, with how near the call is to it."""
+    """The resource that takes longest without faults, and how near the call is to its time."""
     roofline = sum(one.roofline_us for one in call.launches)
     times = {
         "memory bandwidth": launch.dram_us,
@@ -110,54 +101,50 @@ def binding(call: Call, launch: Launched) -> Finding:
     near = call.measured and call.time_us is not None and roofline > 0.85 * call.time_us
     if name == "memory bandwidth":
         evidence["moved_gb"] = sum(map(moved_bytes, call.launches)) / 1e9
-        sentence = "it moves no byte twice; only fewer bytes make it faster"
-        if not near and launch.traffic > 1.5 * launch.footprint:
-            if launch.code.dots:
-                return finding(0.0, name, "grouped_order", **evidence)
-            if _shared_bytes(launch) > 0.5 * launch.footprint:
-                sentence = "several rows a program, so that what all rows share is loaded once"
-                return finding(0.0, name, "rows_2d", sentence, **evidence)
-        if call.time_us and roofline < FAR * call.time_us:
-            sentence = (
-                "another one, and other num_warps: nothing in the binary explains why it is so far from the roofline"
-            )
-            return finding(0.0, name, "tile size", sentence, **evidence)
+        again = not near and launch.traffic > 1.5 * launch.footprint
+        advice = "none: it moves no byte twice; only fewer bytes make it faster"
+        if again and launch.code.dots:
+            advice = "grouped_order"
+        elif again and _shared_bytes_of(launch) > 0.5 * launch.footprint:
+            advice = "rows_2d: several rows a program, so that what all rows share is loaded once"
+        elif call.time_us and roofline < FAR * call.time_us:
+            unexplained = "nothing in the binary explains why it is so far from the roofline"
+            advice = f"tile size: another one, and other num_warps: {unexplained}"
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
-        if not near and _fed_by_threads(launch):
-            return finding(0.0, name, "tensor_descriptor", **evidence)
-        if not near:
-            sentence = "larger tiles and other num_warps and num_stages feed the matrix units better"
-            return finding(0.0, name, "tile size", sentence, **evidence)
-        sentence = "it runs at the rate of the matrix units"
+        advice = "tile size: larger tiles and other num_warps and num_stages feed the matrix units better"
+        if near:
+            advice = "none: it runs at the rate of the matrix units"
+        elif _is_fed_by_threads(launch):
+            advice = "tensor_descriptor"
     else:
         evidence["issue_us"] = times["issue"]
         kinds = {w.kind for w in launch.code.work}
+        advice = "none: its arithmetic takes longer than its bytes; only less of it makes it faster"
         if kinds & {"divide", "special"}:
-            return finding(0.0, name, "reciprocal" if "divide" in kinds else "exp2", **evidence)
-        sentence = "its arithmetic takes longer than its bytes; only less of it makes it faster"
-    return finding(0.0, name, "none", sentence, **evidence)
+            advice = "reciprocal" if "divide" in kinds else "exp2"
+    return finding(0.0, name, advice, **evidence)
 
 
-def _shared_bytes(launch: Launched) -> float:
-    """Bytes that programs load beyond a tensor's size, place by place: what one has loaded, others load too."""
+def _shared_bytes_of(launch: Launched) -> float:
+    """Bytes that accesses load beyond their tensor's size: several programs load the same data."""
     loads = (a for a in launch.code.accesses if a.kind == "load")
     return sum(max(0.0, launch.moved(a) - launch.tensor_bytes(a.base)) for a in loads)
 
 
-def _fed_by_threads(launch: Launched) -> bool:
-    """Whether large tiles of operands are loaded through pointers, where the target has a copy engine for tiles."""
+def _is_fed_by_threads(launch: Launched) -> bool:
+    """Whether large tiles of operands are loaded through pointers on a target with a copy engine for tiles."""
     large = any(d.m * d.n >= LARGE_PRODUCT for d in launch.code.dots)
     return large and launch.target.capability >= 90 and not any(a.descriptor for a in launch.code.accesses)
 
 
 def moved_bytes(launch: Launched) -> float:
-    """Bytes to and from memory: as counted by the hardware, else those that must move."""
+    """Bytes to and from memory: those that the hardware counted, else those that must move."""
     return launch.counters.dram_bytes if launch.counters is not None else launch.footprint
 
 
-def _gap(call: Call) -> float:
-    """The share of a measured time that is not the roofline's; 1 where nothing was measured."""
+def _gap_of(call: Call) -> float:
+    """The share of a measured time above the roofline; 1 without a measurement."""
     if not call.measured or not call.time_us:
         return 1.0
     roofline = sum(one.roofline_us for one in call.launches) + MEASURED_LAUNCH_US * len(call.launches)
@@ -165,12 +152,12 @@ def _gap(call: Call) -> float:
 
 
 def described(hint: Hint) -> str:
-    """One line a hint for people: evidence first, as `name number`, then the suggestion."""
-    numbers = ", ".join(f"{name.replace('_', ' ')} {_shown(value)}" for name, value in hint.evidence.items())
+    """A hint as one line for people: bottleneck, evidence as `name number`, suggestion."""
+    numbers = ", ".join(f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in hint.evidence.items())
     return f"{hint.bottleneck}: {numbers}. {hint.suggestion}"
 
 
-def _shown(value: float) -> str:
+def _format_number(value: float) -> str:
     value = tidy(value)
     if isinstance(value, float) and (value >= 1e6 or (value and abs(value) < 1e-3)) and math.isfinite(value):
         return f"{value:.2e}"

@@ -1,4 +1,4 @@
-"""Hardware counters of one launch, as Nsight Compute reads them: which to ask for, and what its answer says.
+"""Hardware counters of one launch from Nsight Compute: the metrics to ask for, and a parser for its answer.
 
 Metric names are those of Nsight Compute's "Metrics Guide" for Volta and later. Times under it are not used:
 counting takes several passes.
@@ -22,7 +22,7 @@ WAITS: Final = {
     "the memory units": "lg_throttle",
     "the shared-memory units": "mio_throttle",
 }
-"""What a warp waits for, and the stall reason's name."""
+"""The causes of a warp's waiting, with Nsight's names of the stall reasons."""
 _PLAIN: Final = {
     "read": "dram__bytes_read.sum",
     "written": "dram__bytes_write.sum",
@@ -36,7 +36,7 @@ METRICS: Final = (*_PLAIN.values(), *(_STALL.format(reason) for reason in WAITS.
 
 @dataclass(frozen=True)
 class Counters:
-    """One launch: bytes to and from memory, percentages of the peak, and what warps wait for, in shares of all waiting."""
+    """One launch: bytes to and from memory, percentages of the peak, and each cause's share of the warps' waiting."""
 
     function: str
     dram_bytes: float
@@ -53,24 +53,24 @@ class Counters:
 
 
 def parsed(text: str) -> tuple[Counters, ...]:
-    """The launches of `ncu --csv --print-units base`, in order; without those that miss a metric."""
+    """The launches of `ncu --csv --print-units base` in order, without those that miss a metric."""
     launches: dict[str, tuple[str, dict[str, float]]] = {}
     lines = [line for line in text.splitlines() if line.startswith('"')]
     for row in csv.DictReader(lines):
         _, values = launches.setdefault(row["ID"], (row["Kernel Name"].partition("(")[0], {}))
-        values[row["Metric Name"]] = _number(row["Metric Value"])
-    return tuple(_counters(name, values) for name, values in launches.values() if set(METRICS) <= set(values))
+        values[row["Metric Name"]] = _parse_number(row["Metric Value"])
+    return tuple(_make_counters(name, values) for name, values in launches.values() if set(METRICS) <= set(values))
 
 
 def refusal(text: str) -> str:
-    """Why ncu counted nothing, in a sentence's end."""
+    """Why ncu counted nothing, as the end of a sentence."""
     if "ERR_NVGPUCTRPERM" in text:
         return "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)"
     errors = [line.removeprefix("==ERROR==").strip() for line in text.splitlines() if line.startswith("==ERROR==")]
     return f"Nsight Compute says: {errors[0][:200]}" if errors else "Nsight Compute counted nothing"
 
 
-def _counters(name: str, values: Mapping[str, float]) -> Counters:
+def _make_counters(name: str, values: Mapping[str, float]) -> Counters:
     waits = {word: values[_STALL.format(reason)] for word, reason in WAITS.items()}
     whole = sum(waits.values()) or 1.0
     plain = {field: values[metric] for field, metric in _PLAIN.items()}
@@ -78,7 +78,7 @@ def _counters(name: str, values: Mapping[str, float]) -> Counters:
     return Counters(name, dram_bytes, **plain, waits={word: value / whole for word, value in waits.items()})
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text.replace(",", ""))
     except ValueError:
@@ -86,7 +86,7 @@ def _number(text: str) -> float:
 
 
 def matched(counted: Sequence[Counters], functions: Sequence[str]) -> tuple[Counters | None, ...]:
-    """The counters of each of a call's launches, in order; nothing for any of them where the launches differ."""
+    """The counters of each launch of a call, in order; None for all of them where the functions differ."""
     if [c.function for c in counted] != list(functions):
         return (None,) * len(functions)
     return tuple(counted)

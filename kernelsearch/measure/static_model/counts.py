@@ -1,4 +1,4 @@
-"""What the programs of one launch do, counted: the dynamic half of the static model's input."""
+"""Counted work of the programs of one launch: the dynamic half of the static model's input."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 class Counts:
     """Totals over all programs of one launch, scaled up from sampled programs of the real grid.
 
-    programs is the size of the grid. load_bytes and store_bytes count every access, masked lanes left
-    out; footprint_bytes counts distinct bytes per buffer, at most its size, so that what is read twice
-    counts once, and what is updated in place twice (read and written); lanes is the number of lanes that accesses occupy, masked ones included;
-    flops_dot counts 2·m·n·k of matrix products by operand type (`fp32`, `16`); elements counts
-    element-wise results; special counts exponentials, logarithms, roots and divisions; reductions counts
-    calls of a reduction; iterations is the number of loop iterations per program; tile is the largest block
-    in elements.
+    programs is the size of the grid. load_bytes and store_bytes count every access without masked lanes.
+    footprint_bytes counts distinct bytes per buffer, at most its size: data that is read twice counts once, data that
+    is updated in place counts twice (read and written). flops_dot counts 2·m·n·k of matrix products by operand type
+    (`fp32`, `16`); elements counts element-wise results; special counts exponentials, logarithms, roots and divisions;
+    reductions counts calls of a reduction; iterations is the number of loop iterations per program; tile is the largest
+    block in elements.
     """
 
     function: str
@@ -33,4 +32,3 @@ class Counts:
     load_elements: float = 0.0
     iterations: float = 0.0
     tile: int = 0
-    specialisation: str = ""

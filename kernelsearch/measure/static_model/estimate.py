@@ -1,12 +1,11 @@
-"""The static model: how long a launch would take on a target, from the compiled binary and the launch.
+"""The static model: the estimated time of a launch on a target, from the compiled binary and the launch.
 
 Each resource gets a time of its own (DRAM, L2, and on the fullest SM instruction issue, the memory pipe, special
 functions, tensor cores, and the dependent chain of one program after the other); the estimate is a high norm of them,
 close to the largest. The ingredients are the textbook ones: the roofline (Williams, Waterman and Patterson, 2009),
 Little's law for bytes in flight, the CUDA occupancy rules, and warp-level chains of dependent latencies (Hong and Kim,
-2009). What is fitted is in `constants.py`, to which values and how well it ranks kernels that it was not
-fitted to, in `fitted.py`. Results are
-`estimated`, rank candidates, and are never mixed with measured ones.
+2009). `constants.py` has the fitted constants, `fitted.py` their values and how well the model ranks kernels that it
+was not fitted to. Results are `estimated`: they rank candidates and are never mixed with measured times.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ SPECIAL_PER_CLOCK = 16.0
 SHARED_BYTES_PER_CLOCK = 128.0
 LANES = 32
 STATIONS = (("dram", "l2", "ingest"), ("issue", "memory", "special", "tensor"), ("launch",))
-"""What works at the same time for one program counts as one: bytes on their way, and the SM's pipes."""
+"""Resources that work at the same time for one program count as one: bytes in flight, and the SM's pipes."""
 PIPES = ("issue", "memory", "ingest", "special", "tensor")
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A launch's time in microseconds and its parts by resource; occupancy is programs per SM, waves may be a fraction."""
+    """A launch's time in microseconds, its parts by resource, programs per SM, and waves of programs (a fraction)."""
 
     time_us: float
     parts_us: dict[str, float]
@@ -62,39 +61,39 @@ def estimate_call(launches: Sequence[Launched]) -> tuple[float, tuple[Estimate, 
 
 
 def times_us(used: Usage, target: Target, k: Constants = FITTED) -> tuple[Number, dict[str, Number]]:
-    """The estimated time in microseconds of a launch that uses this, and its parts by resource.
+    """The estimated time in microseconds of a launch with this usage, and its parts by resource.
 
-    Every number of `used` may be an array over launches; so are the results then.
+    Every number of `used` may be an array over launches; then the results are arrays too.
     """
     cycle_us = 1.0 / (target.clock_ghz * 1e3)
     macs_per_clock = used.tensor_tflops * 1e3 / 2.0 / (target.num_sms * target.clock_ghz)
-    missed = _missed(used.live / (k.l2_usable * target.l2_bytes))
+    missed = _missed_share_of(used.live / (k.l2_usable * target.l2_bytes))
     per_sm = -(-used.programs // target.num_sms)
     resident = np.minimum(used.occupancy, per_sm)
 
-    costs = [_step(step, used, missed, macs_per_clock, k) for step in used.steps]
+    costs = [_cost_of(step, used, missed, macs_per_clock, k) for step in used.steps]
     pipes = {name: cycle_us * sum(c.pipes[name] for c in costs) for name in PIPES}
     serial = cycle_us * (k.start_cycles + sum(c.serial for c in costs))
     delay = cycle_us * (k.start_cycles + sum(c.delay for c in costs))
-    # What one program asks of each station of its SM; DRAM and L2 are shared by all SMs.
-    shared = {name: us / per_sm for name, us in _memory_us(used, target, missed, k).items()}
-    asked = {**pipes, **shared, "launch": k.launch_cycles * cycle_us}
-    stations = [_norm([asked[n] for n in names], k.norm) for names in STATIONS]
-    # Who goes through the stations without waiting for the others: programs, warps that seldom meet, copies ahead.
+    # The time that one program needs of each station of its SM; DRAM and L2 are shared by all SMs.
+    shared = {name: us / per_sm for name, us in _memory_us_of(used, target, missed, k).items()}
+    needed = {**pipes, **shared, "launch": k.launch_cycles * cycle_us}
+    stations = [_smooth_largest([needed[n] for n in names], k.norm) for names in STATIONS]
+    # The number that pass the stations independently: programs, warps that seldom meet, copies ahead.
     apart = used.depth * used.warps ** (1.0 + (k.apart - 1.0) * used.meet)
-    round_us = _norm((delay / used.depth + sum(stations) / apart, resident * _most(stations)), k.norm)
+    round_us = _smooth_largest((delay / used.depth + sum(stations) / apart, resident * _take_largest(stations)), k.norm)
     round_us = np.maximum(round_us, serial)
     rounds = per_sm / resident
-    tail = (np.ceil(rounds) - rounds) * k.waves * (delay + _most(asked.values()))
-    parts = {name: us * per_sm for name, us in asked.items()}
+    tail = (np.ceil(rounds) - rounds) * k.waves * (delay + _take_largest(needed.values()))
+    parts = {name: us * per_sm for name, us in needed.items()}
     parts["latency"] = np.maximum(serial, delay) * rounds
-    # Programs add to memory when they end, which those of a round do together.
+    # Programs add to memory when they end; the programs of a round end together.
     parts["atomics"] = used.atomics * used.programs / (k.atomics_per_ns * 1e3)
     return (rounds + k.drain) * round_us + tail + parts["atomics"] + target.launch_us, parts
 
 
-def _memory_us(used: Usage, target: Target, missed: Number, k: Constants) -> dict[str, Number]:
-    """The time that DRAM and L2 need for all programs."""
+def _memory_us_of(used: Usage, target: Target, missed: Number, k: Constants) -> dict[str, Number]:
+    """The time of DRAM and L2 for all programs."""
     others = np.maximum(0.0, used.requested - used.again - used.footprint)  # loaded by several programs
     too_large = used.footprint > k.l2_usable * target.l2_bytes
     dram = used.footprint + used.again * missed + k.shared_missed * others * too_large
@@ -107,14 +106,14 @@ def _memory_us(used: Usage, target: Target, missed: Number, k: Constants) -> dic
 
 @dataclass(frozen=True)
 class _Cost:
-    """Cycles of one loop of one program: on each pipe, waiting for nobody else, and if it had the SM to itself."""
+    """Cycles of one loop of one program: on each pipe, waiting without others, and alone on the SM."""
 
     pipes: dict[str, Number]
     delay: Number
     serial: Number
 
 
-def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
+def _cost_of(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
     c, warps, trips = step.counts, used.warps, step.trips
     special, divide = c.get("special", 0), c.get("divide", 0)
     plain = c.get("instructions", 0) + c.get("wide", 0) - special - divide
@@ -134,8 +133,8 @@ def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Co
     fresh = step.fresh + (1.0 - step.fresh) * missed * (used.again > 0)
     away = k.l2_cycles + (k.dram_cycles - k.l2_cycles) * fresh
     loads = (step.chain.get("load", 0) * step.batches + step.chain.get("atomic", 0)) * away
-    alone = np.maximum(_chain(step, warps, k), slots * k.alone)
-    computing = np.maximum(alone, _most(pipes.values()))
+    alone = np.maximum(_chain_cycles_of(step, warps, k), slots * k.alone)
+    computing = np.maximum(alone, _take_largest(pipes.values()))
     waiting = np.maximum(0.0, alone - sum(pipes.values()))
     # Copies that run ahead are waited for once, those that do not in every iteration.
     copied = (step.ahead >= 0) & (trips > 0)
@@ -148,11 +147,9 @@ def _step(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Co
     return _Cost({name: cycles * trips for name, cycles in pipes.items()}, delay, serial)
 
 
-def _chain(step: Step, warps: Number, k: Constants) -> Number:
+def _chain_cycles_of(step: Step, warps: Number, k: Constants) -> Number:
     """Cycles of the longest dependent path of one iteration, its accesses of global memory left out."""
-    cost = {
-        "load": 0.0,
-        "atomic": 0.0,
+    cost = dict.fromkeys(("load", "atomic", "wait"), 0.0) | {
         "barrier": k.barrier_cycles + k.barrier_warp_cycles * warps,
         "shared_load": k.shared_cycles,
         "shared_store": k.shared_cycles / 2.0,
@@ -161,22 +158,21 @@ def _chain(step: Step, warps: Number, k: Constants) -> Number:
         "divide": k.divide_cycles,
         "mma": k.mma_cycles,
         "wgmma": k.wgmma_cycles,
-        "wait": 0.0,
     }
     return sum(cost.get(kind, k.arith_cycles) * n for kind, n in step.chain.items())
 
 
-def _missed(fill: Number) -> Number:
-    """The share of repeated accesses that L2 no longer holds, when what is live fills this much of it."""
+def _missed_share_of(fill: Number) -> Number:
+    """The share of repeated accesses that miss L2, when live data fills this much of it."""
     return fill**6 / (1.0 + fill**6)
 
 
-def _most(values: Iterable[Number]) -> Number:
+def _take_largest(values: Iterable[Number]) -> Number:
     return reduce(np.maximum, values)
 
 
-def _norm(values: Iterable[Number], power: float) -> Number:
-    """A smooth largest."""
+def _smooth_largest(values: Iterable[Number], power: float) -> Number:
+    """A smooth maximum."""
     values = list(values)
-    largest = np.maximum(_most(values), 1e-12)
+    largest = np.maximum(_take_largest(values), 1e-12)
     return largest * sum((v / largest) ** power for v in values) ** (1.0 / power)

@@ -46,4 +46,4 @@ REGRET = (1.002, 1.011)
 RATIO = (0.79, 1.19)
 """Estimated over measured time, median of a space: least and most."""
 HOPELESS = 2.5
-"""An estimate of this many times the incumbent's time, put right by the seed's, belonged to none within 5 % of the best."""
+"""No candidate within 5 % of the best had a calibrated estimate of so many times the incumbent's time."""

@@ -1,12 +1,13 @@
-"""One device launch in numbers: what its binary does, for these arguments, on this target.
+"""One device launch in numbers: the work of its binary with these arguments on this target.
 
-Everything follows from the binary and the launch; where sampled programs were counted, the counts correct it (they
-know masks). Times are those of one resource working alone, at rates of the target's datasheet.
+Everything follows from the binary and the launch; counts of sampled programs, where there are any, correct it, since
+they include masks. Times are those of one resource alone, at the target's rates.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,19 +26,19 @@ LANES_PER_CLOCK = 128
 SPECIAL_PER_CLOCK = 16
 SHARED_BYTES_PER_CLOCK = 128
 DIVIDE = 8
-"""Instructions of a float32 division, besides its reciprocal."""
+"""Instructions of a float32 division, without its reciprocal."""
 UNROLLED, UNROLLED_ELEMENTS = 4, 16
-"""ptxas unrolls a loop up to four times, so that the loads of its iterations start together, if a thread loads less than
-16 elements an iteration and no barrier stands between them: seen in the SASS of sm_90, and in times on an H100
-(studies/hints/findings.md)."""
+"""ptxas unrolls a loop up to four times and starts the loads of these iterations together, if a thread loads fewer than
+16 elements per iteration and no barrier is between them (SASS of sm_90, and times on an H100:
+studies/hints/findings.md)."""
 WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i32": 4, "fp32": 4, "i64": 8, "fp64": 8}
 
 
 @dataclass(frozen=True)
 class Launched:
-    """A launch as data: the binary's machine half and code, grid, arguments by parameter name, options, target.
+    """A launch as data: its binary (machine and code), grid, arguments by parameter name, options, target.
 
-    counts are of sampled programs, counters the hardware's own; both may be missing.
+    counts are from sampled programs, counters from the hardware; both may be missing.
     """
 
     function: str
@@ -84,7 +85,7 @@ class Launched:
         return None
 
     def trips(self, loops: Iterable[Loop]) -> float:
-        """How often the inside of these loops runs; a loop of unknown length counts once."""
+        """The number of times that the body of these loops runs; a loop of unknown length counts once."""
         total = 1.0
         for loop in loops:
             ends = [self.number(v) for v in (loop.first, loop.last, loop.step)]
@@ -93,7 +94,7 @@ class Launched:
         return total
 
     def tensor_bytes(self, name: str) -> float:
-        """The size of a tensor argument, infinite where it is not known."""
+        """The size of a tensor argument; infinite if unknown."""
         arg = self.args.get(name)
         return float(math.prod(arg.shape) * WIDTHS.get(arg.dtype, 1)) if isinstance(arg, TensorFact) else math.inf
 
@@ -103,14 +104,14 @@ class Launched:
         return access.width * math.prod(access.shape)
 
     def moved(self, access: Access) -> float:
-        """Bytes that all programs move at one place; a little more than the whole tensor is its masked edge."""
+        """Bytes that all programs move by one access; an excess over the whole tensor is its masked edge."""
         total = self.tile_bytes(access) * self.trips(access.loops) * self.programs
         whole = self.tensor_bytes(access.base)
         return whole if whole < total < 2 * whole else total
 
     @cached_property
     def main(self) -> tuple[Access, ...]:
-        """The accesses of tiles (at least 32 elements), without those that move next to nothing."""
+        """The accesses of tiles (at least 32 elements), without those that move little."""
         tiles = [a for a in self.code.accesses if math.prod(a.shape) >= 32 and a.kind != "atomic"]
         most = max(map(self.moved, tiles), default=0.0)
         return tuple(a for a in tiles if self.moved(a) >= 0.05 * most)
@@ -127,49 +128,44 @@ class Launched:
         """Distinct bytes that must cross the memory bus."""
         if self.counts is not None and self.counts.footprint_bytes:
             return self.counts.footprint_bytes
-        loaded: dict[tuple[str, str], float] = {}
+        moved = Counter()
         for a in self.code.accesses:
-            kind = "load" if a.kind == "load" else "store"
-            loaded[a.base, kind] = loaded.get((a.base, kind), 0.0) + self.moved(a)
-        return sum(min(n, self.tensor_bytes(base)) for (base, _), n in loaded.items())
+            moved[a.base, a.kind == "load"] += self.moved(a)
+        return sum(min(n, self.tensor_bytes(base)) for (base, _), n in moved.items())
 
     def sectors(self, access: Access) -> float:
-        """Bytes of the 32-byte sectors that a tile touches over the bytes that it uses: 1 is the best there is."""
+        """Bytes of the 32-byte sectors that a tile touches, over the bytes that it uses (1 at best)."""
         strides = [self.number(s) for s in access.strides]
         if None in strides or not access.shape:
             return 1.0
-        axes = [(abs(s) * access.width, n) for s, n in zip(strides, access.shape, strict=True) if n > 1]
-        spread = sorted(axes)
-        run = access.width  # bytes that lie next to each other
-        rows = 1
-        for stride, n in spread:
-            if stride == 0:
-                continue
+        axes = ((abs(s) * access.width, n) for s, n in zip(strides, access.shape, strict=True))
+        axes = sorted((stride, n) for stride, n in axes if stride and n > 1)
+        run, rows = access.width, 1  # run: bytes next to each other
+        for stride, n in axes:
             if stride <= run and rows == 1:
                 run = stride * (n - 1) + run
             elif stride < SECTOR and rows == 1:
                 return max(1.0, stride / access.width)
             else:
                 rows *= n
-        used = access.width * math.prod(n for (stride, n) in axes if stride)
+        used = access.width * math.prod(n for _, n in axes)
         return max(1.0, -(-run // SECTOR) * SECTOR * rows / used)
 
     @cached_property
     def flying(self) -> float:
-        """Bytes of loads that an SM has under way at once: the loads of one iteration, times the stages in use."""
-        bodies: dict[tuple[Loop, ...], float] = {}
-        moved: dict[tuple[Loop, ...], float] = {}
+        """Bytes of loads that an SM has in flight: those of one iteration of the busiest loop, times stages in use."""
+        bodies, moved = Counter(), Counter()
         for a in self.main:
             if a.kind == "load":
-                bodies[a.loops] = bodies.get(a.loops, 0.0) + self.tile_bytes(a)
-                moved[a.loops] = moved.get(a.loops, 0.0) + self.moved(a)
+                bodies[a.loops] += self.tile_bytes(a)
+                moved[a.loops] += self.moved(a)
         if not bodies:
             return math.inf
         body = max(moved, key=lambda loops: moved[loops])
-        return bodies[body] * min(self.ahead(body), self.trips(body)) * self.resident
+        return float(bodies[body]) * min(self.ahead(body), self.trips(body)) * self.resident
 
     def ahead(self, loops: tuple[Loop, ...]) -> int:
-        """How many iterations' loads are under way together: pipelined, unrolled by ptxas, or one."""
+        """The number of iterations whose loads are in flight together: pipelined, unrolled by ptxas, or one."""
         if not loops:
             return 1
         if self.pipelined:
@@ -191,7 +187,7 @@ class Launched:
 
     @cached_property
     def needed_in_flight(self) -> float:
-        """Bytes an SM must have under way to draw its share of the bandwidth: Little's law."""
+        """Bytes that an SM must have in flight to use its share of the bandwidth (Little's law)."""
         return DRAM_LATENCY_NS * self.target.bandwidth_gbps / self.target.num_sms
 
     # ------------------------------------------------------------ work
@@ -208,11 +204,11 @@ class Launched:
         return bool(self.machine.mix["wgmma"] or self.machine.mix["mma"])
 
     def rate_tflops(self, dots: Iterable[Dot]) -> float:
-        """The best rate for these products' operands, with tensor cores."""
+        """The tensor cores' rate for the operands of these products."""
         kinds = {d.dtype for d in dots if not d.widened}
         return self.target.tf32_tflops if kinds == {"f32"} else self.target.tensor_tflops
 
-    def _work(self, kind: str) -> float:
+    def _count_work(self, kind: str) -> float:
         return sum(w.elements * self.trips(w.loops) for w in self.code.work if w.kind == kind) * self.programs
 
     # ------------------------------------------------------------ times in microseconds, each resource alone
@@ -227,40 +223,40 @@ class Launched:
 
     @cached_property
     def tensor_us(self) -> float:
-        """The matrix products at the best rate."""
+        """The time of the matrix products at the tensor cores' rate."""
         return self.flops / (self.rate_tflops(self.code.dots) * 1e6)
 
     @cached_property
     def issue_us(self) -> float:
-        lanes = self.counts.elements if self.counts is not None else self._work("float")
-        return (lanes + DIVIDE * self._work("divide")) / self._lanes(LANES_PER_CLOCK)
+        lanes = self.counts.elements if self.counts is not None else self._count_work("float")
+        return (lanes + DIVIDE * self._count_work("divide")) / self._lanes_per_us(LANES_PER_CLOCK)
 
     @cached_property
     def special_us(self) -> float:
-        return (self._work("special") + self._work("divide")) / self._lanes(SPECIAL_PER_CLOCK)
+        return (self._count_work("special") + self._count_work("divide")) / self._lanes_per_us(SPECIAL_PER_CLOCK)
 
     def shared_us(self, conflicts: bool) -> float:
         passes = sum((e.ways if conflicts else 1.0) * e.size_bytes * self.trips(e.loops) for e in self.code.exchanges)
-        return passes * self.programs / self._lanes(SHARED_BYTES_PER_CLOCK)
+        return passes * self.programs / self._lanes_per_us(SHARED_BYTES_PER_CLOCK)
 
     @cached_property
     def chain_us(self) -> float:
-        """The dependent loads of one program, one after the other, times the rounds of programs."""
+        """The time of the dependent loads of one program, times the rounds of programs."""
         longest = max((self.trips(a.loops) / self.ahead(a.loops) for a in self.main if a.kind == "load"), default=1.0)
         rounds = max(1, -(-self.programs // (self.target.num_sms * self.occupancy)))
         return rounds * max(1.0, longest) * DRAM_LATENCY_NS / 1e3
 
     @cached_property
     def roofline_us(self) -> float:
-        """The larger of memory traffic and matrix products, neither of which can be avoided."""
+        """The larger time of memory traffic and matrix products, which cannot be avoided."""
         return max(self.dram_us, self.tensor_us)
 
     @cached_property
     def expected_us(self) -> float:
-        """What the launch takes when nothing is wrong with it, its own start left out."""
+        """The time of the launch without faults and without its start."""
         return max(self.roofline_us, self.l2_us, self.issue_us, self.special_us, self.shared_us(False))
 
-    def _lanes(self, per_clock: float) -> float:
-        """Lanes (or bytes) a microsecond on the SMs that have programs."""
+    def _lanes_per_us(self, per_clock: float) -> float:
+        """Lanes (or bytes) per microsecond on the SMs that have programs."""
         busy = min(self.target.num_sms, self.programs)
         return per_clock * busy * self.target.clock_ghz * 1e3

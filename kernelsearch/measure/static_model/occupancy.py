@@ -8,14 +8,14 @@ from kernelsearch.compile.code import InstructionCounts
 from kernelsearch.kernel.targets import Target
 
 REGISTER_GRANULE = 256
-"""Registers are given to a warp in steps of this many."""
+"""Registers are allocated to a warp in multiples of this number."""
 SHARED_RESERVED = 1024
-"""Bytes of shared memory that the system takes of each program (compute capability 8.0 and later)."""
+"""Bytes of shared memory per program that the system uses (compute capability 8.0 and later)."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the model needs of one binary: num_warps, registers and stack bytes per thread, shared bytes, mix, stages."""
+    """One binary: warps per program, registers and stack bytes per thread, bytes of shared memory, and stages."""
 
     num_warps: int
     registers: int

@@ -1,6 +1,6 @@
-"""A target's datasheet rates replaced by what was measured on the device at hand, for judging how near a time is.
+"""Targets with the measured rates of the device at hand in place of the datasheet's.
 
-Only hints and percentages use it: what a time may not be (`confirm.floor_us`) stays the datasheet's.
+Only hints and percentages use them: the least possible time (`confirm.floor_us`) follows from the datasheet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CEILINGS: Final = {
     "tf32_tflops": "matmul_tf32_tflops",
     "fp32_tflops": "matmul_fp32_tflops",
 }
-"""The fields of a Target that `ceilings.measured` knows better, with its names for them."""
+"""Fields of a Target with their names in `ceilings.measured`."""
 
 
 def calibrated(target: Target, ceilings: Mapping[str, float]) -> Target:

@@ -1,4 +1,4 @@
-"""What a launch asks of the machine, in bytes, instructions and dependent steps; no fitted constant is in here."""
+"""The resources that a launch uses, in bytes, instructions and dependent steps, without any fitted constant."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from kernelsearch.compile.code import Access, Block
 from kernelsearch.measure.static_model.launched import Launched
 
 UNROLLED, UNROLLED_ELEMENTS = 4, 16
-"""ptxas lays up to four iterations side by side where no barrier or store stands between them and a thread loads little."""
+"""ptxas interleaves up to four iterations where no barrier or store is between them and a thread loads few elements."""
 MAX_TRIPS = 1e7
 SMALL = 1 << 15
-"""Bytes of a tensor that stays in L1 between its uses."""
+"""The largest tensor in bytes that stays in L1 between its uses."""
 ADDRESS_REGISTERS = 24
-"""Of a thread, those that hold addresses, bounds and counters."""
+"""Registers of a thread for addresses, bounds and counters."""
 LEAST_FREE = 32.0
-"""Bytes of loads that a thread always has under way."""
+"""Bytes of loads that a thread always has in flight."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One loop of one program: how often it runs, and what an iteration does per thread.
+    """One loop of one program: its number of trips, and the work of one iteration per thread.
 
-    counts and chain are those of `mix.Block`; loaded is in bytes an iteration and program; fresh is the share of its
-    loads that come from DRAM if L2 keeps everything; batches is how many times one after the other an iteration waits for
-    what it loads: more than one where registers cannot hold it all, less where iterations start together.
+    counts and chain are those of `code.Block`; loaded is in bytes per iteration and program; fresh is the share of the
+    loads that come from DRAM if L2 keeps everything; ahead is `Block.ahead`; batches is the number of times that an
+    iteration waits for its loads one after the other: more than one where registers cannot hold them all, less where
+    iterations start together.
     """
 
     trips: float
@@ -35,19 +36,18 @@ class Step:
     loaded: float
     fresh: float
     ahead: int = -1
-    early: bool = False
     batches: float = 1.0
 
 
 @dataclass(frozen=True)
 class Usage:
-    """A launch: programs, warps a program, programs that an SM holds, spilled bytes a program, bytes of all programs.
+    """A launch: programs, warps per program, programs per SM, and bytes of all programs.
 
-    requested counts what loads and stores ask for, whole sectors; footprint counts distinct bytes; again is what
-    programs load a second time themselves, and live the data of resident programs; ways is the turns of shared memory
-    accesses over those their bytes need; tensor_tflops is the rate of the products' operand type; atomics are
-    elements of one program; depth is how many iterations of the loop that loads most are under way together; meet says
-    that the warps of a program wait for each other.
+    footprint counts distinct bytes; requested counts the whole sectors of all loads and stores; again are the bytes
+    that programs load a second time themselves; live is the data of resident programs; spilled is in bytes per program;
+    ways is the number of turns of shared memory accesses over the least for their bytes; tensor_tflops is the rate of
+    the products' operand type; atomics are elements of one program; depth is the number of iterations of the busiest
+    loading loop in flight together; meet says that the warps of a program wait for each other.
     """
 
     programs: int
@@ -68,20 +68,20 @@ class Usage:
 
 
 def usage(launch: Launched) -> Usage:
-    """What this launch uses; counts from sampled programs, where there are any, correct its bytes."""
+    """The usage of a launch; counts from sampled programs correct its bytes, where there are any."""
     warps, threads = launch.machine.num_warps, 32 * launch.machine.num_warps
     accesses = launch.code.accesses
-    asked = {id(a): launch.moved(a) for a in accesses}
-    loads = sum(asked[id(a)] for a in accesses if a.kind == "load")
-    stores = sum(asked[id(a)] for a in accesses if a.kind != "load")
-    sectors = sum(_beyond_l1(launch, a, asked[id(a)]) * launch.sectors(a) for a in accesses)
+    moved_bytes = {id(a): launch.moved(a) for a in accesses}
+    loads = sum(moved_bytes[id(a)] for a in accesses if a.kind == "load")
+    stores = sum(moved_bytes[id(a)] for a in accesses if a.kind != "load")
+    sectors = sum(_bytes_beyond_l1(launch, a, moved_bytes[id(a)]) * launch.sectors(a) for a in accesses)
     if launch.counts is not None and loads:
         known = launch.counts
         sectors *= (known.load_bytes + known.store_bytes) / max(1.0, loads + stores)
         loads, stores = known.load_bytes, known.store_bytes
     footprint = min(launch.footprint, loads + stores)
     blocks = launch.code.blocks or (Block((), launch.machine.mix.counts),)
-    steps = _steps(launch, blocks, loads, max(0.0, footprint - stores), threads)
+    steps = _make_steps(launch, blocks, loads, max(0.0, footprint - stores), threads)
     resident = min(launch.programs, launch.occupancy * launch.target.num_sms)
     spilled = 2.0 * launch.machine.stack_bytes * threads * max((min(8.0, s.trips) for s in steps), default=1.0)
     return Usage(
@@ -90,20 +90,22 @@ def usage(launch: Launched) -> Usage:
         launch.occupancy,
         footprint,
         sectors,
-        _again(launch, asked),
+        _bytes_loaded_again(launch, moved_bytes),
         footprint / launch.programs * resident,
         spilled,
-        _ways(launch),
+        _ways_of(launch),
         launch.flops / 2.0,
         launch.rate_tflops(launch.code.dots) if launch.code.dots else launch.target.tensor_tflops,
         steps,
-        sum(asked[id(a)] / a.width for a in accesses if a.kind == "atomic") / launch.programs,
+        sum(moved_bytes[id(a)] / a.width for a in accesses if a.kind == "atomic") / launch.programs,
         max(1, 1 + max(steps, key=lambda s: s.loaded * s.trips).ahead),
         any(s.counts.get("barrier") for s in steps),
     )
 
 
-def _steps(launch: Launched, blocks: tuple[Block, ...], loads: float, unique: float, threads: int) -> tuple[Step, ...]:
+def _make_steps(
+    launch: Launched, blocks: tuple[Block, ...], loads: float, unique: float, threads: int
+) -> tuple[Step, ...]:
     trips = [min(MAX_TRIPS, launch.trips(b.loops)) for b in blocks]
     raw = [b.counts.get("load_bytes", 0) * n * threads * launch.programs for b, n in zip(blocks, trips, strict=True)]
     scale = min(1.0, loads / sum(raw)) if sum(raw) else 0.0  # masked lanes load nothing
@@ -113,23 +115,23 @@ def _steps(launch: Launched, blocks: tuple[Block, ...], loads: float, unique: fl
         fresh = min(1.0, left / amount) if amount else 0.0
         left = max(0.0, left - amount)
         each = amount / (max(1e-9, n) * launch.programs)
-        steps.append(Step(n, block.counts, block.chain, each, fresh, block.ahead, block.early, _batches(launch, block)))
+        steps.append(Step(n, block.counts, block.chain, each, fresh, block.ahead, _batches_of(launch, block)))
     return tuple(steps)
 
 
-def _beyond_l1(launch: Launched, access: Access, asked: float) -> float:
-    """Bytes that come from L2: a small tensor, once loaded, stays in each SM's L1."""
+def _bytes_beyond_l1(launch: Launched, access: Access, moved_bytes: float) -> float:
+    """The bytes of an access that come from L2: a small tensor stays in each SM's L1 once it is loaded."""
     size = launch.tensor_bytes(access.base)
     if access.kind != "load" or size > SMALL:
-        return asked
-    return min(asked, size * launch.target.num_sms)
+        return moved_bytes
+    return min(moved_bytes, size * launch.target.num_sms)
 
 
-def _again(launch: Launched, asked: Mapping[int, float]) -> float:
+def _bytes_loaded_again(launch: Launched, moved_bytes: Mapping[int, float]) -> float:
     """Bytes of loads from addresses that the same program has loaded before.
 
-    Loops that walk over one axis in steps of a tile's length say how far they go; what two of them cover together, less
-    the distance from the first's start to the last's end, is loaded again.
+    Loops over one axis in steps of a tile's length have known ends; the length that several of them cover together,
+    less the distance from the first start to the last end, is loaded again.
     """
     total = 0.0
     for base in {a.base for a in launch.code.accesses}:
@@ -138,7 +140,7 @@ def _again(launch: Launched, asked: Mapping[int, float]) -> float:
             if access.base != base or access.kind != "load":
                 continue
             if not access.loops:
-                total += asked[id(access)] * (access.address in flat)
+                total += moved_bytes[id(access)] * (access.address in flat)
                 flat.add(access.address)
                 continue
             first, last, step = (launch.number(v) for v in vars(access.loops[-1]).values())
@@ -146,14 +148,14 @@ def _again(launch: Launched, asked: Mapping[int, float]) -> float:
             if length > 1 and None not in (first, last):
                 covered += launch.trips(access.loops[-1:]) * length
                 ends += [first, last]
-                moved += asked[id(access)]
+                moved += moved_bytes[id(access)]
         span = max(ends) - min(ends) if ends else 0
         if span > 0 and covered > 1.2 * span:
             total += moved * (1.0 - span / covered)
     return total
 
 
-def _batches(launch: Launched, block: Block) -> float:
+def _batches_of(launch: Launched, block: Block) -> float:
     """See `Step.batches`."""
     each = block.counts.get("load_bytes", 0)
     if block.ahead >= 0 or not each:
@@ -168,7 +170,7 @@ def _batches(launch: Launched, block: Block) -> float:
     return 1.0 / max(1.0, min(UNROLLED, UNROLLED_ELEMENTS // elements, free / each))
 
 
-def _ways(launch: Launched) -> float:
+def _ways_of(launch: Launched) -> float:
     sizes = [e.size_bytes * launch.trips(e.loops) for e in launch.code.exchanges]
     if not sum(sizes):
         return 1.0

@@ -1,7 +1,7 @@
-"""What users would pick instead of a found kernel: the baselines by name, made where torch is and a GPU may be.
+"""The baselines by name: what users would run instead of a candidate. They are made in processes with torch.
 
 All take the same input tensors as the candidate, in the task's own dtype and under the tf32 policy that its precision
-contract allows. A baseline that cannot be made raises, and the one who times it reports why.
+contract allows. A baseline that cannot be made raises, and its timer reports why.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ MODES = {COMPILE: None, MAX_AUTOTUNE: "max-autotune-no-cudagraphs"}
 
 def names(task: Any) -> tuple[str, ...]:
     """The baselines that exist for a task besides its seed: torch's, its own autotuner's, and those it names."""
-    found = [EAGER, COMPILE, MAX_AUTOTUNE]
-    if autotuned(task):
-        found.append(SEED_AUTOTUNE)
-    return (*found, *(n for n in task.baselines if n not in found))
+    common = (EAGER, COMPILE, MAX_AUTOTUNE, *((SEED_AUTOTUNE,) if autotuned(task) else ()))
+    return (*common, *(n for n in task.baselines if n not in common))
 
 
 def autotuned(task: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Which candidate runs at which shape when each shape gets its best, and what that gains together.
+"""The best candidate for each shape, and the gain of running them together.
 
-A finding is the plain data of `report.confirmed.finding`. The seed counts as a candidate: where nothing is faster it runs.
+A finding is the plain data of `report.confirmed.finding`. The seed is a candidate too: it runs where nothing is faster.
 """
 
 from __future__ import annotations
@@ -28,64 +28,68 @@ def best(
     """The candidate to run by shape.
 
     ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
-    itself. The best one over all shapes runs wherever no other is `ahead` (a fraction) of it and the seed is not faster:
-    one kernel is simpler than several. Empty without candidates.
+    itself. Since one kernel is simpler than several, the best one over all shapes runs wherever no other is faster by
+    the fraction `ahead` and the seed is not faster. Empty without candidates.
     """
     others = [c for c in candidates if c is not seed and ratios(c)]
     if not others:
         return dict.fromkeys(ratios(seed), seed) if seed is not None else {}
     whole = max(len(ratios(c)) for c in others)
-    overall = min((c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_score(ratios(c)), 3), order(c)))
-    found = {}
+    overall = min(
+        (c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_mean_ratio_of(ratios(c)), 3), order(c))
+    )
+    chosen = {}
     for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
         able = [c for c in candidates if shape in ratios(c)]
         first = min(able, key=lambda c: (ratios(c)[shape], c is not seed, order(c)))
         own = ratios(overall).get(shape, math.inf)
         least = ratios(seed).get(shape, math.inf) if seed is not None else math.inf
-        found[shape] = overall if own < least and own <= ratios(first)[shape] * (1 + ahead) else first
-    return found
+        chosen[shape] = overall if own < least and own <= ratios(first)[shape] * (1 + ahead) else first
+    return chosen
 
 
-def _score(ratios: Mapping[str, float]) -> float:
+def _mean_ratio_of(ratios: Mapping[str, float]) -> float:
     return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
 
 
 def seed_finding(findings: Sequence[Finding]) -> Finding | None:
-    """The seed's own finding, as the findings of others tell it; of several that know a shape the first counts.
+    """The seed's finding, from the findings of others; the first one that timed a shape counts.
 
-    Its intervals follow from two others each (seed and baseline over the same candidate) and are wider than both.
+    Each of its intervals follows from two others (seed and baseline over the same candidate) and is wider than both.
     None when no confirmed finding timed the seed.
     """
     shapes: dict[str, dict[str, Any]] = {}
-    told = [f for f in findings if f["status"] == "confirmed" and f["name"] != SEED]
-    for finding in told:
-        for entry in finding["shapes"]:
-            if entry["shape"] not in shapes and (made := _seed_entry(entry)):
-                shapes[entry["shape"]] = made
+    others = _select_confirmed(findings, of_seed=False)
+    for entry in (entry for finding in others for entry in finding["shapes"]):
+        if entry["shape"] not in shapes and (own := _make_seed_entry(entry)):
+            shapes[entry["shape"]] = own
     if not shapes:
         return None
     return {
-        **{k: told[0][k] for k in ("device", "protocol", "status", "level")},
+        **{k: others[0][k] for k in ("device", "protocol", "status", "level")},
         "name": SEED,
         "kernel": "",
         "config": {},
         "reason": "timed beside the others; its intervals follow from theirs",
         "champion_at": [],
-        "aa_spread": max((f["aa_spread"] or 0.0) for f in told),
+        "aa_spread": max((f["aa_spread"] or 0.0) for f in others),
         "shapes": list(shapes.values()),
     }
 
 
-def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+def _select_confirmed(findings: Sequence[Finding], of_seed: bool) -> list[Finding]:
+    return [f for f in findings if f["status"] == "confirmed" and (f["name"] == SEED) == of_seed]
+
+
+def _make_seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     timed = {b["name"]: b for b in entry["baselines"] if "ratio" in b}
     seed = timed.pop(SEED, None)
     if seed is None:
         return None
     fastest = min(timed.values(), key=lambda b: b["time_us"], default=None)
-    versus = {n: _over(b, seed) for n, b in timed.items()}
-    kept = {k: entry[k] for k in ("shape", "label", "clocks", "control", "blocks", "dropped")}
+    versus = {n: _divide(b, seed) for n, b in timed.items()}
     return {
-        **kept,
+        **{k: entry[k] for k in ("shape", "label", "clocks", "control", "blocks", "dropped")},
         "time_us": seed["time_us"],
         "spread_us": seed["spread_us"],
         "vs_seed": dict(EVEN),
@@ -95,7 +99,7 @@ def _seed_entry(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _over(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+def _divide(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
     return {
         "ratio": one["ratio"] / other["ratio"],
         "low": one["low"] / other["high"],
@@ -104,11 +108,10 @@ def _over(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, flo
 
 
 def of_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
-    """The finding to run by shape, of confirmed ones and the seed; empty when nothing was confirmed."""
-    held = [f for f in findings if f["status"] == "confirmed" and f["name"] != SEED]
-    alone = [f for f in findings if f["status"] == "confirmed" and f["name"] == SEED]
-    seed = seed_finding(held) or next(iter(alone), None)
-    return best(held if seed is None else [*held, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed)
+    """The finding to run at each shape, of the confirmed ones and the seed; empty when nothing was confirmed."""
+    others = _select_confirmed(findings, of_seed=False)
+    seed = seed_finding(others) or next(iter(_select_confirmed(findings, of_seed=True)), None)
+    return best(others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed)
 
 
 def ratios_of(finding: Finding) -> dict[str, float]:
@@ -116,20 +119,21 @@ def ratios_of(finding: Finding) -> dict[str, float]:
 
 
 def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
-    """What running these findings' candidates by shape gains over the fastest baselines and over the seed.
+    """The gain of running these findings' candidates by shape, over the fastest baselines and over the seed.
 
-    Geometric means over the shapes. Their intervals are the means of the shapes' own ends, which hold together after
-    `level_for` all comparisons; so the mean's does, whoever was chosen, and it is wider than a bootstrap of one
-    choice. Where the seed runs and is the fastest baseline too, the gain is 1. None where a shape lacks a baseline.
+    Gains are geometric means over the shapes. The ends of their intervals are the means of the shapes' own ends. These
+    hold together at `level_for` all comparisons, and so does the mean's, whichever candidate was chosen; it is wider
+    than a bootstrap of one choice. Where the seed runs and is the fastest baseline too, the gain is 1. None where a
+    shape lacks a baseline.
     """
     shapes = [_gain_at(shape, finding) for shape, finding in chosen.items()]
     if not shapes or any(s["vs_fastest"] is None for s in shapes):
         return None
-    over = _mean([s["vs_fastest"] for s in shapes])
+    over = _mean_of([s["vs_fastest"] for s in shapes])
     needed = margin(max((f["aa_spread"] or 0.0) for f in chosen.values()))
     return {
         "vs_fastest": over,
-        "vs_seed": _mean([s["vs_seed"] for s in shapes]),
+        "vs_seed": _mean_of([s["vs_seed"] for s in shapes]),
         "margin": needed,
         "faster": over["low"] > 1.0 + needed,
         "shapes": shapes,
@@ -154,5 +158,5 @@ def _gain_at(shape: str, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {k: math.exp(sum(math.log(f[k]) for f in found) / len(found)) for k in ("ratio", "low", "high")}
+def _mean_of(intervals: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {k: math.exp(sum(math.log(i[k]) for i in intervals) / len(intervals)) for k in ("ratio", "low", "high")}

@@ -1,6 +1,6 @@
-"""What this GPU can do at best: copy bandwidth, matmul rate per dtype, what a launch costs. Measured, not looked up.
+"""Measured ceilings of this GPU: copy bandwidth, matmul rate per dtype, the cost of a launch.
 
-They are yardsticks for "percent of roofline", not limits: a kernel that only reads can pass a copy.
+They are yardsticks for "percent of roofline", not limits: a kernel that only reads can be faster than a copy.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ _EMPTY = b""".version 7.0
 def measured() -> dict[str, float]:
     """All ceilings of the current device, by name with their unit at the end. Takes about a second."""
     size = min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4)
-    found = {"copy_gbps": 2 * size / (_copy_us(size) * 1e3)}
+    rates = {"copy_gbps": 2 * size / (_time_copy(size) * 1e3)}
     for name, dtype, side, precision in (
         ("bf16", torch.bfloat16, 8192, "highest"),
         ("fp16", torch.float16, 8192, "highest"),
         ("tf32", torch.float32, 8192, "high"),
         ("fp32", torch.float32, 4096, "highest"),
     ):
-        found[f"matmul_{name}_tflops"] = 2 * side**3 / (_matmul_us(side, dtype, precision) * 1e6)
-    found["launch_us"], found["empty_kernel_us"] = _launch()
-    return {name: round(value, 3) for name, value in found.items()}
+        rates[f"matmul_{name}_tflops"] = 2 * side**3 / (_time_matmul(side, dtype, precision) * 1e6)
+    rates["launch_us"], rates["empty_kernel_us"] = _time_launch()
+    return {name: round(value, 3) for name, value in rates.items()}
 
 
-def _copy_us(size: int) -> float:
+def _time_copy(size: int) -> float:
     source = torch.empty(size // 4, dtype=torch.int32, device="cuda").fill_(1)
     target = torch.empty_like(source)
-    return _best_us(lambda: target.copy_(source))
+    return _time_best(lambda: target.copy_(source))
 
 
-def _matmul_us(side: int, dtype: torch.dtype, precision: str) -> float:
+def _time_matmul(side: int, dtype: torch.dtype, precision: str) -> float:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
         a, b = (torch.randn(side, side, dtype=dtype, device="cuda") for _ in range(2))
         out = torch.empty_like(a)
-        return _best_us(lambda: torch.matmul(a, b, out=out))
+        return _time_best(lambda: torch.matmul(a, b, out=out))
     finally:
         torch.set_float32_matmul_precision(before)
 
 
-def _best_us(call: Callable[[], object]) -> float:
-    """The event time of one call among others that follow each other without a gap: the best third's median.
+def _time_best(call: Callable[[], object]) -> float:
+    """The event time of one call in an uninterrupted series of calls: the median of the best third.
 
-    What is kept for good must not be spoiled by another process that had the GPU for a moment.
+    The ceilings are stored, and another process that had the GPU for a moment must not spoil them.
     """
     for _ in range(3):
         call()
@@ -74,7 +74,7 @@ def _best_us(call: Callable[[], object]) -> float:
     return min(statistics.median(spans[at : at + third]) for at in range(0, REPEATS, third))
 
 
-def _launch() -> tuple[float, float]:
+def _time_launch() -> tuple[float, float]:
     """(Host time of one launch, event time around one launch) of an empty kernel, in microseconds."""
     launch = empty_kernel()
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""The confirmed protocol's rules as plain functions: who is timed when, which blocks count, what a time may not be.
+"""The confirmed protocol's rules as plain functions: the order of contestants, the valid blocks, impossible times.
 
 A block is a random order of its contestants followed by the same order backwards (A B B A), so that a drift that is
 linear within a block cancels in every pair. Times are in microseconds. No torch, no GPU.
@@ -10,7 +10,7 @@ import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing import statistics as paired
@@ -24,12 +24,12 @@ MAX_BLOCKS = 1000
 CHUNK = 20
 """Blocks between two looks at the intervals."""
 HALF_WIDTH = 0.0025
-"""Sampling stops when every interval that decides is this narrow (0.25 %)."""
+"""Sampling stops when all deciding intervals are this narrow (0.25 %)."""
 SLOW_RATIO = 2.0
-"""Contestants slower than this many times the fastest are timed in every fourth block only: they decide nothing."""
+"""Contestants slower than this many times the fastest decide nothing, and are timed in every fourth block only."""
 SLOW_EVERY = 4
 CLOCK_DRIFT = 0.03
-"""A block is dropped when the SM clock at one of its edges is this far from the run's median clock."""
+"""A block is dropped when the SM clock at one of its edges differs by this share from the run's median clock."""
 MAX_DROPPED = 0.30
 LAUNCH_BOUND = 3.0
 """Times below this many empty kernels are called launch-bound."""
@@ -37,7 +37,7 @@ AGREE_RATIO = 0.10
 AGREE_US = 3.0
 
 Block = tuple[tuple[str, float], ...]
-"""One block's samples in the order in which they were taken: (contestant, microseconds)."""
+"""One block's samples in time order: (contestant, microseconds)."""
 
 
 def order(names: Sequence[str], slow: Sequence[str], number: int, rng: random.Random) -> tuple[str, ...]:
@@ -54,23 +54,19 @@ def slow(pilot_us: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def logs(blocks: Sequence[Block], one: str, other: str) -> list[float]:
-    """log(other's time / one's time) of every block that holds both, each by its geometric mean in the block."""
-    found = []
+    """log(other's time / one's time) of every block that has both, each by its geometric mean in the block."""
+    ratios = []
     for block in blocks:
-        mine = [math.log(t) for n, t in block if n == one]
-        theirs = [math.log(t) for n, t in block if n == other]
-        if mine and theirs:
-            found.append(statistics.fmean(theirs) - statistics.fmean(mine))
-    return found
-
-
-def times(blocks: Sequence[Block], name: str) -> list[float]:
-    return [t for block in blocks for n, t in block if n == name]
+        own = [math.log(t) for n, t in block if n == one]
+        others = [math.log(t) for n, t in block if n == other]
+        if own and others:
+            ratios.append(statistics.fmean(others) - statistics.fmean(own))
+    return ratios
 
 
 @dataclass(frozen=True)
 class Time:
-    """The median of a contestant's event times, half the distance between their quartiles, and how many there are."""
+    """The median of a contestant's event times, half the distance between their quartiles, and their number."""
 
     time_us: float
     spread_us: float
@@ -78,16 +74,16 @@ class Time:
 
 
 def time_of(blocks: Sequence[Block], name: str) -> Time | None:
-    found = times(blocks, name)
-    return Time(statistics.median(found), spread_us(found), len(found)) if found else None
+    times = [t for block in blocks for n, t in block if n == name]
+    return Time(statistics.median(times), spread_us(times), len(times)) if times else None
 
 
-# ---------------------------------------------------------------- blocks that count
+# ---------------------------------------------------------------- valid blocks
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The blocks that count, how many were dropped and why; unstable says that too many were."""
+    """The valid blocks, and how many were dropped and why; unstable when too many were."""
 
     blocks: tuple[Block, ...]
     dropped: int = 0
@@ -101,52 +97,49 @@ class Kept:
 
 
 def kept(blocks: Sequence[Block], edges: Sequence[tuple[Reading | None, Reading | None]]) -> Kept:
-    """Drops blocks whose edges show throttling or another SM clock than the run's median; edges: before and after each."""
+    """Drops blocks with throttling or another SM clock than the run's median at their edges (before and after each)."""
     readings = [r for pair in edges for r in pair if r is not None]
     if not readings:
         return Kept(tuple(blocks))
-    usual = statistics.median(r.sm_mhz for r in readings)
-    good, reasons = [], []
+    usual_mhz = statistics.median(r.sm_mhz for r in readings)
+    valid, reasons = [], set()
     for block, pair in zip(blocks, edges, strict=True):
-        why = [w for r in pair if r is not None for w in _affected(r, usual)]
-        reasons += why
-        if not why:
-            good.append(block)
-    said = {word for r in readings for word in r.said()}
+        faults = {word for r in pair if r is not None for word in _find_faults(r, usual_mhz)}
+        reasons |= faults
+        if not faults:
+            valid.append(block)
     clocks = {
-        "sm_mhz": usual,
+        "sm_mhz": usual_mhz,
         "memory_mhz": statistics.median(r.memory_mhz for r in readings),
         "temperature": max(r.temperature for r in readings),
         "power_w": round(statistics.median(r.power_w for r in readings), 1),
-        "power_capped": float("software power cap" in said),
+        "power_capped": float(any("software power cap" in r.said() for r in readings)),
     }
-    return Kept(tuple(good), len(blocks) - len(good), tuple(sorted(set(reasons))), clocks)
+    return Kept(tuple(valid), len(blocks) - len(valid), tuple(sorted(reasons)), clocks)
 
 
-def _affected(reading: Reading, usual_mhz: float) -> list[str]:
-    found = [word for word in Reading(0, 0, 0, 0.0, reading.reasons & SLOWED).said()]
-    if usual_mhz > 0 and abs(reading.sm_mhz - usual_mhz) > CLOCK_DRIFT * usual_mhz:
-        found.append("another SM clock")
-    return found
+def _find_faults(reading: Reading, usual_mhz: float) -> list[str]:
+    other_clock = usual_mhz > 0 and abs(reading.sm_mhz - usual_mhz) > CLOCK_DRIFT * usual_mhz
+    return [*replace(reading, reasons=reading.reasons & SLOWED).said(), *(["another SM clock"] if other_clock else [])]
 
 
 # ---------------------------------------------------------------- when to stop
 
 
 def narrow(blocks: Sequence[Block], pairs: Sequence[tuple[str, str]], level: float, limit: float = HALF_WIDTH) -> bool:
-    """Whether the interval of every one of these pairs is narrow enough, by a few draws: the GPU waits meanwhile."""
-    found = [paired.interval([logs(blocks, one, other)], level, draws=paired.RESAMPLES) for one, other in pairs]
-    return all(f is not None and f.half_width <= limit for f in found)
+    """Whether the intervals of all these pairs are narrow enough, by few draws, since the GPU waits meanwhile."""
+    intervals = [paired.interval([logs(blocks, one, other)], level, draws=paired.RESAMPLES) for one, other in pairs]
+    return all(i is not None and i.half_width <= limit for i in intervals)
 
 
-# ---------------------------------------------------------------- what a time may not be
+# ---------------------------------------------------------------- impossible times
 
 
 def floor_us(target: Target, bytes_moved: int | None, flops: int | None, dtypes: Sequence[str]) -> float:
-    """The least time that this target's datasheet allows, in microseconds; 0 when the task says neither figure.
+    """The least time in microseconds by this target's datasheet; 0 when the task gives neither figure.
 
-    Bytes that fit the L2 cache may have stayed there. The arithmetic rate is the highest that any of the
-    arguments' dtypes (Triton's names) has, so that no honest kernel is ever below it.
+    Bytes that fit the L2 cache may have stayed there. The arithmetic rate is the highest one of the arguments' dtypes
+    (Triton's names): no honest kernel is ever faster.
     """
     by_bytes = max(0, (bytes_moved or 0) - target.l2_bytes) / (target.bandwidth_gbps * 1e3)
     return max(by_bytes, (flops or 0) / (peak_tflops(target, dtypes) * 1e6))
@@ -165,9 +158,9 @@ def peak_tflops(target: Target, dtypes: Sequence[str]) -> float:
 def roofline_us(
     ceilings: Mapping[str, float], bytes_moved: int | None, flops: int | None, dtypes: Sequence[str]
 ) -> float | None:
-    """The larger of bytes over the measured copy bandwidth and flops over the measured matmul rate; None if not known.
+    """The larger of bytes over the measured copy bandwidth and flops over the measured matmul rate; None if unknown.
 
-    A yardstick, not a limit: honest kernels pass it by a little.
+    A yardstick, not a limit: honest kernels may be a little faster.
     """
     kinds = {d.lstrip("*") for d in dtypes}
     word = next((k for k in ("bf16", "fp16") if k in kinds), "fp32")
@@ -178,7 +171,7 @@ def roofline_us(
 
 
 _ARITHMETIC = 50.0
-"""Below this many operations a byte a task does no matrix products, and a matmul's rate says nothing of it."""
+"""A task with fewer operations per byte has no matrix products, and a matmul's rate does not apply."""
 
 
 def launch_bound(time_us: float, ceilings: Mapping[str, float]) -> bool:
@@ -187,9 +180,9 @@ def launch_bound(time_us: float, ceilings: Mapping[str, float]) -> bool:
 
 
 def disagreement(event_us: float, wall_us: float | None, kernel_us: float | None) -> str:
-    """What is wrong when an event time is smaller than the kernel or the wall clock says; empty when they agree.
+    """How a too small event time contradicts the wall clock or the kernels' own times; empty when they agree.
 
-    Only too small an event time is a fault: events also span the gaps between launches, which kernel times do not.
+    A large event time is no fault: events also span the gaps between launches, which kernel times do not.
     """
     for name, other in (("the wall clock", wall_us), ("the kernels' own times", kernel_us)):
         if other is not None and other > event_us * (1 + AGREE_RATIO) + AGREE_US:

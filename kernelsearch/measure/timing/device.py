@@ -1,4 +1,4 @@
-"""Which GPU is there: asked of the CUDA driver directly, so that a process need not import torch to know."""
+"""The first visible GPU by the CUDA driver: no torch is needed, and no context is made."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ class LiveDevice:
     num_sms: int
 
 
-def live_device() -> LiveDevice | None:
-    """The first visible GPU, None when there is no driver or no device. Makes no context."""
+def first_device() -> tuple[ctypes.CDLL, ctypes.c_int] | None:
+    """The CUDA driver and its handle of the first visible GPU; None without a driver or a device."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return None
-    count = ctypes.c_int()
-    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        return None
     device = ctypes.c_int()
-    if cuda.cuDeviceGet(ctypes.byref(device), 0) != 0:
+    return None if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) else (cuda, device)
+
+
+def live_device() -> LiveDevice | None:
+    """The first visible GPU; None without a driver or a device."""
+    first = first_device()
+    if first is None:
         return None
+    cuda, device = first
     name = ctypes.create_string_buffer(128)
     cuda.cuDeviceGetName(name, 128, device)
 

@@ -1,9 +1,9 @@
 """The search protocol: event times of one launcher call, L2 flushed, host time hidden, bad candidates abandoned.
 
-Each sample queues a short wait, a flush of the L2 cache (written, then read), the start event, the call
-and the end event, so that the device does not wait for the host inside the timed span. Where it did all the same (the
-compilers took the processor from the host), the start event has passed before the end is queued: such a sample is late,
-and another one is taken. This ranks candidates during a search; it is not the confirmed protocol.
+Each sample queues a short wait, a flush of the L2 cache (written, then read), the start event, the call and the end
+event: the device does not wait for the host inside the timed span. If it did (compilers took the processor from the
+host), the start event has passed before the end is queued: such a sample is late, and another one is taken. This
+protocol ranks candidates during a search; it is not the confirmed protocol.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LONGEST_WAIT_US = 2_000.0
 class Samples:
     """Event times in microseconds, the host's time per call, and whether sampling stopped early on a bad candidate.
 
-    late counts the samples that were left out because the device waited for the host; when nearly all were late (a
-    launcher that synchronises, or a processor that others keep) they are kept: `host_bound`.
+    late counts the dropped samples in which the device waited for the host. When nearly all were late (a launcher that
+    synchronises, or a busy processor), they are kept and host_bound is set.
     """
 
     times_us: tuple[float, ...]
@@ -42,7 +42,7 @@ class Samples:
 
     @property
     def detail(self) -> dict[str, float | int | bool]:
-        """What is kept beside the times: the host's time, and what was unusual."""
+        """Details that are stored with the times: the host's time, and late samples."""
         unusual = {"late": self.late} if self.late else {"host_bound": True} if self.host_bound else {}
         return {"host_us": round(self.host_us, 1), **unusual}
 
@@ -74,10 +74,9 @@ def sample(
     limit_us: float | None = None,
     after: Callable[[], None] = lambda: None,
 ) -> Samples:
-    """Times call(*inputs[i]) with i rotating; after() follows each call, outside of its span.
+    """Times call(*inputs[i]) with i rotating; after() follows each call, outside its span.
 
-    limit_us is the time above which a candidate is not worth more samples: when the median of the
-    first few is above it, sampling stops.
+    Sampling stops when the median of the first few samples is above limit_us.
     """
     for i in range(WARM_UP_CALLS):
         call(*inputs[i % len(inputs)])
@@ -90,7 +89,7 @@ def sample(
     torch.cuda.synchronize()
 
     def take(first: int, wait_us: float) -> list[Span]:
-        queued = [_queued(call, inputs[(first + i) % len(inputs)], flush, wait_us, after) for i in range(ABANDON_AFTER)]
+        queued = [_queue(call, inputs[(first + i) % len(inputs)], flush, wait_us, after) for i in range(ABANDON_AFTER)]
         torch.cuda.synchronize()
         return [Span(start.elapsed_time(end) * 1000.0, late) for start, end, late in queued]
 
@@ -98,9 +97,9 @@ def sample(
 
 
 def collected(take: Callable[[int, float], list[Span]], host_us: float, limit_us: float | None = None) -> Samples:
-    """Samples from batches until there are enough; take(taken so far, wait in microseconds) gives the next batch.
+    """Samples from batches until there are enough; take(number so far, wait in microseconds) gives the next batch.
 
-    After a late sample the wait that hides the host is doubled.
+    After a late sample, the wait that hides the host is doubled.
     """
     times: list[float] = []
     late: list[float] = []
@@ -120,7 +119,7 @@ def collected(take: Callable[[int, float], list[Span]], host_us: float, limit_us
     return Samples(tuple(times), host_us, late=len(late))
 
 
-def _queued(
+def _queue(
     call: Callable[..., Any], inputs: tuple[Any, ...], flush: Flush, wait_us: float, after: Callable[[], None]
 ) -> tuple[Any, Any, bool]:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -1,13 +1,15 @@
 """Clocks, temperature, power and throttle reasons of the GPU in use, read through NVIDIA's management library.
 
-Read only: no setting is touched. The library comes with the driver (`libnvidia-ml.so.1`); where it is missing, or
-refuses, readings are None and the reason is said. Names and numbers are those of NVML's header `nvml.h`.
+Nothing is set. The library comes with the driver (`libnvidia-ml.so.1`); where it is missing or refuses, readings are
+None and `Monitor.reason` says why. Names and numbers are those of NVML's header `nvml.h`.
 """
 
 from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
+
+from kernelsearch.measure.timing.device import first_device
 
 _GRAPHICS_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _TEMPERATURE_GPU = 0
@@ -19,16 +21,16 @@ REASONS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-"""`nvmlClocksThrottleReason*` that mean the GPU runs slower than asked; idle (1) and application clocks (2) do not."""
+"""`nvmlClocksThrottleReason*` of a GPU that is slowed down; idle (1) and application clocks (2) are not among them."""
 
 SLOWED = 0x8 | 0x20 | 0x40 | 0x80
-"""Reasons that spoil a block by themselves. The power cap does not: it holds steadily under heavy load, and where it
-moves the clock, the clock shows it."""
+"""Reasons that spoil a block by themselves. The power cap does not: it is steady under heavy load, and where it moves
+the clock, the clock shows it."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at the GPU: SM and memory clock in MHz, temperature in °C, power in W, throttle reasons as NVML's bits."""
+    """One reading: SM and memory clock in MHz, temperature in °C, power in W, throttle reasons as NVML's bits."""
 
     sm_mhz: int
     memory_mhz: int
@@ -42,15 +44,16 @@ class Reading:
 
 
 BUSY_PERCENT = 10
-
-
-IN_TURNS = "contestants are timed in turns, so that ratios hold, and blocks at other clocks are dropped, but times may be too long"
-ALONE = "a kernel is timed alone, so that hints may blame it for what the other does"
-"""What follows for a command."""
+IN_TURNS = (
+    "contestants are timed in turns, so that ratios hold, and blocks at other clocks are dropped, "
+    "but times may be too long"
+)
+ALONE = "a kernel is timed alone, so that hints may blame it for the effects of the other"
+"""The consequences of a busy GPU, by the way that a command times."""
 
 
 def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
-    """What to say before anything of ours runs, when the GPU is in use all the same; empty when it is not."""
+    """The warning about a GPU that others use, before we run anything there; empty when nobody does."""
     if percent is None or percent <= BUSY_PERCENT:
         return ""
     return (
@@ -60,7 +63,7 @@ def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
 
 
 def busy_now(follows: str = IN_TURNS) -> str:
-    """`busy_note` of the GPU that CUDA would use, before anything of ours runs on it; empty without one."""
+    """`busy_note` of the GPU that CUDA would use; empty without one. Call it before running anything there."""
     return busy_note(Monitor.open(bus_id()).busy_percent(), follows)
 
 
@@ -87,47 +90,45 @@ class Monitor:
         return cls(library, device, "")
 
     def read(self, before: Reading | None = None) -> Reading | None:
-        """The GPU now; None when NVML is missing. What it does not tell is -1.
+        """A reading of the GPU, -1 for unknown numbers; None when NVML is missing.
 
-        Given an earlier reading only the SM clock and the throttle reasons are asked for anew: each question costs
-        some tenths of a millisecond or more, in which the GPU idles.
+        With an earlier reading only the SM clock and the throttle reasons are read again: each query costs some tenths
+        of a millisecond or more, in which the GPU idles.
         """
         if self._library is None:
             return None
-        clock = self._number("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK)
-        reasons = max(0, self._number("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong))
+        clock = self._query("nvmlDeviceGetClockInfo", _GRAPHICS_CLOCK)
+        reasons = max(0, self._query("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong))
         if before is not None:
             return replace(before, sm_mhz=clock, reasons=reasons)
-        power = self._number("nvmlDeviceGetPowerUsage")
+        power = self._query("nvmlDeviceGetPowerUsage")
         return Reading(
             clock,
-            self._number("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
-            self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
+            self._query("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+            self._query("nvmlDeviceGetTemperature", _TEMPERATURE_GPU),
             power / 1000.0 if power >= 0 else -1.0,
             reasons,
         )
 
     def busy_percent(self) -> int | None:
-        """How much of the last second or less some kernel ran on this GPU, ours or another's; None when not told."""
+        """The percentage of the last second or less in which any kernel ran on this GPU; None if unknown."""
         if self._library is None:
             return None
         rates = (ctypes.c_uint * 2)()
         code = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(rates))
         return int(rates[0]) if code == 0 else None
 
-    def _number(self, function: str, *which: int, kind: type = ctypes.c_uint) -> int:
+    def _query(self, function: str, *which: int, kind: type = ctypes.c_uint) -> int:
         value = kind()
         code = getattr(self._library, function)(self._device, *which, ctypes.byref(value))
         return int(value.value) if code == 0 else -1
 
 
 def bus_id() -> str:
-    """The PCI bus id of the first visible GPU, asked of the CUDA driver; empty when there is none."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    """The PCI bus id of the first visible GPU; empty when there is none."""
+    first = first_device()
+    if first is None:
         return ""
-    device, name = ctypes.c_int(), ctypes.create_string_buffer(32)
-    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDeviceGetPCIBusId(name, 32, device):
-        return ""
-    return name.value.decode()
+    cuda, device = first
+    name = ctypes.create_string_buffer(32)
+    return "" if cuda.cuDeviceGetPCIBusId(name, 32, device) else name.value.decode()

@@ -1,4 +1,4 @@
-"""The names of the protocols that times are taken under, and what their samples say; no torch and no numpy needed."""
+"""The search protocol's name, and the spread and margin of times, without torch or numpy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import statistics
 from collections.abc import Sequence
 
 PROTOCOL = "search-2"
-"""The search protocol, as `timing.sample` does it; search-1 kept samples in which the device had waited for the host."""
+"""The protocol of `events.sample`; search-1 kept samples in which the device had waited for the host."""
 
 LEAST_GAIN = 0.01
 """A kernel is called faster only if the interval's lower end shows more than this."""
 
 
 def margin(aa_spread: float) -> float:
-    """By how much a speed-up must differ from another to count, as a fraction: max(1 %, the A/A spread).
+    """The least difference of speed-ups that counts, as a fraction: max(1 %, the A/A spread).
 
-    An interval holds what varies inside one process; from process to process a time varies by more.
+    An interval covers the variation within one process; times vary more from process to process.
     """
     return max(LEAST_GAIN, aa_spread)
 

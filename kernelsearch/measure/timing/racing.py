@@ -1,9 +1,9 @@
-"""When the shapes measured so far say that a candidate loses to the incumbent, so that the others need not be measured.
+"""Decides when a candidate loses to the incumbent on the shapes measured so far, and needs no more of them.
 
-Wilcoxon's signed-rank test (1945) over the shapes' log ratios, one-sided, as Optuna's WilcoxonPruner does it: p below 0.1, and
-the mean ratio above 1. It needs four shapes to say anything (of three the least p is 0.125); with fewer a candidate is given up
-at the first shape where it takes far longer than the incumbent. Which rule for which number of shapes was found by
-simulation: studies/strategies/findings.md.
+This is Wilcoxon's signed-rank test (1945) over the shapes' log ratios, one-sided, as in Optuna's WilcoxonPruner: p
+below 0.1, and the mean ratio above 1. It needs four shapes (with three the least p is 0.125); with fewer, a candidate
+is given up at the first shape where it takes far longer than the incumbent. The rule for each number of shapes comes
+from simulation: studies/strategies/findings.md.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import math
 from collections.abc import Mapping
 
 LEAST = 4
-"""Shapes from which on the test is asked."""
+"""The least number of shapes for the test."""
 P = 0.1
 FAR = 2.0
-"""With fewer shapes: a candidate that takes this many times the incumbent's time at a shape is not sampled further."""
+"""With fewer shapes, a candidate with this many times the incumbent's time at a shape is not sampled further."""
 
 
 def tested(shapes: int) -> bool:
-    """Whether a task of so many timed shapes is raced by the test."""
+    """Whether the test is used for this number of timed shapes."""
     return shapes >= LEAST
 
 
 def faster(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
-    """Whether these times (microseconds by shape) are ahead of the rival's, in the geometric mean over the rival's shapes."""
+    """Whether these times (us by shape) beat the rival's in the geometric mean over the rival's shapes."""
     return all(shape in times_us for shape in rival_us) and math.fsum(_log_ratios(times_us, rival_us)) < 0.0
 
 
@@ -33,13 +33,13 @@ def loses(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
     ratios = _log_ratios(times_us, rival_us)
     if len(ratios) < LEAST or sum(ratios) <= 0.0:
         return False
-    from scipy.stats import wilcoxon  # a process that never races does without it
+    from scipy.stats import wilcoxon  # imported only by processes that race
 
     return bool(wilcoxon(ratios, alternative="greater", zero_method="zsplit").pvalue < P)
 
 
 def hopeless(times_us: Mapping[str, float], rival_us: Mapping[str, float], shapes: int) -> bool:
-    """Whether a candidate with these times would be given up against this rival, in a task of so many timed shapes."""
+    """Whether a candidate with these times is given up; shapes is the number of the task's timed shapes."""
     if tested(shapes):
         return loses(times_us, rival_us)
     return any(us > FAR * rival_us.get(shape, math.inf) for shape, us in times_us.items())

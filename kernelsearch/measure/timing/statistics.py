@@ -1,4 +1,4 @@
-"""What paired log-ratios say: their median with a block-bootstrap interval, and when one kernel is faster than another.
+"""Statistics of paired log-ratios: their median with a block-bootstrap interval, and when a kernel is faster.
 
 A ratio is the other's time over the candidate's, so that above 1 the candidate is faster; series hold its natural
 logarithm once per block of the confirmed protocol. Neighbouring blocks share clocks and temperature, so whole
@@ -17,12 +17,12 @@ import numpy as np
 from kernelsearch.measure.timing.protocol import margin
 
 LEVEL = 0.99
-"""The level of every interval that is reported. Above the usual 0.95, because sampling stops when an interval is narrow
-enough, and because percentile intervals of few groups cover a little less than they say."""
+"""The level of all reported intervals. It is above the usual 0.95, because sampling stops when an interval is narrow
+enough, and because percentile intervals of few groups cover a little less than their level."""
 
 RESAMPLES = 2000
 BEYOND = 2
-"""Resamples that must lie beyond either end of an interval: one of a high level takes more of them."""
+"""Resamples that must be beyond either end of an interval: a high level needs more resamples."""
 LEAST_GROUPS = 12
 BATCH = 2000
 """Resamples in memory at once."""
@@ -57,50 +57,46 @@ def interval(
 ) -> Interval | None:
     """The geometric mean over shapes of the median ratio, with its interval.
 
-    series has one sequence of log-ratios per shape, which are resampled independently of each other; draws is how
-    often, else as often as the level needs. None when a shape has fewer than four blocks: nothing can be said then.
+    series has one sequence of log-ratios per shape, which are resampled independently; draws is the number of
+    resamples, by default as many as the level needs. None when a shape has fewer than four blocks, which are too few.
     """
     from scipy import stats
 
     if not series or min(len(s) for s in series) < 4:
         return None
-    grouped = [_grouped(np.asarray(s, dtype=float)) for s in series]
+    grouped = [_group(np.asarray(s, dtype=float)) for s in series]
     centre = float(np.mean([np.median(s) for s in series]))
 
     def statistic(*picked: np.ndarray, axis: int = -1) -> np.ndarray:
-        medians = [_median(groups, indices, axis) for groups, indices in zip(grouped, picked, strict=True)]
+        medians = [_median_of_groups(groups, indices, axis) for groups, indices in zip(grouped, picked, strict=True)]
         return np.mean(medians, axis=0)
 
     if all(np.ptp(g) == 0.0 for g in grouped):  # nothing to resample: simulated times without noise
         low = high = centre
     else:
-        found = stats.bootstrap(
+        ends = stats.bootstrap(
             tuple(np.arange(len(g)) for g in grouped),
             statistic,
-            n_resamples=draws or resamples(level),
+            n_resamples=draws or max(RESAMPLES, math.ceil(2 * BEYOND / (1.0 - level))),
             vectorized=True,
             batch=BATCH,
             confidence_level=level,
             method="percentile",
             rng=np.random.default_rng(seed),
         ).confidence_interval
-        low, high = float(found.low), float(found.high)
+        low, high = float(ends.low), float(ends.high)
     blocks = min(len(s) for s in series)
     return Interval(math.exp(centre), math.exp(min(low, centre)), math.exp(max(high, centre)), level, blocks)
 
 
-def resamples(level: float) -> int:
-    return max(RESAMPLES, math.ceil(2 * BEYOND / (1.0 - level)))
-
-
-def _grouped(values: np.ndarray) -> np.ndarray:
-    """Consecutive values as rows; those that fill no row are left out of the resampling, from the front."""
+def _group(values: np.ndarray) -> np.ndarray:
+    """Consecutive values as rows of equal length; values at the front that fill no row are dropped."""
     length = group_length(len(values))
     rows = len(values) // length
     return values[len(values) - rows * length :].reshape(rows, length)
 
 
-def _median(groups: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
+def _median_of_groups(groups: np.ndarray, indices: np.ndarray, axis: int) -> np.ndarray:
     """The median over all values of the picked rows; indices may have further axes before the resampled one."""
     picked = np.moveaxis(np.asarray(indices), axis, -1).astype(int)
     values = groups[picked]
@@ -119,6 +115,6 @@ def spread(control: Interval | None) -> float:
     return max(control.high, 1.0 / control.low) - 1.0
 
 
-def faster(found: Interval | None, aa_spread: float) -> bool:
-    """Whether the interval shows a gain: its lower end is above 1 + its margin."""
-    return found is not None and found.low > 1.0 + margin(aa_spread)
+def faster(speedup: Interval | None, aa_spread: float) -> bool:
+    """Whether the interval shows a gain: its lower end is above 1 + the margin."""
+    return speedup is not None and speedup.low > 1.0 + margin(aa_spread)
