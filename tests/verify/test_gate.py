@@ -192,6 +192,8 @@ REFUSED_FILES = {
     "twice": KERNEL + KERNEL.removeprefix(HEAD),
     "semicolon": "A = 1; B = 2\n" + KERNEL,
     "recursion": KERNEL + "    k(x_ptr, y_ptr, n, B)\n",
+    "mutual recursion": KERNEL
+    + "    j(x_ptr)\n\n@triton.jit\ndef j(x_ptr):\n    k(x_ptr, x_ptr, 1, 1)\n\n@triton.jit\ndef i(x):\n    pass\n",
     "grid code": "GRID = '__import__(1)'\n" + KERNEL,
     "grid call": "GRID = str(3)\n" + KERNEL,
     "grid attribute": "GRID = 'x.y'\n" + KERNEL,
