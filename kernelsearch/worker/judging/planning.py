@@ -14,6 +14,8 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.messages.jobs import SIZES, Case
 
+Params = Mapping[str, Any]
+
 PROBES = 4
 """Single elements of each input that are moved: the first of those that the answer shows."""
 LONG_PROGRAMS = 16
@@ -70,7 +72,7 @@ def with_long_shapes(task: Task) -> Task:
     """The task with more test shapes, made of its timed sizes.
 
     Without a GPU no timed shape runs, and a kernel could do another thing there. Most of what it can ask is how long
-    one axis is, how many programs there are, or whether two sizes are equal. So there are these shapes, numbered from 0:
+    one axis is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
     - `long:0`: the smallest test shape with one timed size;
     - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
     - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
@@ -88,15 +90,12 @@ def with_long_shapes(task: Task) -> Task:
     return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
-Shape = Mapping[str, Any]
-
-
 def is_made(key: str) -> bool:
     """True if `with_long_shapes` made this shape."""
     return key.partition(":")[0] in (*SIZES, "typed")
 
 
-def _new_sizes(task: Task, small: Shape) -> Iterator[tuple[str, int]]:
+def _new_sizes(task: Task, small: Params) -> Iterator[tuple[str, int]]:
     """(name, value) of the timed integers beyond every tested one."""
     for _, params in task.shapes:
         yield from ((n, v) for n, v in _integers(params).items() if n in small and v > _tested(task, n))
@@ -107,11 +106,11 @@ def _tested(task: Task, name: str) -> int:
     return max((params.get(name, 0) for key, params in task.test_shapes if not is_made(key)), default=0)
 
 
-def _long(task: Task, small: Shape) -> list[Shape]:
+def _long(task: Task, small: Params) -> list[Params]:
     return _distinct({**small, name: value} for name, value in _new_sizes(task, small))
 
 
-def _far(task: Task) -> list[Shape]:
+def _far(task: Task) -> list[Params]:
     bases = [p for _, p in task.test_shapes if all(v > 1 for v in _integers(p).values()) and _integers(p)]
     if not bases:
         return []
@@ -123,7 +122,7 @@ def _far(task: Task) -> list[Shape]:
     return [{**base, name: value} for name, value in largest.items() if value > _tested(task, name)]
 
 
-def _joint(task: Task) -> Iterator[list[Shape]]:
+def _joint(task: Task) -> Iterator[list[Params]]:
     """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two.
 
     The largest size that stays new after halving is halved; if none stays new, the largest of all.
@@ -139,8 +138,8 @@ def _joint(task: Task) -> Iterator[list[Shape]]:
             yield smaller
 
 
-def _equal(task: Task, small: Shape) -> list[Shape]:
-    shapes: list[Shape] = []
+def _equal(task: Task, small: Params) -> list[Params]:
+    shapes: list[Params] = []
     for _, params in task.shapes:
         sizes = {n: v for n, v in _integers(params).items() if n in small and v > EQUAL}
         groups = ([n for n, v in sizes.items() if v == value] for value in sorted(set(sizes.values())))
@@ -148,26 +147,26 @@ def _equal(task: Task, small: Shape) -> list[Shape]:
     return _distinct(shapes)
 
 
-def _typed(task: Task) -> list[Shape]:
+def _typed(task: Task) -> list[Params]:
     tested = [_non_integers(params) for _, params in task.test_shapes]
     kinds = _distinct(_non_integers(params) for _, params in task.shapes)
     return [{**task.test_shapes[0][1], **kind} for kind in kinds if kind not in tested]
 
 
-def _distinct(shapes: Iterable[Shape]) -> list[Shape]:
+def _distinct(shapes: Iterable[Params]) -> list[Params]:
     """The shapes in order, each once."""
-    once: list[Shape] = []
+    once: list[Params] = []
     for shape in shapes:
         if shape not in once:
             once.append(shape)
     return once
 
 
-def _integers(params: Shape) -> dict[str, int]:
+def _integers(params: Params) -> dict[str, int]:
     return {n: v for n, v in params.items() if type(v) is int}
 
 
-def _non_integers(params: Shape) -> Shape:
+def _non_integers(params: Params) -> Params:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 

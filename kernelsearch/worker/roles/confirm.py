@@ -1,8 +1,8 @@
 """The worker of the confirmed protocol: a fresh process, one open shape, contestants timed block by block.
 
-It has what the run worker has (the user's code, compiled binaries, never candidate Python) and keeps a secret tenth
-of the timed outputs for the judge. Contents rotate at the same pointers: before each sample another seed's
-values are copied into the same input tensors, then the L2 cache is flushed by writing and reading.
+Like the run worker it has the user's code and compiled binaries, never candidate Python. It keeps a secret tenth of the
+timed outputs for the judge. Contents rotate at the same pointers: before each sample it copies another seed's values
+into the same input tensors, then it flushes the L2 cache by writing and reading.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CYCLES_PER_US = 2_000
 
 
 def preload() -> None:
-    """Nothing: a process that touches a GPU is started, not forked."""
+    """Does nothing: a process that touches a GPU is started, not forked."""
 
 
 def handle(job: Any) -> Any:
@@ -73,20 +73,20 @@ def handle(job: Any) -> Any:
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
-    """A contestant that raised is kept out and says why; a lost CUDA context means that this process is of no more use."""
+    """The answer for a contestant that raised; after a lost CUDA context this process is of no more use."""
     if "OutOfMemoryError" in message:
         message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
     elif "CUDA error" in message or isinstance(job, (Blocks, Outputs, Clocks)):
         return Failure(message, CRASHED)
     if isinstance(job, Enter):
         if job.candidate is None:
-            return Entered(failure=_said(message))
+            return Entered(failure=_baseline_failure(message))
         return Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
     return Failure(message, "WorkerError")
 
 
-def _said(message: str) -> str:
-    """A baseline's failure in words: what is only missing is `not installed`."""
+def _baseline_failure(message: str) -> str:
+    """A baseline's failure in words; a missing package is `not installed`."""
     kind, _, what = message.partition(": ")
     missing = re.search(r"No module named '(\w+)", what)
     return f"not installed: {missing.group(1)}" if kind == "ModuleNotFoundError" and missing else message
@@ -96,7 +96,7 @@ _STAGE: list[Stage] = []
 
 
 def _prepare(job: Prepare) -> Prepared:
-    """Runs every baseline once at a small shape, but for max-autotune, whose benchmarks would disturb a search."""
+    """Runs every baseline once at a small shape, without max-autotune, whose benchmarks would disturb a search."""
     import torch
 
     from kernelsearch.measure.timing import baselines
@@ -107,10 +107,9 @@ def _prepare(job: Prepare) -> Prepared:
     case = task.build(job.shape, 0, "cuda")
     for name in baselines.names(task):
         if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
+            # a baseline that fails here fails again, and is reported, when it enters
             with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
-                baselines.make(name, task, case)(
-                    *case.inputs
-                )  # who fails here fails again, and is reported, when entered
+                baselines.make(name, task, case)(*case.inputs)
     torch.cuda.synchronize()
     return Prepared(time.perf_counter() - begun)
 
@@ -126,7 +125,7 @@ def _open(job: OpenShape) -> Opened:
     torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
     torch.cuda.empty_cache()
     if "torch._dynamo" in sys.modules:  # its import takes seconds
-        torch._dynamo.reset()  # each shape compiles afresh, so that no limit of recompilations is ever met
+        torch._dynamo.reset()  # each shape compiles afresh and meets no limit of recompilations
     task = trace.open_task(job.path)
     torch.set_float32_matmul_precision(baselines.tf32_policy(task.precision))
     case = task.build(job.shape, job.seeds[0], "cuda")
@@ -169,14 +168,11 @@ def _enter(job: Enter) -> Entered | MissingBinary:
 
 
 def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
-    """A candidate's call, and what takes from memory what the call left in its scratch."""
+    """(A candidate's call, the function that overwrites the scratch of that call)."""
     from kernelsearch.worker.gpu.launching import Launcher
     from kernelsearch.worker.launcher import intercept
 
-    def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
-        function.launch(step.grid, [args[n] for n, _ in function.binary.params])
-
-    launcher = Launcher(job.candidate, job.binaries, execute)
+    launcher = Launcher(job.candidate, job.binaries)
 
     def call(*inputs: Any) -> Any:
         launcher.used.clear()
@@ -187,7 +183,7 @@ def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[]
 
 
 def _pilot(stage: Stage, contestant: Contestant) -> float:
-    """Warms it up (and lets it compile), and returns its median event time."""
+    """Warms the contestant up (and lets it compile), and returns its median event time in microseconds."""
     import torch
 
     with torch.no_grad():
@@ -207,9 +203,9 @@ def _pilot(stage: Stage, contestant: Contestant) -> float:
 
 
 def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
-    """Queues one sample; (its events, what is to be looked at once the device is done).
+    """Queues one sample; returns (its events, the look at its outputs if they are to be kept).
 
-    The device first waits, so that the host has queued all of it before the timed span begins.
+    The device first waits: the host must have queued everything before the timed span begins.
     """
     import torch
 
@@ -238,7 +234,7 @@ def _blocks(job: Blocks) -> Sampled:
                 keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
                 events, look = _sample(stage, contestant, keep)
                 queued.append(events)
-                looks += [(name, contestant, *found) for found in look]
+                looks += [(name, contestant, *parts) for parts in look]
                 if len(queued) % 8 == 0:
                     torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
             torch.cuda.synchronize()
@@ -259,7 +255,7 @@ def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
 
 
 def _reset_persisting_l2() -> None:
-    """Gives lines that some kernel asked the L2 cache to keep back to everyone."""
+    """Releases the lines that a kernel asked the L2 cache to keep."""
     ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
 
 

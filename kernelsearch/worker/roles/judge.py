@@ -1,7 +1,6 @@
 """The judge: the task, its reference in float64, the secret seeds and the tolerances; never candidate code.
 
-It also answers what only the user's launcher knows (traces, grids), because that is trusted code too.
-One judge serves one task.
+It also runs the user's launcher, for traces and grids, because that is trusted code too. One judge serves one task.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 
 GPU_SCREEN_SHAPES = 2
-"""On a GPU every test shape may need a binary of its own, which costs more than all judging: two must do for `screen`."""
+"""On a GPU each test shape may need its own binary, which costs more than all judging: `screen` takes only two."""
 
 
 def preload() -> None:
-    """Imports what every job needs, once, before forking."""
+    """Imports the modules of every job, once, before forking."""
     import torch
 
     import kernelsearch.worker.judging.verdicts  # noqa: F401
@@ -53,10 +52,10 @@ def handle(job: Any) -> Any:
 
 def failed(job: Any, message: str, trace: str) -> Failure:
     kind, _, rest = message.partition(": ")
-    known = {
-        name for name, c in vars(errors).items() if isinstance(c, type) and issubclass(c, errors.KernelsearchError)
-    }
-    return Failure(rest, kind) if kind in known else Failure(f"the judge failed: {message}\n{trace}", "WorkerError")
+    known = getattr(errors, kind, None)
+    if isinstance(known, type) and issubclass(known, errors.KernelsearchError):
+        return Failure(rest, kind)
+    return Failure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 
 def _open(job: OpenTask) -> TaskFacts:
@@ -113,10 +112,12 @@ def _cases(job: Cases) -> tuple[Case, ...]:
     more = list(planning.probed(base, opened.inputs(base, twin), lambda case: opened.expected(case, twin)))
     more += planning.padded(opened.halved(Case(keys[0], "mixed", job.seed)), opened.task, opened.target)
     if twin:
-        config = opened.facts.config
-        launched = lambda key: opened.seed_run(key).launches  # noqa: E731
-        more += planning.typed_cases(opened.task, job.seed, launched)
-        more += planning.long_cases(opened.task, job.seed, launched, config)
+
+        def launches(key: str) -> tuple[Any, ...]:
+            return opened.seed_run(key).launches
+
+        more += planning.typed_cases(opened.task, job.seed, launches)
+        more += planning.long_cases(opened.task, job.seed, launches, opened.facts.config)
     return (*cases, *map(opened.halved, more))
 
 
