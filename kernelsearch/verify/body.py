@@ -6,21 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelsearch.kernel.language import (
-    ATTRIBUTES,
-    BUILTINS,
-    DTYPES,
-    HOST_FUNCTIONS,
-    KEYWORDS_OF_METHODS,
-    LIBDEVICE,
-    MATH_FUNCTIONS,
-    METHODS,
-    VARIADIC,
-    WORDS,
-    functions,
-    installed,
-    refusal,
-)
+from kernelsearch.kernel import language
 
 MAX_INTEGER = 2**64
 MAX_POWER = 64
@@ -163,7 +149,7 @@ class _Checker:
 
     def check_constant(self, node: ast.Constant) -> None:
         value = node.value
-        if isinstance(value, str) and value not in WORDS:
+        if isinstance(value, str) and value not in language.WORDS:
             hint = ": `evict_first` is allowed" if value == "evict_last" else ""
             raise Refused(node.lineno, f"the string {value[:40]!r} is not one that a kernel may use{hint}")
         if not isinstance(value, (str, int, float, bool)) and value is not None:
@@ -202,11 +188,12 @@ class _Checker:
     def check_attribute(self, node: ast.Attribute) -> None:
         base = _namespace(node.value)
         if base is not None:
-            if base not in ("tl", "triton.language") or node.attr not in DTYPES:
+            if base not in ("tl", "triton.language") or node.attr not in language.DTYPES:
                 raise Refused(node.lineno, _refused_member(base, node.attr, "as a value"))
             return
-        if node.attr not in ATTRIBUTES:
-            raise Refused(node.lineno, f"the attribute .{node.attr[:40]} is refused; allowed are {_list(ATTRIBUTES)}")
+        if node.attr not in language.ATTRIBUTES:
+            allowed = _list(language.ATTRIBUTES)
+            raise Refused(node.lineno, f"the attribute .{node.attr[:40]} is refused; allowed are {allowed}")
         self.check_value(node.value)
 
     # ------------------------------------------------------------ calls
@@ -241,8 +228,8 @@ class _Checker:
         if name in self.names.helpers and name not in self.local:
             self.check_arguments(node, name, self.names.helpers[name])
             return
-        if name in self.local or name not in BUILTINS or name in self.names.constants:
-            allowed = f"tl functions, its own jit functions, {_list(BUILTINS)}"
+        if name in self.local or name not in language.BUILTINS or name in self.names.constants:
+            allowed = f"tl functions, its own jit functions, {_list(language.BUILTINS)}"
             raise Refused(node.lineno, f"{name[:40]}(...) is refused; a kernel calls {allowed}")
         if name == "range" and not loop:
             raise Refused(node.lineno, "range is only used in `for ... in range(...)`")
@@ -255,17 +242,18 @@ class _Checker:
 
     def check_member_call(self, node: ast.Call, name: str, loop: bool) -> None:
         base, _, member = name.rpartition(".")
-        if base == "triton" and member in HOST_FUNCTIONS:
+        tl_functions = language.functions(language.installed())
+        if base == "triton" and member in language.HOST_FUNCTIONS:
             self.check_arguments(node, name, ("x", "y"))
-        elif base.endswith("libdevice") and member in LIBDEVICE:
+        elif base.endswith("libdevice") and member in language.LIBDEVICE:
             if node.keywords:
                 raise Refused(node.lineno, f"{name} takes no keywords here")
-        elif base == "tl.math" and member in MATH_FUNCTIONS:
-            self.check_arguments(node, name, MATH_FUNCTIONS[member])
-        elif base == "tl" and member in functions(installed()):
+        elif base == "tl.math" and member in language.MATH_FUNCTIONS:
+            self.check_arguments(node, name, language.MATH_FUNCTIONS[member])
+        elif base == "tl" and member in tl_functions:
             if name in _LOOPS and not loop:
                 raise Refused(node.lineno, f"{name} is only used in `for ... in {name}(...)`")
-            self.check_arguments(node, name, functions(installed())[member], variadic=member in VARIADIC)
+            self.check_arguments(node, name, tl_functions[member], variadic=member in language.VARIADIC)
         else:
             raise Refused(node.lineno, _refused_member(base, member, "as a call"))
 
@@ -278,9 +266,9 @@ class _Checker:
 
     def check_method_call(self, node: ast.Call) -> None:
         method = node.func.attr
-        if method not in METHODS:
+        if method not in language.METHODS:
             raise Refused(node.lineno, f"the method .{method[:40]}(...) is refused; use a tl function")
-        unknown = [k.arg for k in node.keywords if k.arg not in KEYWORDS_OF_METHODS]
+        unknown = [k.arg for k in node.keywords if k.arg not in language.KEYWORDS_OF_METHODS]
         if unknown:
             raise Refused(node.lineno, f".{method} has no argument {unknown[0]!r}")
         if _is_text(node.func.value):
@@ -302,9 +290,9 @@ def _namespace(node: ast.expr) -> str | None:
 
 def _refused_member(base: str, member: str, how: str) -> str:
     if base in ("tl", "triton.language"):
-        if member in functions(installed()) or member in DTYPES:
+        if member in language.functions(language.installed()) or member in language.DTYPES:
             return f"tl.{member} is refused {how}"
-        return f"tl.{member[:40]} is refused: {refusal(member)}"
+        return f"tl.{member[:40]} is refused: {language.refusal(member)}"
     if base == "triton":
         return f"triton.{member[:40]} is refused inside a kernel; allowed are triton.cdiv, triton.next_power_of_2"
     return f"{base}.{member[:40]} is refused {how}"

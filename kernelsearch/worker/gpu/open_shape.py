@@ -21,7 +21,7 @@ MOST_KEPT = 8
 
 @dataclass
 class Contestant:
-    """A candidate or baseline: its call, its wipe of scratch, and the outputs kept for the judge, with their contents."""
+    """A candidate or baseline: its call, the wipe of its scratch, and its outputs kept for the judge."""
 
     call: Callable[..., Any]
     wipe: Callable[[], None]

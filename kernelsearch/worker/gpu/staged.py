@@ -3,7 +3,7 @@
 A kernel that can tell that it is judged could work only then: it finds guard bands before its buffers, poison in its
 output, unused scratch. So each case also runs on outputs that hold numbers and without guard bands, and a timed shape
 also runs as in timing: first a call on inputs with a few secretly moved elements, then the real call, at the same
-addresses and with everything that the first call left behind. The real call's outputs are compared with the staged ones.
+addresses and with everything that the first call left behind. Its outputs are compared with the staged ones.
 """
 
 from __future__ import annotations

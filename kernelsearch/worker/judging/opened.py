@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ CACHED_SHARE = 0.1
 
 @dataclass
 class Opened:
-    """One judge's task: device is "cuda" or "cpu", launches holds the traced launches by shape.
+    """One judge's task: device is "cuda" or "cpu", launches has the traced launches by shape.
 
     twin asks for float32 in place of 16-bit floats. All tensors are on device, unless a docstring says otherwise.
     """
@@ -40,12 +41,14 @@ class Opened:
     target: Target
     device: str
     launches: dict[str, Any]
-    _inputs: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
-    _expected: dict[tuple[Case, bool], Expectation] = field(default_factory=dict)
-    _before: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
     _timed: dict[Case, tuple[Expectation, list[Any]]] = field(default_factory=dict)
-    _built: dict[str, Any] = field(default_factory=dict)
-    _runs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs = cache(self.inputs)
+        self.before = cache(self.before)
+        self.expected = cache(self.expected)
+        self.built = cache(self.built)
+        self.seed_run = cache(self.seed_run)
 
     @property
     def twin(self) -> bool:
@@ -58,34 +61,24 @@ class Opened:
 
     def inputs(self, case: Case, twin: bool) -> list[Any]:
         """The inputs of a case."""
-        if (case, twin) in self._inputs:
-            return self._inputs[case, twin]
         if case.probe is not None:
-            inputs = apply_probe(self.inputs(replace(case, probe=None), twin), Probe(*case.probe))
-        elif case.padded:
-            inputs = [tensors.padded(v) for v in self.inputs(replace(case, padded=False), twin)]
-        else:
-            built = self.built(case.shape)
-            values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
-            inputs = regimes.make(
-                values, case.regime, case.seed, names=built.names, domain=self.task.domain, rows=self._rows(case.shape)
-            )
-        self._inputs[case, twin] = inputs
-        return inputs
+            return apply_probe(self.inputs(replace(case, probe=None), twin), Probe(*case.probe))
+        if case.padded:
+            return [tensors.padded(v) for v in self.inputs(replace(case, padded=False), twin)]
+        built = self.built(case.shape)
+        values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
+        how = {"names": built.names, "domain": self.task.domain, "rows": self._rows(case.shape)}
+        return regimes.make(values, case.regime, case.seed, **how)
 
     def before(self, case: Case, twin: bool) -> list[Any]:
         """The inputs of a case before it ran, on the CPU."""
-        if (case, twin) not in self._before:
-            self._before[case, twin] = [_cpu(v) for v in self.inputs(case, twin)]
-        return self._before[case, twin]
+        return [_cpu(v) for v in self.inputs(case, twin)]
 
     def expected(self, case: Case, twin: bool) -> Expectation:
         """The right answer of a case and its limits, on the CPU."""
-        if (case, twin) not in self._expected:
-            built, inputs = self.built(case.shape), self.inputs(case, twin)
-            strides = () if case.padded else self._strides(case.shape)
-            self._expected[case, twin] = _on_cpu(self._expectation(case, built, inputs, twin and case.half, strides))
-        return self._expected[case, twin]
+        built, inputs = self.built(case.shape), self.inputs(case, twin)
+        strides = () if case.padded else self._strides(case.shape)
+        return _on_cpu(self._expectation(case, built, inputs, twin and case.half, strides))
 
     def timed(self, case: Case) -> tuple[Expectation, list[Any]]:
         """The right answer and inputs of a timed shape, in GPU memory; kept for the next candidate if there is room."""
@@ -141,10 +134,8 @@ class Opened:
 
     def built(self, shape: str) -> Any:
         """The case of a shape with its weights, and inputs that the regimes replace."""
-        if shape not in self._built:
-            with nullcontext() if self.device == "cuda" else standin.standing_in(self.target, "cpu"):
-                self._built[shape] = self.task.build(shape, 0, self.device)
-        return self._built[shape]
+        with nullcontext() if self.device == "cuda" else standin.standing_in(self.target, "cpu"):
+            return self.task.build(shape, 0, self.device)
 
     def mutated(self, case: Case) -> tuple[int, ...]:
         """The positions of the inputs that the task declares as mutated."""
@@ -159,9 +150,7 @@ class Opened:
 
     def seed_run(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""
-        if shape not in self._runs:
-            self._runs[shape] = trace.run(self.task, shape, self.target)
-        return self._runs[shape]
+        return trace.run(self.task, shape, self.target)
 
     def _strides(self, shape: str) -> tuple[Any, ...]:
         """The strides of the seed's outputs, which every candidate must keep."""

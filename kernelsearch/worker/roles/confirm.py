@@ -21,24 +21,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.worker.gpu.open_shape import Contestant, Stage, looked_at, remember
 from kernelsearch.worker.isolation.sandbox import Limits
-from kernelsearch.worker.messages.confirm_jobs import (
-    CRASHED,
-    Blocks,
-    Ceilings,
-    Clocked,
-    Clocks,
-    Enter,
-    Entered,
-    Handed,
-    MeasureCeilings,
-    Opened,
-    OpenShape,
-    Outputs,
-    Prepare,
-    Prepared,
-    Sampled,
-)
-from kernelsearch.worker.messages.jobs import Failure, MissingBinary, Ran
+from kernelsearch.worker.messages import confirm_jobs, jobs
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 WARM_UP_CALLS = 3
@@ -53,36 +36,36 @@ def preload() -> None:
 
 def handle(job: Any) -> Any:
     match job:
-        case Prepare():
+        case confirm_jobs.Prepare():
             return _prepare(job)
-        case OpenShape():
+        case confirm_jobs.OpenShape():
             return _open(job)
-        case Enter():
+        case confirm_jobs.Enter():
             return _enter(job)
-        case Blocks():
+        case confirm_jobs.Blocks():
             return _blocks(job)
-        case Outputs():
+        case confirm_jobs.Outputs():
             return _outputs(job)
-        case Clocks():
+        case confirm_jobs.Clocks():
             return _clocks(job)
-        case MeasureCeilings():
+        case confirm_jobs.MeasureCeilings():
             from kernelsearch.measure.timing import ceilings
 
-            return Ceilings(ceilings.measured())
-    return Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
+            return confirm_jobs.Ceilings(ceilings.measured())
+    return jobs.Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
     """The answer for a contestant that raised; after a lost CUDA context this process is of no more use."""
     if "OutOfMemoryError" in message:
         message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
-    elif "CUDA error" in message or isinstance(job, (Blocks, Outputs, Clocks)):
-        return Failure(message, CRASHED)
-    if isinstance(job, Enter):
+    elif "CUDA error" in message or isinstance(job, (confirm_jobs.Blocks, confirm_jobs.Outputs, confirm_jobs.Clocks)):
+        return jobs.Failure(message, confirm_jobs.CRASHED)
+    if isinstance(job, confirm_jobs.Enter):
         if job.candidate is None:
-            return Entered(failure=_baseline_failure(message))
-        return Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
-    return Failure(message, "WorkerError")
+            return confirm_jobs.Entered(failure=_baseline_failure(message))
+        return confirm_jobs.Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
+    return jobs.Failure(message, "WorkerError")
 
 
 def _baseline_failure(message: str) -> str:
@@ -95,7 +78,7 @@ def _baseline_failure(message: str) -> str:
 _STAGE: list[Stage] = []
 
 
-def _prepare(job: Prepare) -> Prepared:
+def _prepare(job: confirm_jobs.Prepare) -> confirm_jobs.Prepared:
     """Runs every baseline once at a small shape, without max-autotune, whose benchmarks would disturb a search."""
     import torch
 
@@ -111,10 +94,10 @@ def _prepare(job: Prepare) -> Prepared:
             with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
                 baselines.make(name, task, case)(*case.inputs)
     torch.cuda.synchronize()
-    return Prepared(time.perf_counter() - begun)
+    return confirm_jobs.Prepared(time.perf_counter() - begun)
 
 
-def _open(job: OpenShape) -> Opened:
+def _open(job: confirm_jobs.OpenShape) -> confirm_jobs.Opened:
     import torch
 
     from kernelsearch.measure.timing import baselines, nvml
@@ -139,13 +122,13 @@ def _open(job: OpenShape) -> Opened:
     live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
     monitor = nvml.Monitor.open(nvml.bus_id())
     _STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
-    return Opened(baselines.names(task), tuple(notes))
+    return confirm_jobs.Opened(baselines.names(task), tuple(notes))
 
 
 # ---------------------------------------------------------------- contestants
 
 
-def _enter(job: Enter) -> Entered | MissingBinary:
+def _enter(job: confirm_jobs.Enter) -> confirm_jobs.Entered | jobs.MissingBinary:
     from kernelsearch.measure.timing import baselines
     from kernelsearch.worker.gpu.cuda import CudaError
     from kernelsearch.worker.gpu.launching import Missing
@@ -158,16 +141,18 @@ def _enter(job: Enter) -> Entered | MissingBinary:
             contestant = Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
         pilot_us = _pilot(stage, contestant)
     except Missing as missing:
-        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+        return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
-        return Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
+        return confirm_jobs.Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
     except CudaError as error:
-        return Entered(verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky}))
+        return confirm_jobs.Entered(
+            verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky})
+        )
     stage.contestants[job.name] = contestant
-    return Entered(pilot_us, contestant.host_us)
+    return confirm_jobs.Entered(pilot_us, contestant.host_us)
 
 
-def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
     """(A candidate's call, the function that overwrites the scratch of that call)."""
     from kernelsearch.worker.gpu.launching import Launcher
     from kernelsearch.worker.launcher import intercept
@@ -220,7 +205,7 @@ def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[t
     return (start, end), [looked_at(stage, which, args, result)] if keep else []
 
 
-def _blocks(job: Blocks) -> Sampled:
+def _blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
     import torch
 
     stage, secret = _STAGE[0], random.SystemRandom()
@@ -245,7 +230,7 @@ def _blocks(job: Blocks) -> Sampled:
                 remember(stage, contestant, which, outputs)
             edges.append(stage.monitor.read(edges[-1]))
     edges[-1] = stage.monitor.read()
-    return Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
+    return confirm_jobs.Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
 
 
 def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
@@ -262,7 +247,7 @@ def _reset_persisting_l2() -> None:
 # ---------------------------------------------------------------- afterwards
 
 
-def _outputs(job: Outputs) -> Handed:
+def _outputs(job: confirm_jobs.Outputs) -> confirm_jobs.Handed:
     from kernelsearch.worker.messages import ipc
 
     stage = _STAGE[0]
@@ -271,14 +256,14 @@ def _outputs(job: Outputs) -> Handed:
     handed = []
     for which, outputs in contestant.kept:
         inputs = tuple(ipc.share(v) for v in stage.contents[which])
-        handed.append((stage.job.seeds[which], Ran(tuple(ipc.share(o) for o in outputs), inputs)))
+        handed.append((stage.job.seeds[which], jobs.Ran(tuple(ipc.share(o) for o in outputs), inputs)))
     import torch
 
     torch.cuda.synchronize()
-    return Handed(tuple(handed), contestant.sampled)
+    return confirm_jobs.Handed(tuple(handed), contestant.sampled)
 
 
-def _clocks(job: Clocks) -> Clocked:
+def _clocks(job: confirm_jobs.Clocks) -> confirm_jobs.Clocked:
     import torch
 
     from kernelsearch.worker.gpu import clocks
@@ -287,4 +272,4 @@ def _clocks(job: Clocks) -> Clocked:
     contestant = stage.contestants[job.name]
     _, args = stage.load()
     with torch.no_grad():
-        return Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))
+        return confirm_jobs.Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))

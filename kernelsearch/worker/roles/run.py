@@ -10,20 +10,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, Missing, case_of, task_of
 from kernelsearch.worker.isolation.sandbox import Limits
-from kernelsearch.worker.messages.jobs import (
-    PROOF_BLOCK,
-    Device,
-    DeviceInfo,
-    Failure,
-    MissingBinary,
-    Prove,
-    Ran,
-    RunCases,
-    RunSeeded,
-    Time,
-    TimeBaseline,
-    Timed,
-)
+from kernelsearch.worker.messages import jobs
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 
@@ -38,43 +25,43 @@ def preload() -> None:
 
 def handle(job: Any) -> Any:
     match job:
-        case RunCases() | RunSeeded() | Time():
+        case jobs.RunCases() | jobs.RunSeeded() | jobs.Time():
             return _run_candidate(job)
-        case TimeBaseline():
+        case jobs.TimeBaseline():
             return _time_baseline(job)
-        case DeviceInfo():
+        case jobs.DeviceInfo():
             return _device()
-        case Prove():
+        case jobs.Prove():
             return _prove(job)
-    return Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
+    return jobs.Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
     """The answer for a launcher that raised; after a CUDA error this process is of no more use."""
-    if isinstance(job, (TimeBaseline, DeviceInfo)):
-        return Failure(message, "WorkerError")
-    if isinstance(job, Prove):
+    if isinstance(job, (jobs.TimeBaseline, jobs.DeviceInfo)):
+        return jobs.Failure(message, "WorkerError")
+    if isinstance(job, jobs.Prove):
         return False
     return _reject(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
 
 
 def _reject(job: Any, word: Word, stage: str, message: str, **detail: Any) -> Any:
     verdict = Verdict(word, stage, message, detail=detail)
-    if isinstance(job, Time):
-        return Timed(verdict=verdict)
-    return (Ran(verdict=verdict),) if isinstance(job, RunCases) else Ran(verdict=verdict)
+    if isinstance(job, jobs.Time):
+        return jobs.Timed(verdict=verdict)
+    return (jobs.Ran(verdict=verdict),) if isinstance(job, jobs.RunCases) else jobs.Ran(verdict=verdict)
 
 
-def _run_candidate(job: RunCases | RunSeeded | Time) -> Any:
+def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.Time) -> Any:
     from kernelsearch.worker.gpu import staged
     from kernelsearch.worker.gpu.cuda import CudaError
 
     try:
-        if isinstance(job, Time):
+        if isinstance(job, jobs.Time):
             return _time(job)
-        return staged.run_cases(job) if isinstance(job, RunCases) else staged.run_seeded(job)
+        return staged.run_cases(job) if isinstance(job, jobs.RunCases) else staged.run_seeded(job)
     except Missing as missing:
-        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+        return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
         return _reject(job, Word.STATIC, "launch", str(error))
     except GuardBroken as error:
@@ -83,7 +70,7 @@ def _run_candidate(job: RunCases | RunSeeded | Time) -> Any:
         return _reject(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
 
 
-def _time(job: Time) -> Timed:
+def _time(job: jobs.Time) -> jobs.Timed:
     import torch
 
     from kernelsearch.measure.timing import events as timing
@@ -107,10 +94,10 @@ def _time(job: Time) -> Timed:
         if abandoned:
             break
     torch.cuda.synchronize()
-    return Timed(times, detail, abandoned)
+    return jobs.Timed(times, detail, abandoned)
 
 
-def _time_baseline(job: TimeBaseline) -> Timed:
+def _time_baseline(job: jobs.TimeBaseline) -> jobs.Timed:
     import torch
 
     from kernelsearch.measure.timing import events as timing
@@ -123,7 +110,7 @@ def _time_baseline(job: TimeBaseline) -> Timed:
         call = torch.compile(call, mode=mode, fullgraph=False, dynamic=False)
     with torch.no_grad():
         samples = timing.sample(call, _rotating_inputs(task.path, job.shape), _flush())
-    return Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
+    return jobs.Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
 
 
 @lru_cache(maxsize=1)
@@ -140,30 +127,30 @@ def _rotating_inputs(path: str, shape: str) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
 
 
-def _prove(job: Prove) -> bool:
+def _prove(job: jobs.Prove) -> bool:
     """Runs the known kernel on whole numbers, because float32 represents their sums exactly. True if it is right."""
     import torch
 
     from kernelsearch.worker.gpu.cuda import Function
 
-    blocks, n = 300, 300 * PROOF_BLOCK - 7
+    blocks, n = 300, 300 * jobs.PROOF_BLOCK - 7
     x = torch.arange(n, dtype=torch.float32, device="cuda") % 1000.0
     y = torch.full((n,), float("nan"), device="cuda")
     values = {"x_ptr": x, "y_ptr": y, "n": n}
     Function(job.binary).launch((blocks, 1, 1), [values[name] for name, _ in job.binary.params])
-    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, PROOF_BLOCK)
+    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, jobs.PROOF_BLOCK)
     right = (3 * right + right.sum(1, keepdim=True)).reshape(-1)[:n]
     return bool((y.cpu().double() == right).all())
 
 
-def _device() -> Device | Failure:
+def _device() -> jobs.Device | jobs.Failure:
     import torch
     import triton
 
     if not torch.cuda.is_available():
-        return Failure("no CUDA device is visible", "WorkerError")
+        return jobs.Failure("no CUDA device is visible", "WorkerError")
     properties = torch.cuda.get_device_properties(0)
-    return Device(
+    return jobs.Device(
         properties.name,
         properties.major * 10 + properties.minor,
         properties.multi_processor_count,

@@ -1,4 +1,4 @@
-"""The parts of judging on a GPU that need none: moved elements, equality of bits, scratch that is wiped, what a memory's key holds."""
+"""Parts of judging on a GPU that need none: moved elements, equal bits, wiped scratch, a memory's key."""
 
 import pytest
 import torch
