@@ -170,12 +170,12 @@ def _non_integers(params: Params) -> Params:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 
-def typed_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]]) -> list[Case]:
+def typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]]) -> list[Case]:
     """Cases of the shapes with a timed shape's dtypes, if the launcher takes them."""
     cases: list[Case] = []
     for key in (key for key, _ in task.test_shapes if key.startswith("typed:")):
         try:
-            launched(key)
+            launches_at(key)
         except TaskError:
             continue
         cases += [Case(key, regime, seed) for regime in TYPED_REGIMES]
@@ -184,9 +184,9 @@ def typed_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]
 
 
 def long_cases(
-    task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
+    task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
 ) -> list[Case]:
-    """A case for each made shape that the interpreter can afford; launched returns the seed's launches at a shape.
+    """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
     If the seed has many programs, a few are sampled. A `far` shape is only for a size that was sampled, or that was
     judged beside a size of one (where there is no other row to mistake). A mutated input does not show which of its
@@ -205,7 +205,7 @@ def long_cases(
         if kind == "far" and not new <= sampled:
             continue
         try:
-            launches = launched(key)
+            launches = launches_at(key)
         except TaskError:  # a launcher that does not take such sizes
             continue
         programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)

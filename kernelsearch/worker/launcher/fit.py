@@ -20,7 +20,7 @@ FLOAT64S = 6
 """Copies that the judge keeps of each element that a kernel touches: the element, two staged copies (the arena, the
 rotated inputs) and about six float64 values (the answer, the moved answer, limits); the reference's own come on top."""
 
-Launched = Callable[[Task, str], Any]
+_LaunchesAt = Callable[[Task, str], Any]
 
 
 def memory_of(target: Target) -> int:
@@ -34,25 +34,25 @@ def needed(launches: Any) -> int:
     return sum(v.numel() * (STAGED * v.element_size() + 8 * FLOAT64S) for v in tensors.values())
 
 
-def fit_notes(task: Task, memory: int, launched: Launched) -> tuple[str, ...]:
+def fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
     """One sentence for each timed shape that needs more than the memory, with a shape that would fit.
 
-    launched returns the launches of a task at a shape, on stand-in tensors.
+    launches_at returns the launches of a task at a shape, on stand-in tensors.
     """
     notes = []
     for key, params in task.shapes:
-        size = needed(launched(task, key))
+        size = needed(launches_at(task, key))
         if size <= memory * (1 - RESERVED):
             continue
         label = " ".join(f"{k}={v}" for k, v in params.items())
-        smaller = _smaller(task, params, memory, launched)
+        smaller = _smaller(task, params, memory, launches_at)
         offer = f"; {' '.join(f'{k}={v}' for k, v in smaller.items())} would fit" if smaller else ""
         need = f"the timed shape {label} needs about {size / 1e9:.0f} GB to be judged"
         notes.append(f"{need} and the device has {memory / 1e9:.0f} GB{offer}")
     return tuple(notes)
 
 
-def _smaller(task: Task, params: Mapping[str, Any], memory: int, launched: Launched) -> dict[str, Any]:
+def _smaller(task: Task, params: Mapping[str, Any], memory: int, launches_at: _LaunchesAt) -> dict[str, Any]:
     """The changed integers after halving the largest as often as needed; empty if that does not help."""
     current = dict(params)
     for _ in range(64):
@@ -62,7 +62,7 @@ def _smaller(task: Task, params: Mapping[str, Any], memory: int, launched: Launc
         largest = max(numbers, key=numbers.__getitem__)
         current[largest] = math.ceil(numbers[largest] / 2)
         try:
-            size = needed(launched(replace(task, shapes=(("timed:0", dict(current)),)), "timed:0"))
+            size = needed(launches_at(replace(task, shapes=(("timed:0", dict(current)),)), "timed:0"))
         except TaskError:
             return {}
         if size <= memory * (1 - RESERVED):

@@ -79,14 +79,14 @@ def output_facts(
     with standing_in(target, "cpu"):
         case = task.build(key, 0, "cpu")
         _must_name_inputs(task, case.names)
-        launched: list[Launch] = []
+        launches: list[Launch] = []
         try:
-            with intercepted(launched.append):
+            with intercepted(launches.append):
                 result = case.reference(*case.inputs)
         except USER_ERRORS as error:
             raise _failure(task, key, "reference", error) from error
-    if launched:
-        site = launched[0].site
+    if launches:
+        site = launches[0].site
         raise TaskError(f"{task.path.name}: the reference launches {site}: it defines the answer, so use PyTorch alone")
     expected = flattened(result, case.names, case.inputs, task.mutates)
     return tuple(map(tensor_fact, expected)), tuple(map(tensor_fact, traced.outputs))
