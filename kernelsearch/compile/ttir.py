@@ -11,14 +11,14 @@ from kernelsearch.compile.ir import Op, Value, Walk, element_of, shape_of, width
 
 _SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
 _FLOAT = frozenset("addf subf mulf maxnumf maximumf minnumf minimumf negf absf fma cmpf".split())
-_KINDS = {
-    "load": "load",
-    "store": "store",
-    "atomic_rmw": "atomic",
-    "atomic_cas": "atomic",
-    "descriptor_load": "load",
-    "descriptor_store": "store",
-}
+_KINDS = dict(
+    load="load",
+    store="store",
+    atomic_rmw="atomic",
+    atomic_cas="atomic",
+    descriptor_load="load",
+    descriptor_store="store",
+)
 _SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
 
 
