@@ -20,7 +20,7 @@ from kernelsearch.core.types import Config, LaunchFact, TensorFact, Trace
 from kernelsearch.kernel.targets import Target, named
 from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.task import Task
+from kernelsearch.tasks.task import Case, Task
 from kernelsearch.worker.launcher.intercept import Launch, arg_fact, intercepted, tensor_fact
 from kernelsearch.worker.launcher.standin import standing_in
 from kernelsearch.worker.launcher.tensors import flattened
@@ -116,14 +116,18 @@ def _run(task: Task, key: str, target: Target, device: str) -> Run:
             case = task.build(key, 0, device)
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
-        try:
-            with intercepted(launches.append):
-                result = case.launch(*case.inputs)
-        except USER_ERRORS as error:
-            raise _failure(task, key, "launcher", error) from error
+        result = _launched(task, key, case, launches.append)
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
     return Run(tuple(launches), tuple(flattened(result, case.names, case.inputs, task.mutates)))
+
+
+def _launched(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:
+    try:
+        with intercepted(on_launch):
+            return case.launch(*case.inputs)
+    except USER_ERRORS as error:
+        raise _failure(task, key, "launcher", error) from error
 
 
 def _failure(task: Task, key: str, part: str, error: BaseException) -> TaskError:

@@ -84,7 +84,7 @@ def _time(job: jobs.Time) -> jobs.Timed:
     abandoned = False
     launcher = Launcher(job.candidate, job.binaries)
     for shape in job.shapes:
-        inputs = _rotating_inputs(task.path, shape)
+        inputs = _rotating_inputs(job.path, shape)
         with intercept.intercepted(launcher):
             limit_us = job.limits_us.get(shape)
             samples = timing.sample(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
@@ -109,7 +109,7 @@ def _time_baseline(job: jobs.TimeBaseline) -> jobs.Timed:
         torch._dynamo.reset()
         call = torch.compile(call, mode=mode, fullgraph=False, dynamic=False)
     with torch.no_grad():
-        samples = timing.sample(call, _rotating_inputs(task.path, job.shape), _flush())
+        samples = timing.sample(call, _rotating_inputs(job.path, job.shape), _flush())
     return jobs.Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
 
 
