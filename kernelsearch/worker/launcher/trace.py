@@ -32,6 +32,7 @@ class Run:
 
     launches: tuple[Launch, ...]
     outputs: tuple[torch.Tensor, ...]
+    case: Case
 
 
 def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
@@ -119,7 +120,7 @@ def _run(task: Task, key: str, target: Target, device: str) -> Run:
         result = _launched(task, key, case, launches.append)
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
-    return Run(tuple(launches), tuple(flattened(result, case.names, case.inputs, task.mutates)))
+    return Run(tuple(launches), tuple(flattened(result, case.names, case.inputs, task.mutates)), case)
 
 
 def _launched(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:
