@@ -1,7 +1,7 @@
-"""Compiles one specialisation of a kernel with Triton for a target, with no GPU needed.
+"""Compiles one specialisation of a kernel with Triton for a target; needs no GPU.
 
-Runs in a compile worker: executing the source's decorators is the first time that candidate text
-becomes Python objects, so the gate has passed it before.
+Runs in a compile worker. Executing the source's decorators is the first time that candidate text becomes Python
+objects, so the gate must have accepted it before.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
 
 @dataclass(frozen=True)
 class Binary:
-    """A compiled specialisation: the cubin and what is known of it.
+    """A compiled specialisation: the cubin and its facts.
 
-    identity is a hash of the cubin but for the kernel's name: equal identities run the same machine code.
-    shared is in bytes per program, registers and stack_bytes are per thread; unsupported says why a plain
-    launch through the driver cannot run it, empty when it can. code is what hints know of it.
+    identity is a hash of the cubin without the kernel's name: equal identities run the same machine code.
+    shared is in bytes per program, registers and stack_bytes are per thread. unsupported says why a plain
+    launch through the driver cannot run it; it is empty when one can. code is for the hints.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Binary:
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """A compile that did not give a binary: the compiler's own message, cut to its useful end."""
+    """A compile without a binary: the compiler's own message, cut to its useful end."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The intermediate forms, for the precision contract and for hints."""
+    """The intermediate forms, for the precision contract and the hints."""
 
     ttir: str = ""
     ttgir: str = ""
@@ -64,17 +64,16 @@ class Texts:
 
 @dataclass(frozen=True)
 class Built:
-    """What a build gives: a binary and its texts."""
+    """The result of a build: a binary and its texts."""
 
     binary: Binary
-    texts: Texts = field(default_factory=Texts)
+    texts: Texts
 
 
 def load_functions(code: str, name: str) -> dict[str, Any]:
     """Executes the code of a kernel file and returns its namespace.
 
-    The text is put into linecache under a made-up file name, because Triton reads a jit function's
-    source through `inspect`.
+    linecache gets the text under an invented file name, because Triton reads a jit function's source with `inspect`.
     """
     filename = f"kernelsearch/{name}.py"
     linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
@@ -86,8 +85,8 @@ def load_functions(code: str, name: str) -> dict[str, Any]:
 def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: int) -> Built | BuildFailure:
     """Compiles one function of a kernel file.
 
-    arch is the compute capability (90), shared_limit the target's bytes per program. Triton's and
-    ptxas's complaints, and a kernel that needs more shared memory than there is, are BuildFailures.
+    arch is the compute capability (90), shared_limit the target's bytes per program. An error of Triton or ptxas is
+    a BuildFailure, and so is a kernel that needs more shared memory than the target has.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -107,45 +106,35 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     try:
         with stopped_early(shared_limit):
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    except (
-        TritonError,
-        RuntimeError,
-        ValueError,
-        TypeError,
-        AssertionError,
-        KeyError,
-        AttributeError,
-        IndexError,
-        NotImplementedError,
-        RecursionError,
-    ) as error:
+    except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
         return BuildFailure(_message(error))
     if compiled.metadata.shared > shared_limit:
         return BuildFailure(_too_much(compiled.metadata.shared, shared_limit))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
-    asm = compiled.asm
-    return Built(_binary(compiled, params, arch), Texts(str(asm["ttir"]), str(asm["ttgir"]), str(asm["ptx"])))
+    texts = Texts(*(str(compiled.asm[form]) for form in ("ttir", "ttgir", "ptx")))
+    return Built(_describe(compiled, texts, params, arch), texts)
 
 
 @contextmanager
 def stopped_early(shared_limit: int) -> Iterator[None]:
-    """Inside, a compile ends with a RuntimeError as soon as it is known that a program needs more shared memory than that.
+    """Ends a compile early, with a RuntimeError, when a program needs more shared memory than the limit.
 
-    LLVM's back end and ptxas come after: half to three quarters of the time. For one thread of a process, as a compile worker is.
+    This saves LLVM's back end and ptxas: half to three quarters of the time. The hook belongs to the whole process,
+    so only one thread may compile, as in a compile worker.
     """
     from triton import knobs
 
     def hook(backend: Any = None, stages: Any = None, *_: Any) -> tuple[str, str] | None:
         if stages is None:
-            return "kernelsearch", "kernelsearch"  # Triton asks what its cache key should say of this hook
+            return "kernelsearch", "kernelsearch"  # Triton wants this hook's part of its cache key
         ptx = stages["ptx"]
 
-        def checked(source: Any, metadata: dict[str, Any]) -> Any:
+        def check_then_ptx(source: Any, metadata: dict[str, Any]) -> Any:
             if metadata.get("shared", 0) > shared_limit:
                 raise RuntimeError(_too_much(metadata["shared"], shared_limit))
             return ptx(source, metadata)
 
-        stages["ptx"] = checked
+        stages["ptx"] = check_then_ptx
         return None
 
     before = knobs.runtime.add_stages_inspection_hook
@@ -160,11 +149,10 @@ def _too_much(shared: int, limit: int) -> str:
     return f"needs {shared} bytes of shared memory, the target has {limit}"
 
 
-def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Binary:
+def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], arch: int) -> Binary:
     metadata = compiled.metadata
     cubin = compiled.asm["cubin"]
     used = resources(cubin, metadata.name)
-    mix = instruction_mix(str(compiled.asm["ptx"]))
     return Binary(
         name=metadata.name,
         cubin=cubin,
@@ -175,20 +163,18 @@ def _binary(compiled: Any, params: tuple[tuple[str, str], ...], arch: int) -> Bi
         shared=metadata.shared,
         registers=used.registers,
         stack_bytes=used.stack_bytes,
-        mix=mix,
+        mix=instruction_mix(texts.ptx),
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_unsupported(metadata),
-        code=code_of(
-            str(compiled.asm["ttir"]), str(compiled.asm["ttgir"]), tuple(n for n, _ in params), str(compiled.asm["ptx"])
-        ),
+        code=code_of(texts.ttir, texts.ttgir, tuple(n for n, _ in params), texts.ptx),
     )
 
 
 def code_of(ttir_text: str, ttgir_text: str, names: tuple[str, ...] = (), ptx: str = "") -> Code:
-    """What hints and the static model know of a kernel with these parameters.
+    """The facts of a kernel with these parameters that the hints and the static model use.
 
-    Text in a form that is not known tells less; it is no reason to refuse a binary.
+    Text in an unknown form gives fewer facts; it is no reason to refuse a binary.
     """
     try:
         code = ttgir.read(ttir.read(ttir_text, names), ttgir_text, names)
@@ -206,6 +192,7 @@ def _unsupported(metadata: Any) -> str:
 
 
 def live_constant(value: Any) -> Any:
+    """A constexpr's value for Triton: a DtypeFact becomes the `tl` dtype, anything else stays."""
     if isinstance(value, DtypeFact):
         import triton.language as tl
 

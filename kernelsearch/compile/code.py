@@ -1,13 +1,14 @@
-"""What a compiled kernel consists of: instruction counts (`compile/ptx.py`) and, for hints, its accesses and loops.
+"""The parts of a compiled kernel as data: instruction counts (`compile/ptx.py`) and, for hints, accesses and loops.
 
-The second half (`Code`) is what `compile/ttir.py` and `compile/ttgir.py` read from the compiler's texts. Sizes that
-depend on a launch's arguments are expressions there, and get their numbers from `measure/static_model/launched.py`.
+`compile/ttir.py` and `compile/ttgir.py` read the second half (`Code`) from the compiler's texts. Sizes that depend on
+a launch's arguments are expressions there, and get their numbers from `measure/static_model/launched.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import add, mul, sub
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ def _mean_width(table: dict[int, int]) -> float:
     return sum(width * n for width, n in table.items()) / accesses if accesses else 0.0
 
 
-# ---------------------------------------------------------------- what hints need of a binary
+# ---------------------------------------------------------------- for the hints
 
 Scalar = int | tuple | None
-"""An integer, ("arg", name), ("pid", axis), ("grid", axis), or (operation, a, b) over such; None where it is unknown."""
+"""An integer, ("arg", name), ("pid", axis), ("grid", axis), or (operation, a, b) over such; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Access:
-    """One load, store or atomic of global memory, as the kernel's source has it.
+    """One load, store or atomic of global memory in the kernel's source.
 
     base is the pointer argument; width is in bytes an element; strides are in elements along each axis of the
     tile's shape (None: not affine); address is equal for accesses of one kernel that touch the same addresses.
@@ -79,7 +80,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Dot:
-    """A matrix product of tiles: m, n, k, its operands' type (`bf16`), and whether they were widened from 16 bits."""
+    """A matrix product of tiles: m, n, k, its operands' type (`bf16`), and True if they were widened from 16 bits."""
 
     m: int
     n: int
@@ -91,7 +92,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Work:
-    """Element-wise results a program computes in one place: kind is `float`, `special` or `divide`."""
+    """Element-wise results that a program computes in one place: kind is `float`, `special` or `divide`."""
 
     kind: str
     elements: int
@@ -100,7 +101,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A tile's store to or load from shared memory: ways is the turns that it takes over those its bytes need."""
+    """A tile's store to or load from shared memory: ways is its turns divided by those that its bytes need."""
 
     kind: str
     ways: float
@@ -110,12 +111,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Block:
-    """What one loop executes beside its inner loops, per thread, from the PTX; loops is empty for what is in none.
+    """One loop's instructions per thread, from the PTX, without those of inner loops; loops is empty outside all loops.
 
     counts has instructions by kind, and bytes; chain counts the longest dependent path by kind (`compile/blocks.py`).
-    ahead is for how many iterations copies to shared memory are still under way when one waits for its own (0: none,
-    -1: nothing is copied so); early says that an iteration starts its copies before it computes; carried is in bytes
-    of registers per thread that hold tiles from one iteration to the next.
+    ahead is the number of iterations whose copies to shared memory are still under way when one waits for its own
+    (0: none, -1: there are no such copies). early says that an iteration starts its copies before it computes. carried
+    is the bytes of registers per thread that hold tiles from one iteration to the next.
     """
 
     loops: tuple[Loop, ...] = ()
@@ -128,7 +129,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Code:
-    """What the compiler's texts say of a kernel; conversions are the bytes of tiles that change their layout."""
+    """A kernel's facts from the compiler's texts; conversions are the bytes of tiles that change their layout."""
 
     accesses: tuple[Access, ...] = ()
     dots: tuple[Dot, ...] = ()
@@ -138,24 +139,16 @@ class Code:
     stored_again: tuple[str, ...] = ()
     """Pointer arguments that are both stored to and loaded from."""
     blocks: tuple[Block, ...] = ()
-    """What is in no loop, then each loop; empty where the texts could not be matched."""
+    """The code outside all loops, then each loop; empty where the texts do not match."""
     reduced: tuple[tuple[Loop, ...], ...] = ()
     """The loops around each reduction or scan of a tile."""
 
 
 def folded(operation: str, a: int, b: int) -> int | None:
     """The number that an operation of a `Scalar` gives, None for a division by zero and for an unknown operation."""
-    match operation:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-    if b == 0:
-        return None
-    return {"//": a // b, "%": a % b, "cdiv": -(-a // b)}.get(operation)
+    if operation in _FOLDS:
+        return _FOLDS[operation](a, b)
+    return {"//": a // b, "%": a % b, "cdiv": -(-a // b)}.get(operation) if b else None
+
+
+_FOLDS = {"+": add, "-": sub, "*": mul, "min": min, "max": max}

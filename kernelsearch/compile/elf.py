@@ -1,8 +1,8 @@
 """Reads registers, stack and identity of a kernel from its cubin, without a GPU and without a disassembler.
 
-A cubin is a little-endian ELF64 file. Its `.nv.info` sections hold attribute records (form, attribute,
-size, then for sized values a symbol index and a number), among them the register count and the frame
-size: the same records that `cuobjdump -res-usage` reports from; a test holds this reader against it.
+A cubin is a little-endian ELF64 file. Its `.nv.info` sections have attribute records (form, attribute, size, then for
+sized values a symbol index and a number), among them the register count and the frame size. `cuobjdump -res-usage`
+reports from the same records; a test compares this reader with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Resources:
 
 
 def resources(cubin: bytes, kernel: str) -> Resources:
-    """What one kernel of a single-kernel cubin uses. Raises ValueError when the cubin does not hold it."""
+    """The registers and stack of the kernel of a cubin. Raises ValueError when the cubin lacks this kernel."""
     sections = _sections(cubin)
     if f".text.{kernel}" not in sections:
         raise ValueError(f"no kernel {kernel!r} in this cubin")
@@ -42,15 +42,15 @@ def resources(cubin: bytes, kernel: str) -> Resources:
 
 
 def identity(cubin: bytes, kernel: str) -> str:
-    """A 16-hex-digit hash of the machine code: of all sections, the kernel's name and the tables of names left out.
+    """A 16-hex-digit hash of the machine code: of all sections but the tables of names, without the kernel's name.
 
-    Equal identities are the same code under whatever name. The architecture is among the header's flags.
+    Equal identities are the same code under any name. The architecture is among the header's flags.
     """
-    found = hashlib.sha256(cubin[0x30:0x34])
+    digest = hashlib.sha256(cubin[0x30:0x34])
     for name, (offset, size) in _sections(cubin).items():
         if name not in (".shstrtab", ".strtab", ".symtab"):
-            found.update(name.replace(kernel, "k").encode() + b"\0" + cubin[offset : offset + size])
-    return found.hexdigest()[:16]
+            digest.update(name.replace(kernel, "k").encode() + b"\0" + cubin[offset : offset + size])
+    return digest.hexdigest()[:16]
 
 
 def _sections(cubin: bytes) -> dict[str, tuple[int, int]]:
@@ -60,22 +60,22 @@ def _sections(cubin: bytes) -> dict[str, tuple[int, int]]:
     entry_size, count, names_index = struct.unpack_from("<HHH", cubin, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, table + i * entry_size) for i in range(count)]
     names_at = headers[names_index][4]
-    found = {}
+    sections = {}
     for header in headers:
         start = names_at + header[0]
         name = cubin[start : cubin.index(b"\0", start)].decode()
-        found[name] = (header[4], header[5])
-    return found
+        sections[name] = (header[4], header[5])
+    return sections
 
 
 def _attributes(info: bytes) -> list[tuple[int, int]]:
-    """(attribute, number) of the records of one section that hold a symbol and a number."""
-    found, at = [], 0
+    """(attribute, number) of the records of one section that have a symbol and a number."""
+    pairs, at = [], 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
         at += 4
         if form == _FORMAT_SIZED_VALUE:
             if size == 8:
-                found.append((attribute, struct.unpack_from("<I", info, at + 4)[0]))
+                pairs.append((attribute, struct.unpack_from("<I", info, at + 4)[0]))
             at += size
-    return found
+    return pairs

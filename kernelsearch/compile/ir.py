@@ -1,7 +1,7 @@
 """Walks a kernel's TTIR or TTGIR text: integer values as expressions, tiles as affine functions of their indices.
 
-An abstract interpretation of the few operations that addresses are made of; whatever else appears gives an unknown
-value, never an error. Only the text's lines are read, so that no MLIR library is needed and versions may differ.
+This is an abstract interpretation of the few operations that make addresses. Everything else gives an unknown value,
+never an error. It reads only the text's lines: no MLIR library is needed, and Triton's versions may differ.
 """
 
 from __future__ import annotations
@@ -22,22 +22,17 @@ _NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")
 _LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")
 MAX_NODES = 60
 WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
-BYTES_OF_8_BITS = 1
-
 _BINARY = {
     "addi": "+",
     "subi": "-",
     "muli": "*",
-    "divsi": "//",
-    "divui": "//",
-    "remsi": "%",
-    "remui": "%",
-    "minsi": "min",
-    "minui": "min",
-    "maxsi": "max",
-    "maxui": "max",
-    "ceildivsi": "cdiv",
+    "div": "//",
+    "rem": "%",
+    "min": "min",
+    "max": "max",
+    "ceildiv": "cdiv",
 }
+"""Operations by their name without the suffix `si` or `ui`."""
 _SAME = ("extsi", "extui", "trunci", "index_cast", "index_castui", "bitcast", "int_to_ptr", "ptr_to_int")
 
 
@@ -45,7 +40,8 @@ _SAME = ("extsi", "extui", "trunci", "index_cast", "index_castui", "bitcast", "i
 class Value:
     """A scalar (shape is empty) or a tile: offset + the sum over its axes of stride × index, in elements.
 
-    base is the pointer argument that it points into; key is equal for equal computations.
+    base is the pointer argument that it points into. Equal computations have equal keys. widened is True for the
+    float32 values of 16-bit operands.
     """
 
     shape: tuple[int, ...] = ()
@@ -79,6 +75,7 @@ class Walk:
     _keys: dict[tuple, int] = field(default_factory=dict)
 
     def ops(self, text: str) -> Iterator[Op]:
+        """Every operation of the text in order, but for `tt.func` and `scf.for` themselves."""
         regions: list[tuple[Loop, ...]] = []
         loops: tuple[Loop, ...] = ()
         for line in text.splitlines():
@@ -89,21 +86,20 @@ class Walk:
                 if bare.endswith("{"):
                     regions.append(loops)
                 continue
-            found = _LINE.match(line)
-            if found is None:
+            operation = _LINE.match(line)
+            if operation is None:
                 continue
-            result, name, rest = found.groups()
-            opens = bare.endswith("{")
-            if opens:
+            result, name, rest = operation.groups()
+            if bare.endswith("{"):
                 regions.append(loops)
             if name == "tt.func":
-                self._arguments(rest)
+                self._bind_arguments(rest)
             elif name == "scf.for":
-                loops = (*loops, self._loop(result, rest))
+                loops = (*loops, self._enter_loop(result, rest))
             else:
                 if name == "scf.while":
                     loops = (*loops, Loop(None, None, None))
-                yield self._op(result, name, rest, loops)
+                yield self._evaluate(result, name, rest, loops)
 
     def value(self, name: str) -> Value:
         known = self.values.get(name) or self.values.get(name.partition("#")[0])
@@ -113,19 +109,19 @@ class Walk:
 
     # ------------------------------------------------------------ regions
 
-    def _arguments(self, rest: str) -> None:
-        found = _ARGUMENT.findall(rest.partition("attributes")[0])
-        known = self.names if len(self.names) == len(found) else [name[1:] for name, _, _ in found]
-        for (name, _, pointee), plain in zip(found, known, strict=True):
+    def _bind_arguments(self, rest: str) -> None:
+        arguments = _ARGUMENT.findall(rest.partition("attributes")[0])
+        names = self.names if len(self.names) == len(arguments) else [name[1:] for name, _, _ in arguments]
+        for (name, _, pointee), plain in zip(arguments, names, strict=True):
             key = self._key("arg", plain)
             base = plain if pointee else ""
             self.values[name] = Value((), 0 if base else ("arg", plain), (), base, key)
 
-    def _loop(self, result: str | None, rest: str) -> Loop:
-        found = _FOR.search(rest)
-        if found is None:
+    def _enter_loop(self, result: str | None, rest: str) -> Loop:
+        header = _FOR.search(rest)
+        if header is None:
             return Loop(None, None, None)
-        variable, first, last, step, carried = found.groups()
+        variable, first, last, step, carried = header.groups()
         ends = [self.value(n) for n in (first, last, step)]
         key = self._key("index", *(v.key for v in ends))
         # The variable has its first value: what moves with it moves the whole tile.
@@ -142,7 +138,7 @@ class Walk:
 
     # ------------------------------------------------------------ operations
 
-    def _op(self, result: str | None, name: str, rest: str, loops: tuple[Loop, ...]) -> Op:
+    def _evaluate(self, result: str | None, name: str, rest: str, loops: tuple[Loop, ...]) -> Op:
         names = _NAME.findall(rest.partition(" : ")[0])
         operands = tuple(self.value(n) for n in names)
         if result is not None:
@@ -160,9 +156,8 @@ class Walk:
         first = operands[0] if operands else unknown
         if name == "arith.constant":
             number = _NUMBER.search("constant" + rest)
-            value = {"true": 1, "false": 0}.get(number.group(1)) if number else None
-            value = int(number.group(1)) if number and value is None else value
-            return Value(shape, value, (0,) * len(shape))
+            text = {"true": "1", "false": "0"}.get(number.group(1), number.group(1)) if number else ""
+            return Value(shape, int(text) if text else None, (0,) * len(shape))
         if plain in ("get_program_id", "get_num_programs"):
             axis = next((i for i, a in enumerate("xyz") if f" {a} " in f"{rest} "), 0)
             return Value((), ("pid" if plain == "get_program_id" else "grid", axis))
@@ -181,15 +176,16 @@ class Walk:
             strides = tuple(first.strides[i] for i in order) if len(order) == len(first.strides) else unknown.strides
             return replace(first, shape=shape, strides=strides)
         if plain == "addptr":
-            return replace(_sum("+", first, operands[1], shape), base=first.base)
+            return replace(_add_values("+", first, operands[1], shape), base=first.base)
         if dialect == "arith" and plain in _SAME:
             return replace(first, shape=shape)
         if dialect == "arith" and plain == "extf":
-            return replace(unknown, widened=any(f"{t}" in rest.partition(" to ")[0] for t in ("bf16", "f16")))
-        if dialect == "arith" and plain in _BINARY and len(operands) == 2:
-            return _binary(_BINARY[plain], *operands, shape)
+            return replace(unknown, widened="f16" in rest.partition(" to ")[0])  # f16 or bf16
+        operation = _BINARY.get(plain.removesuffix("si").removesuffix("ui"))
+        if dialect == "arith" and operation and len(operands) == 2:
+            return _combine_values(operation, *operands, shape)
         if plain == "select" and len(operands) == 3:
-            return replace(operands[1], shape=shape, base=operands[1].base)
+            return replace(operands[1], shape=shape)
         return replace(unknown, widened=first.widened and plain in ("local_alloc", "local_load"))
 
     def _key(self, *parts: object) -> int:
@@ -198,19 +194,19 @@ class Walk:
 
 def shape_of(kind: str) -> tuple[int, ...]:
     """The shape that a type names, () for a scalar's."""
-    found = _TENSOR.search(kind)
-    return tuple(int(n) for n in found.group(1).split("x")[:-1]) if found else ()
+    tensor = _TENSOR.search(kind)
+    return tuple(int(n) for n in tensor.group(1).split("x")[:-1]) if tensor else ()
 
 
 def element_of(kind: str) -> str:
     """The element type (`bf16`) that a tensor's, a memory descriptor's or a pointer's type names, empty if none."""
-    found = _TENSOR.search(kind) or re.search(r"()(!tt\.ptr<)(\w+)", kind)
-    return found.group(3) if found else ""
+    named = _TENSOR.search(kind) or re.search(r"()(!tt\.ptr<)(\w+)", kind)
+    return named.group(3) if named else ""
 
 
 def width_of(element: str) -> int:
-    """Bytes of an element type; the 8-bit floats have long names."""
-    return WIDTHS.get(element, BYTES_OF_8_BITS)
+    """Bytes of an element type; names that WIDTHS lacks are those of 8-bit floats."""
+    return WIDTHS.get(element, 1)
 
 
 def combined(operation: str, a: Scalar, b: Scalar) -> Scalar:
@@ -225,22 +221,21 @@ def combined(operation: str, a: Scalar, b: Scalar) -> Scalar:
         return b
     if (operation in "+-" and b == 0) or (operation in ("*", "//") and b == 1):
         return a
-    made = (operation, a, b)
-    return made if _nodes(made) <= MAX_NODES else None
+    return (operation, a, b) if _nodes(a) + _nodes(b) < MAX_NODES else None
 
 
 def _nodes(value: Scalar) -> int:
     return 1 + sum(_nodes(v) for v in value[1:]) if isinstance(value, tuple) else 1
 
 
-def _sum(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+def _add_values(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
     strides = tuple(combined(operation, x, y) for x, y in zip(a.strides, b.strides, strict=False))
     return Value(shape, combined(operation, a.offset, b.offset), strides)
 
 
-def _binary(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
+def _combine_values(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
     if operation in "+-":
-        return _sum(operation, a, b, shape)
+        return _add_values(operation, a, b, shape)
     flat_a, flat_b = (all(s == 0 for s in v.strides) for v in (a, b))
     offset = combined(operation, a.offset, b.offset)
     if flat_a and flat_b:
@@ -248,6 +243,6 @@ def _binary(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value
     if operation == "*" and (flat_a or flat_b):
         moving, factor = (b, a.offset) if flat_a else (a, b.offset)
         return Value(shape, offset, tuple(combined("*", s, factor) for s in moving.strides))
-    if operation in ("%", "min", "max"):  # wrapped round or held at an edge: neighbours stay neighbours
+    if operation in ("%", "min", "max"):  # wrapped round or clamped at an edge: neighbours stay neighbours
         return replace(a if not flat_a else b, shape=shape, offset=offset)
     return Value(shape, None, (None,) * len(shape))

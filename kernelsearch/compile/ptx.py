@@ -1,7 +1,7 @@
-"""Counts what a kernel's PTX consists of: loads and stores by width, matrix and special instructions.
+"""Counts the instructions of a kernel's PTX: loads and stores by width, matrix and special instructions.
 
-The counts are static: an instruction in a loop counts once. Widths are what decides whether memory
-traffic is vectorised (`ld.global.v4.b32` moves 16 bytes a thread).
+The counts are static: an instruction in a loop counts once. The widths show if memory traffic is vectorised
+(`ld.global.v4.b32` moves 16 bytes a thread).
 """
 
 from __future__ import annotations

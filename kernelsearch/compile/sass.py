@@ -1,6 +1,6 @@
-"""Disassembles a cubin with the `nvdisasm` of Triton's wheel and counts what hints show of it.
+"""Disassembles a cubin with the `nvdisasm` of Triton's wheel and counts its instructions for the hints.
 
-Takes 0.6 to 1 s a cubin, more than most compiles, so that only `hints` pays for it. Triton is not imported.
+This takes 0.6 to 1 s a cubin, more than most compiles: only `hints` does it. Triton is not imported.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _KINDS = {
 
 def disassembler() -> Path | None:
     """The wheel's nvdisasm, None where this Triton has none."""
-    found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:
+    triton = importlib.util.find_spec("triton")
+    if triton is None or triton.origin is None:
         return None
-    path = Path(found.origin).parent / "backends/nvidia/bin/nvdisasm"
+    path = Path(triton.origin).parent / "backends/nvidia/bin/nvdisasm"
     return path if path.exists() else None
 
 
@@ -54,26 +54,26 @@ def counts(cubin: bytes) -> dict[str, int]:
         file.write(cubin)
         file.flush()
         try:
-            done = subprocess.run([str(tool), "-c", file.name], capture_output=True, text=True, timeout=LIMIT_S)
+            run = subprocess.run([str(tool), "-c", file.name], capture_output=True, text=True, timeout=LIMIT_S)
         except (OSError, subprocess.TimeoutExpired):
             return {}
-    return counted(done.stdout) if done.returncode == 0 else {}
+    return counted(run.stdout) if run.returncode == 0 else {}
 
 
 def counted(sass: str) -> dict[str, int]:
-    """The counts of a disassembly; padding (NOP, the closing branch) is left out."""
-    found: Counter[str] = Counter()
+    """The counts of a disassembly without its padding (NOP, the closing branch)."""
+    numbers: Counter[str] = Counter()
     widest = 0
     for instruction in _INSTRUCTION.findall(sass):
         name = instruction.partition(".")[0]
         if name == "NOP":
             continue
-        found["instructions"] += 1
+        numbers["instructions"] += 1
         if name in _KINDS:
-            found[_KINDS[name]] += 1
+            numbers[_KINDS[name]] += 1
         if name in ("LDG", "LDGSTS"):
             width = _WIDTH.search(instruction)
             widest = max(widest, _BYTES[width.group(1)] if width else 4)
     if widest:
-        found["widest_load_bytes"] = widest
-    return dict(found)
+        numbers["widest_load_bytes"] = widest
+    return dict(numbers)

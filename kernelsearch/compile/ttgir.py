@@ -1,14 +1,16 @@
-"""Reads from a kernel's TTGIR how tiles pass through shared memory, and how many lanes of a warp meet in one bank.
+"""Reads a kernel's traffic through shared memory from its TTGIR, with the bank conflicts of each access.
 
 Shared memory has 32 banks of four bytes; a warp's access takes as many turns as the fullest bank has different words
 (CUDA C++ Programming Guide, "Shared Memory"). The lanes' addresses follow from the register layout (`blocked`,
-`linear`, operands of `blocked` products) and the shared layout (`swizzled_shared`); the layouts of matrix
-instructions are read by hardware that does its own swizzling, and count as free of conflicts.
+`linear`, operands of `blocked` products) and the shared layout (`swizzled_shared`). The hardware swizzles the layouts
+of matrix instructions itself, so these count as free of conflicts.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from kernelsearch.compile.code import Code, Exchange
@@ -38,7 +40,8 @@ def read(code: Code, ttgir: str, names: tuple[str, ...] = ()) -> Code:
         plain = op.name.rpartition(".")[2]
         kinds = op.rest.partition(" : ")[2]
         if plain == "convert_layout":
-            conversions += _bytes(shape_of(kinds), width_of(_element(kinds)))
+            element = re.search(r"tensor<(?:\d+x)*(\w+)", kinds)
+            conversions += math.prod(shape_of(kinds)) * width_of(element.group(1) if element else "")
         if plain not in ("local_load", "local_store", "local_alloc"):
             continue
         shared = _SHARED.search(kinds)
@@ -50,24 +53,12 @@ def read(code: Code, ttgir: str, names: tuple[str, ...] = ()) -> Code:
         encoding = layouts.get(shared.group(3), "")
         ways = _ways(encoding, tensor.group(1) if tensor else "", layouts, shape, width)
         kind = "load" if plain == "local_load" else "store"
-        exchanges.append(Exchange(kind, ways, _bytes(shape, width), op.loops))
+        exchanges.append(Exchange(kind, ways, math.prod(shape) * width, op.loops))
     return replace(code, exchanges=tuple(exchanges), conversions=conversions)
 
 
-def _element(kinds: str) -> str:
-    found = re.search(r"tensor<(?:\d+x)*(\w+)", kinds)
-    return found.group(1) if found else ""
-
-
-def _bytes(shape: tuple[int, ...], width: int) -> int:
-    total = width
-    for n in shape:
-        total *= n
-    return total
-
-
 def _ways(encoding: str, layout: str, layouts: dict[str, str], shape: tuple[int, ...], width: int) -> float:
-    """Turns that a warp's access takes over those that its bytes need; 1.0 where the layouts are not known."""
+    """A warp's turns for an access divided by the turns that its bytes need; 1.0 for an unknown layout."""
     if "swizzled_shared" not in encoding or len(shape) < 2:
         return 1.0
     registers = _registers(layout, layouts, shape)
@@ -99,17 +90,13 @@ def _ways(encoding: str, layout: str, layouts: dict[str, str], shape: tuple[int,
 
 
 def _turns(words: list[range], lane_bytes: int) -> float:
-    """Lanes with wide vectors go in groups that fill all banks once (eight lanes of 16 bytes)."""
-    group = max(1, BANKS * WORD // lane_bytes)
-    taken = groups = 0
-    for start in range(0, LANES, group):
-        banks: dict[int, set[int]] = {}
-        for lane in words[start : start + group]:
-            for word in lane:
-                banks.setdefault(word % BANKS, set()).add(word)
-        taken += max(len(found) for found in banks.values())
-        groups += 1
-    return taken / groups
+    """The mean turns of a group: lanes with wide vectors go in groups that fill all banks once (eight of 16 bytes)."""
+    size = max(1, BANKS * WORD // lane_bytes)
+    turns = []
+    for start in range(0, LANES, size):
+        group = {word for lane in words[start : start + size] for word in lane}
+        turns.append(max(Counter(word % BANKS for word in group).values()))
+    return sum(turns) / len(turns)
 
 
 def _registers(layout: str, layouts: dict[str, str], shape: tuple[int, ...]) -> Registers | None:
@@ -125,12 +112,11 @@ def _registers(layout: str, layouts: dict[str, str], shape: tuple[int, ...]) -> 
     lanes = []
     for lane in range(LANES):
         index = [0] * len(threads)
-        left = lane
         for axis in order:
-            index[axis] = left % threads[axis] * span[axis]
-            left //= threads[axis]
+            lane, place = divmod(lane, threads[axis])
+            index[axis] = place * span[axis]
         lanes.append(index)
-    if operand is not None:  # every lane holds the whole of k, so that lanes differ along m or n alone
+    if operand is not None:  # every lane holds the whole of k: lanes differ along m or n alone
         k = 1 - int(operand.group(1))
         lanes = [[0 if axis == k else i for axis, i in enumerate(index)] for index in lanes]
         span = [shape[axis] if axis == k else n for axis, n in enumerate(span)]
@@ -160,10 +146,11 @@ def _linear(text: str, shape: tuple[int, ...]) -> Registers | None:
 
 
 def _numbers(text: str) -> dict:
-    found = {}
+    """The integers and lists of integers of a layout's text, by name."""
+    numbers = {}
     for name, value in _LIST.findall(text):
         if value.startswith("["):
-            found[name] = [int(n) for n in re.findall(r"\d+", value)]
+            numbers[name] = [int(n) for n in re.findall(r"\d+", value)]
         elif value.isdigit():
-            found[name] = int(value)
-    return found
+            numbers[name] = int(value)
+    return numbers

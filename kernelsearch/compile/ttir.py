@@ -1,7 +1,8 @@
-"""Reads from a kernel's TTIR what it loads, stores, multiplies and computes, and in which loops."""
+"""Reads a kernel's loads, stores, products and element-wise work from its TTIR, and the loops around them."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 
@@ -9,17 +10,15 @@ from kernelsearch.compile.code import Access, Code, Dot, Loop, Work
 from kernelsearch.compile.ir import Op, Value, Walk, element_of, shape_of, width_of
 
 _SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
-_FLOAT = frozenset(
-    {"addf", "subf", "mulf", "maxnumf", "maximumf", "minnumf", "minimumf", "negf", "absf", "fma", "cmpf"}
+_FLOAT = frozenset("addf subf mulf maxnumf maximumf minnumf minimumf negf absf fma cmpf".split())
+_KINDS = dict(
+    load="load",
+    store="store",
+    atomic_rmw="atomic",
+    atomic_cas="atomic",
+    descriptor_load="load",
+    descriptor_store="store",
 )
-_KINDS = {
-    "load": "load",
-    "store": "store",
-    "atomic_rmw": "atomic",
-    "atomic_cas": "atomic",
-    "descriptor_load": "load",
-    "descriptor_store": "store",
-}
 _SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
 
 
@@ -35,25 +34,25 @@ def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
         if plain in ("reduce", "scan"):
             reduced.append(op.loops)
         if dialect == "tt" and plain in _KINDS:
-            accesses.append(_access(op, plain, walk))
+            accesses.append(_access(op, plain))
         elif plain == "dot":
             dots.append(_dot(op))
         elif plain in ("make_tensor_descriptor", "experimental_make_tensor_descriptor") and op.result:
             walk.values[op.result] = Value(base=op.operands[0].base, key=walk.values[op.result].key)
         else:
-            kind = _kind(dialect, plain)
-            size = _numel(shape_of(op.rest.rpartition(" : ")[2]))
+            kind = _work_kind(dialect, plain)
+            size = math.prod(shape_of(op.rest.rpartition(" : ")[2]))
             if kind and size > 1:
                 work[kind, op.loops] += size
             elif plain == "reduce" and op.operands:
-                work["float", op.loops] += _numel(op.operands[0].shape)
+                work["float", op.loops] += math.prod(op.operands[0].shape)
     stored = {a.base for a in accesses if a.kind == "store"}
-    again = tuple(sorted(stored & {a.base for a in accesses if a.kind == "load"}))
-    done = tuple(Work(kind, n, loops) for (kind, loops), n in work.items())
-    return Code(tuple(accesses), tuple(dots), done, stored_again=again, reduced=tuple(reduced))
+    stored_and_loaded = tuple(sorted(stored & {a.base for a in accesses if a.kind == "load"}))
+    works = tuple(Work(kind, n, loops) for (kind, loops), n in work.items())
+    return Code(tuple(accesses), tuple(dots), works, stored_again=stored_and_loaded, reduced=tuple(reduced))
 
 
-def _kind(dialect: str, plain: str) -> str | None:
+def _work_kind(dialect: str, plain: str) -> str | None:
     if (dialect == "math" and plain in _SPECIAL) or plain == "extern_elementwise":
         return "special"
     if plain in ("divf", "precise_divf"):
@@ -61,15 +60,17 @@ def _kind(dialect: str, plain: str) -> str | None:
     return "float" if plain in _FLOAT else None
 
 
-def _access(op: Op, plain: str, walk: Walk) -> Access:
+def _access(op: Op, plain: str) -> Access:
     pointer = op.operands[0] if op.operands else Value()
     kinds = op.rest.partition(" : ")[2]
-    element = element_of(kinds.partition("->")[2] if plain == "descriptor_load" else kinds)
-    if plain.startswith("descriptor"):
-        shape = shape_of(kinds.partition("->")[2]) if plain == "descriptor_load" else op.operands[1].shape
+    if plain == "descriptor_load":
+        kinds = kinds.partition("->")[2]
+    shape, strides, descriptor = pointer.shape, pointer.strides, plain.startswith("descriptor")
+    if descriptor:
+        shape = shape_of(kinds) if plain == "descriptor_load" else op.operands[1].shape
         strides = (*(None,) * (len(shape) - 1), 1)
-        return Access(_KINDS[plain], pointer.base, width_of(element), shape, strides, op.loops, pointer.key, True)
-    return Access(_KINDS[plain], pointer.base, width_of(element), pointer.shape, pointer.strides, op.loops, pointer.key)
+    width = width_of(element_of(kinds))
+    return Access(_KINDS[plain], pointer.base, width, shape, strides, op.loops, pointer.key, descriptor)
 
 
 def _dot(op: Op) -> Dot:
@@ -79,10 +80,3 @@ def _dot(op: Op) -> Dot:
     (m, k, dtype), (_, n, _) = sizes[0], sizes[1]
     widened = dtype == "f32" and all(v.widened for v in op.operands[:2])
     return Dot(int(m), int(n), int(k), dtype, widened, op.loops)
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    total = 1
-    for n in shape:
-        total *= n
-    return total

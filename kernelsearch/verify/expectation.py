@@ -1,4 +1,4 @@
-"""What the right answer is for one shape, regime and seed: made once, held against hundreds of candidates."""
+"""The right answer for one shape, regime and seed: made once, compared with hundreds of candidates."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify.regimes import MIXED, ZERO_MEAN
 from kernelsearch.verify.tolerance import COMPUTE_EPS, DRAWS, Limits, accumulation, condition, limits, reach
 
 _CANNOT = (RuntimeError, TypeError, ValueError, NotImplementedError)
-"""What torch raises when an operation does not exist in float64."""
+"""torch's errors for an operation that does not exist in float64."""
 
 
 @dataclass(frozen=True)
 class Output:
     """One output tensor's right answer.
 
-    expected is float64 (or the integer dtype itself); rounded is it in the output's dtype; judged marks the
-    elements whose values count (finite in the reference and in eager alike, or both not); limits is None for
-    integers and booleans, which are bit-exact, as are floats when exact is set. also is a second answer that is
-    right for integers (eager's, where ties fall differently in float64).
+    expected is float64 (or the integer dtype itself); rounded is the same in the output's dtype; judged marks the
+    elements whose values count (finite in both the reference and eager, or in neither). limits is None for integers
+    and booleans, which must be exact, as floats must if exact is set. also is a second right answer for integers
+    (eager's, where ties fall differently in float64).
     """
 
     shape: tuple[int, ...]
@@ -40,7 +41,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Expectation:
-    """All outputs of the reference at one shape, regime and seed. dropped is why this regime judges nothing."""
+    """All outputs of the reference at one shape, regime and seed. dropped says why this regime judges nothing."""
 
     shape: str
     regime: str
@@ -64,44 +65,32 @@ def expectation(
     draws: int = DRAWS,
     tolerance: float = 1.0,
 ) -> Expectation:
-    """Runs the reference in float64 (what is right) and in the task's dtypes (what eager PyTorch errs).
+    """Runs the reference in float64 (the right answer) and in the task's dtypes (the error of eager PyTorch).
 
     reference64 takes the inputs as float64; where it cannot, it runs in float32 on the CPU, and notes say so.
     mutates are the positions of inputs that the task changes; their later values are outputs too, after the
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
     """
     eager = run(reference, inputs, mutates)
-    wide, answers, notes = _widest(reference64, inputs, mutates)
+    wide, answers, notes = _run_widest(reference64, inputs, mutates)
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
     floats = [y.double() if y.is_floating_point() else y for y in answers]
-    exactness = tolerance <= 1.0 and regime == "integers"
     eps = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
-    if all(y.dtype in (torch.float64,) or not y.is_floating_point() for y in eager):
+    if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
     moved = condition(lambda x: run(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws)
     reached = reach(lambda x: run(reference64, x, mutates), wide, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
+    zero_mean = regime in ZERO_MEAN
+    how = {"eps": eps, "coarse": max(1.0, unit / eps), "homogeneous": regime != MIXED, "zero_mean": zero_mean}
     outputs = []
     for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
-        outputs.append(
-            _output(
-                y,
-                e.to(y.device),
-                c,
-                stride,
-                exactness,
-                eps=eps,
-                factor=accumulation(inputs, y.numel(), regime in ZERO_MEAN),
-                coarse=max(1.0, unit / eps),
-                homogeneous=regime != MIXED,
-                zero_mean=regime in ZERO_MEAN,
-                scale=tolerance,
-                reach=None if r is None else r.to(y.device),
-            )
-        )
+        may_be_exact = tolerance <= 1.0 and regime == "integers"
+        own = {"factor": accumulation(inputs, y.numel(), zero_mean), "reach": None if r is None else r.to(y.device)}
+        outputs.append(_output(y, e.to(y.device), c, stride, may_be_exact, scale=tolerance, **how, **own))
     return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))
 
 
@@ -110,24 +99,16 @@ def run(function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[i
     copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     with torch.no_grad():
         returned = function(*copies)
-    outputs = [y.detach() for y in flatten(returned)]
-    return outputs + [copies[position] for position in mutates]
+    return [y.detach() for y in flatten(returned)] + [copies[position] for position in mutates]
 
 
 def flatten(value: Any) -> list[torch.Tensor]:
     """The tensors of a return value in order; numbers become 0-d tensors."""
-    if value is None:
-        return []
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        return [t for inner in value.values() for t in flatten(inner)]
-    if isinstance(value, (tuple, list)):
-        return [t for inner in value for t in flatten(inner)]
-    return [torch.tensor(value)]
+    leaves = (leaf for leaf in tree_leaves(value) if leaf is not None)
+    return [leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf) for leaf in leaves]
 
 
-def _widest(
+def _run_widest(
     reference64: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int]
 ) -> tuple[list[Any], list[torch.Tensor], list[str]]:
     try:
@@ -151,7 +132,7 @@ def _output(
     eager: torch.Tensor,
     moved: torch.Tensor,
     stride: tuple[int, ...] | None,
-    exactness: bool,
+    may_be_exact: bool,
     **how: Any,
 ) -> Output:
     shape, dtype = tuple(eager.shape), eager.dtype
@@ -165,13 +146,13 @@ def _output(
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
     judged = finite & agreed
-    held = limits(y, eager, moved.to(y.device), judged, **how)
-    exact = exactness and bool(judged.all()) and _is_exact(y, eager, rounded)
-    return Output(shape, dtype, y, rounded, agreed, finite, held, exact, stride=stride)
+    allowed = limits(y, eager, moved.to(y.device), judged, **how)
+    exact = may_be_exact and bool(judged.all()) and _is_exact(y, eager, rounded)
+    return Output(shape, dtype, y, rounded, agreed, finite, allowed, exact, stride=stride)
 
 
 def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bool:
-    """Whole numbers, not all the same, far below 2**24, that eager hits too: any order of summation must hit them."""
+    """True for whole numbers, not all equal, far below 2**24, that eager hits: every order of summing must hit them."""
     whole = bool((y == y.round()).all()) and bool((y.abs() < 2**20).all())
     return whole and y.numel() > 1 and bool((y != y.reshape(-1)[0]).any()) and bool(torch.equal(eager, rounded))
 

@@ -1,7 +1,7 @@
-"""The gate: a deny-by-default whitelist over a kernel file's syntax tree, which never executes anything.
+"""The gate: a deny-by-default whitelist over a kernel file's syntax tree. It never executes anything.
 
-Layout of the decision: the text (size, characters), the file (imports, literals, jit functions), each
-function's body (`body.py`), and last that the parts which will be compiled are the parts that were read.
+It checks, in this order: the text (size, characters), the file (imports, literals, jit functions), each function's
+body (`body.py`), and last that the parts which will be compiled are the parts that were checked.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import threading
 import tokenize
 import warnings
+from graphlib import CycleError, TopologicalSorter
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parsed
@@ -32,23 +33,21 @@ RESERVED = frozenset({"tl", "triton", "libdevice", "int", "bool", *BUILTINS, *SP
 """Names that a kernel file may not give to anything of its own at module level."""
 
 _IMPORTS = frozenset(
-    {
-        "import triton",
-        "import triton.language as tl",
-        "from triton import language as tl",
-        "from triton.language.extra import libdevice",
-    }
+    "import triton|import triton.language as tl|from triton import language as tl"
+    "|from triton.language.extra import libdevice".split("|")
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
-# Characters on which `str.splitlines` breaks a line and Python's tokenizer does not, other control
-# characters, and those that show a text in another order than it is read: none belongs in a kernel.
+# Characters on which `str.splitlines` breaks a line but Python's tokenizer does not, other control characters, and
+# those that show a text in another order than it is read.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _ANNOTATIONS = {"tl.constexpr", "tl.const", "tl.tensor", "int", "float", "bool"} | {f"tl.{d}" for d in DTYPES}
-_PARSING = threading.Lock()
+_PARSING = threading.Lock()  # the filter list of `warnings` belongs to the process
+_NOT_PYTHON = "not Python that can be read"
+_NOT_WHOLE = "the file's parts do not stand on their own"
 
 
 def check(text: str) -> Verdict:
-    """Accept, or reject-static with the line and what is allowed instead. Always answers; executes nothing."""
+    """Accept, or reject-static with the line and the allowed alternatives. Never raises, never executes anything."""
     try:
         _check_file(text)
     except Refused as refused:
@@ -59,16 +58,13 @@ def check(text: str) -> Verdict:
 
 
 def _check_file(text: str) -> None:
-    text = _checked_text(text)
-    tree = _parsed(text)
+    text = _check_text(text)
+    tree = _parse(text)
     _check_size(tree)
     if not text.isascii():
         _check_identifiers(text)
     functions, constants = _check_top_level(tree)
-    names = Names(
-        helpers={f.name: tuple(p.arg for p in _parameters(f)) for f in functions},
-        constants=frozenset(constants),
-    )
+    names = Names({f.name: tuple(p.arg for p in _parameters(f)) for f in functions}, frozenset(constants))
     for function in functions:
         _check_signature(function)
         check_body(function, names)
@@ -79,7 +75,8 @@ def _check_file(text: str) -> None:
 # ---------------------------------------------------------------- the text
 
 
-def _checked_text(text: str) -> str:
+def _check_text(text: str) -> str:
+    """The text with Unix line ends."""
     if not isinstance(text, str):
         raise Refused(0, "a kernel file is text")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
@@ -93,8 +90,7 @@ def _checked_text(text: str) -> str:
     return text
 
 
-def _parsed(text: str) -> ast.Module:
-    # The filter list of `warnings` belongs to the process, hence the lock.
+def _parse(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -102,7 +98,7 @@ def _parsed(text: str) -> ast.Module:
         except SyntaxError as error:
             raise Refused(error.lineno or 0, f"not Python: {error.msg}") from None
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-            raise Refused(0, f"not Python that can be read: {type(error).__name__}") from None
+            raise Refused(0, f"{_NOT_PYTHON}: {type(error).__name__}") from None
 
 
 def _check_size(tree: ast.Module) -> None:
@@ -124,11 +120,11 @@ def _check_identifiers(text: str) -> None:
     """Python reads look-alike letters as one name (NFKC); a person does not, so names are ASCII."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.ERRORTOKEN):
-                if not token.string.isascii():
-                    raise Refused(token.start[0], f"names are ASCII; {token.string[:20]!r} is not")
+            in_code = token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.ERRORTOKEN)
+            if in_code and not token.string.isascii():
+                raise Refused(token.start[0], f"names are ASCII; {token.string[:20]!r} is not")
     except (tokenize.TokenError, SyntaxError):
-        raise Refused(0, "not Python that can be read") from None
+        raise Refused(0, _NOT_PYTHON) from None
 
 
 # ---------------------------------------------------------------- the file
@@ -157,21 +153,18 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
                 if name in spec:
                     raise Refused(node.lineno, f"{name} is given twice")
                 spec[name] = value
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                inner = value.args[0] if _is_constexpr_call(value) else value
-                _check_constant(name, inner, node.lineno)
-                constants.append(name)
-            case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation, value=ast.expr() as value):
-                if short(annotation) != "tl.constexpr":
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
+                annotation = getattr(node, "annotation", None)
+                if annotation is not None and short(annotation) != "tl.constexpr":
                     raise Refused(node.lineno, f"a global is annotated `tl.constexpr`, not `{short(annotation)}`")
-                _check_constant(name, value.args[0] if _is_constexpr_call(value) else value, node.lineno)
+                _check_constant(name, value, node.lineno)
                 constants.append(name)
             case _:
-                raise Refused(
-                    node.lineno,
-                    f"{type(node).__name__} is refused here; a kernel file holds imports of triton, "
-                    "@triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES),
-                )
+                allowed = "imports of triton, @triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES)
+                raise Refused(node.lineno, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
     if not functions:
         raise Refused(0, "the file has no @triton.jit function")
     if len(functions) > MAX_FUNCTIONS:
@@ -185,22 +178,22 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     return functions, constants
 
 
-def _is_constexpr_call(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords and short(node.func) == "tl.constexpr"
-    )
-
-
 def _check_constant(name: str, value: ast.expr, line: int) -> None:
     check_name(name, line, module=True)
-    negative = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
-    inner = value.operand if negative else value
-    if not (isinstance(inner, ast.Constant) and isinstance(inner.value, (bool, int, float))):
-        raise Refused(line, f"the global {name} must be a literal number, not `{short(value)}`")
+    match value:
+        case ast.Call(func=function, args=[inner], keywords=[]) if short(function) == "tl.constexpr":
+            value = inner
+    match value:
+        case ast.Constant(value=bool() | int() | float()):
+            pass
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=bool() | int() | float())):
+            pass
+        case _:
+            raise Refused(line, f"the global {name} must be a literal number, not `{short(value)}`")
 
 
 def check_name(name: str, line: int, module: bool = False) -> None:
-    """A name that the kernel gives to something of its own."""
+    """Raises Refused for a name that a kernel may not give to something of its own."""
     taken = RESERVED if module else ("tl", "triton", "libdevice", *SPEC_NAMES)
     if name in taken:
         raise Refused(line, f"{name!r} may not be redefined")
@@ -231,11 +224,8 @@ def _check_signature(function: ast.FunctionDef) -> None:
     for parameter in parameters:
         check_name(parameter.arg, parameter.lineno)
         if parameter.annotation is not None and _annotation(parameter.annotation) not in _ANNOTATIONS:
-            raise Refused(
-                parameter.lineno,
-                f"the annotation `{short(parameter.annotation)}` is refused; allowed are tl.constexpr, a tl dtype, "
-                "int, float, bool",
-            )
+            refused = f"the annotation `{short(parameter.annotation)}` is refused"
+            raise Refused(parameter.lineno, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default):
             raise Refused(default.lineno, f"a default must be a literal or a tl dtype, not `{short(default)}`")
@@ -286,34 +276,31 @@ def _is_flag(node: ast.expr) -> bool:
 
 
 def _check_call_graph(functions: list[ast.FunctionDef]) -> None:
-    """Triton inlines helpers, so a function that reaches itself can only hang or crash."""
+    """Refuses recursion: Triton inlines helpers, so a function that reaches itself can only hang or crash."""
     names = {f.name for f in functions}
     used = {f.name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} - set(local_names(f)) for f in functions}
-    calls = {name: found & names for name, found in used.items()}
-    for function in functions:
-        reached, frontier = set(), set(calls[function.name])
-        while frontier:
-            reached |= frontier
-            frontier = set().union(*(calls[n] for n in frontier)) - reached
-        if function.name in reached:
-            raise Refused(function.lineno, f"{function.name} calls itself; a kernel cannot recurse")
+    try:
+        TopologicalSorter({name: sorted(others & names) for name, others in used.items()}).prepare()
+    except CycleError as error:
+        first = next(f for f in functions if f.name in error.args[1])
+        raise Refused(first.lineno, f"{first.name} calls itself; a kernel cannot recurse") from None
 
 
 def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.FunctionDef]) -> None:
-    """The source parts that `Kernel` cuts out by line numbers must be the trees that were checked above."""
+    """Refuses a file if the source parts that `Kernel` cuts out by line numbers are not the trees checked above."""
     try:
         kernel = Kernel.parse(text)
         compiled = parsed(kernel.code)
     except KernelSyntaxError as error:
         raise Refused(0, str(error)) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Refused(0, "the file's parts do not stand on their own") from None
+        raise Refused(0, _NOT_WHOLE) from None
     assigned = (n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)))
-    kept = [n for n in assigned if _target(n) not in SPEC_NAMES]
-    read = [parsed(text).body[0] if (text := constant_source(n)) else n for n in kept]
+    constants = [n for n in assigned if _target(n) not in SPEC_NAMES]
+    checked = [parsed(text).body[0] if (text := constant_source(n)) else n for n in constants]
     cut = [n for n in compiled.body if short(n) not in _IMPORTS]
-    if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*read, *functions)]:
-        raise Refused(0, "the file's parts do not stand on their own")
+    if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*checked, *functions)]:
+        raise Refused(0, _NOT_WHOLE)
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:

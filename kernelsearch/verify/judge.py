@@ -1,39 +1,24 @@
-"""The judge: holds a candidate's outputs against an expectation; pure functions on tensors of any device."""
+"""The judge: compares a candidate's outputs with an expectation; pure functions on tensors of any device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.verify.expectation import Expectation, Output, expectation, flatten, run
-
-__all__ = [
-    "Expectation",
-    "Output",
-    "Probe",
-    "apply_probe",
-    "expectation",
-    "flatten",
-    "is_seen",
-    "judge",
-    "judge_task",
-    "poison_value",
-    "probes",
-    "run",
-    "sensitivity",
-    "spread_between",
-]
+from kernelsearch.verify.expectation import Expectation, Output
 
 INTEGER_POISON = -0x5A5A5A5B
-"""What an unwritten integer holds, cut to its width; a float holds NaN."""
+"""The value of an unwritten integer, cut to its width; an unwritten float is NaN."""
+_LEAST = torch.finfo(torch.float64).tiny
 
 
 def poison_value(dtype: torch.dtype) -> float | int | bool:
-    """The value with which an output is filled before a candidate runs, so that what it skips is seen."""
+    """The value that fills an output before a candidate runs, to show the elements that it does not write."""
     if dtype.is_floating_point or dtype.is_complex:
         return float("nan")
     if dtype is torch.bool:
@@ -51,7 +36,7 @@ def judge(
     *,
     depth: str = "screen",
 ) -> Verdict:
-    """Accept or the first thing that is wrong: number, shape, dtype, strides, unwritten, non-finite, error, inputs.
+    """Accept, or the first fault in: inputs, number of outputs, shape, dtype, strides, unwritten, non-finite, error.
 
     outputs are the launcher's flattened return value, then the changed inputs, as in `expectation.run`. Costs a
     few passes over the data; the expectation is not changed.
@@ -59,37 +44,33 @@ def judge(
     about = {"shape": expected.shape, "regime": expected.regime}
     if expected.notes:
         about["notes"] = list(expected.notes)
+
+    def wrong(reason: str, ratio: float | None = None, **detail: Any) -> Verdict:
+        return Verdict(Word.WRONG, "judge", reason, depth, error_ratio=ratio, detail={**about, **detail})
+
     changed = _changed_input(inputs_before, inputs_after, mutates)
     if changed is not None:
-        return Verdict(
-            Word.MEMORY,
-            "judge",
-            f"input {changed} was changed; the task does not say that it may be",
-            depth,
-            detail={**about, "input": changed},
-        )
+        reason = f"input {changed} was changed; the task does not say that it may be"
+        return Verdict(Word.MEMORY, "judge", reason, depth, detail={**about, "input": changed})
     if expected.dropped:
         return Verdict(Word.ACCEPT, "judge", expected.dropped, depth, detail={**about, "dropped": expected.dropped})
     if len(outputs) != len(expected.outputs):
-        reason = f"{len(outputs)} outputs where the reference has {len(expected.outputs)}"
-        return Verdict(Word.WRONG, "judge", reason, depth, detail=about)
+        return wrong(f"{len(outputs)} outputs where the reference has {len(expected.outputs)}")
     worst = 0.0
     for number, (right, got) in enumerate(zip(expected.outputs, outputs)):
         form = _wrong_form(right, got)
         if form:
-            return Verdict(Word.WRONG, "judge", f"output {number}: {form}", depth, detail={**about, "output": number})
+            return wrong(f"output {number}: {form}", output=number)
         finding = _compare(right, got)
         worst = max(worst, finding.ratio)
         if finding.reason:
-            detail = {**about, "output": number, **finding.detail}
-            reason = f"output {number}: {finding.reason}"
-            return Verdict(Word.WRONG, "judge", reason, depth, error_ratio=finding.ratio, detail=detail)
+            return wrong(f"output {number}: {finding.reason}", finding.ratio, output=number, **finding.detail)
     return Verdict(Word.ACCEPT, "judge", "", depth, error_ratio=worst, detail=about)
 
 
 @dataclass(frozen=True)
 class _Finding:
-    """The error over its limit, and what is wrong (empty when nothing is)."""
+    """The error divided by its limit, and the fault (empty if there is none)."""
 
     ratio: float
     reason: str = ""
@@ -121,8 +102,8 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
     bad = _misplaced(right, got)
     if bool(bad.any()):
         unwritten = right.finite & torch.isnan(got)
-        hole = bool(unwritten.any())
-        what = "not written, or NaN where the reference is finite" if hole else "non-finite values differ"
+        hole = "not written, or NaN where the reference is finite"
+        what = hole if bool(unwritten.any()) else "non-finite values differ"
         return _at(right, got, bad, what, float("inf"))
     counts = right.judged & right.finite & torch.isfinite(got)
     if right.exact:
@@ -134,45 +115,40 @@ def _compare(right: Output, got: torch.Tensor) -> _Finding:
 
 
 def _graded(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
-    held = right.limits
-    relative = error / held.element.clamp_min(torch.finfo(torch.float64).tiny)
+    limits = right.limits
+    relative = error / limits.element.clamp_min(_LEAST)
     worst = float(relative.max())
     if worst > 1.0:
         return _at(right, got, relative > 1.0, f"an element's error is {worst:.3g} times what is allowed", worst)
-    measured = held.tiles.rms(error if held.unit is None else error / held.unit, held.counts)
-    ratios = measured / held.rms.clamp_min(torch.finfo(torch.float64).tiny)
+    rms = limits.tiles.rms(error if limits.unit is None else error / limits.unit, limits.counts)
+    ratios = rms / limits.rms.clamp_min(_LEAST)
     worst_rms = float(ratios.max())
     if worst_rms > 1.0:
-        of_tile = held.tiles.spread(ratios, error.numel(), error.shape)
-        where = (of_tile > 1.0) & (error > 0)
+        where = (limits.tiles.spread(ratios, error.numel(), error.shape) > 1.0) & (error > 0)
         return _at(right, got, where, f"a tile's rms error is {worst_rms:.3g} times what is allowed", worst_rms)
     return _Finding(max(worst, worst_rms))
 
 
 def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
-    """Elements that are finite where they should not be, or the reverse; next to overflow either is right."""
+    """Elements that are finite where they must not be, or the reverse; next to overflow either is right."""
     largest = torch.finfo(got.dtype).max
     sign = torch.sign(right.expected)
     edge = (right.expected.abs() >= 0.99 * largest) & (right.expected.abs() <= 1.01 * largest)
     finite = torch.isfinite(got)
-    same = torch.where(
-        right.finite,
-        finite | (edge & (got.double() == sign * torch.inf)),
-        (torch.isnan(right.rounded) & torch.isnan(got))
-        | (right.rounded == got)
-        | (edge & finite & (torch.sign(got.double()) == sign)),
-    )
-    return right.judged & ~same
+    right_if_finite = finite | (edge & (got.double() == sign * torch.inf))
+    same = (right.rounded == got) | (torch.isnan(right.rounded) & torch.isnan(got))
+    right_if_not = same | (edge & finite & (torch.sign(got.double()) == sign))
+    return right.judged & ~torch.where(right.finite, right_if_finite, right_if_not)
 
 
 def _at(right: Output, got: torch.Tensor, wrong: torch.Tensor, what: str, ratio: float) -> _Finding:
-    """The first wrong element, for --explain."""
+    """A finding that names the first wrong element, for --explain."""
     flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
     index = [int(i) for i in torch.unravel_index(torch.tensor(flat), right.shape)] if right.shape else []
-    wanted, found = right.rounded.reshape(-1)[flat].item(), got.reshape(-1)[flat].item()
+    wanted, value = right.rounded.reshape(-1)[flat].item(), got.reshape(-1)[flat].item()
     count = int(wrong.sum())
-    detail = {"index": index, "expected": wanted, "got": found, "wrong": count, "of": wrong.numel()}
-    place = f"first at {index}: expected {wanted:.6g}, got {found:.6g}; {count} of {wrong.numel()} elements"
+    detail = {"index": index, "expected": wanted, "got": value, "wrong": count, "of": wrong.numel()}
+    place = f"first at {index}: expected {wanted:.6g}, got {value:.6g}; {count} of {wrong.numel()} elements"
     return _Finding(ratio, f"{what} ({place})", detail)
 
 
@@ -180,30 +156,39 @@ def _changed_input(before: Sequence[Any], after: Sequence[Any], mutates: Sequenc
     for position, (old, new) in enumerate(zip(before, after)):
         if position in mutates or not isinstance(old, torch.Tensor):
             continue
-        if old.shape != new.shape or old.dtype != new.dtype or not torch.equal(_bits(old), _bits(new)):
+        if not same_bits(old, new):
             return position
     return None
 
 
-def _bits(value: torch.Tensor) -> torch.Tensor:
-    widths = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return value if value.dtype is torch.bool else value.contiguous().view(widths[value.dtype.itemsize])
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integer dtypes by their bytes."""
+
+
+def as_bits(value: torch.Tensor) -> torch.Tensor:
+    """The tensor as integers of the same width: -0.0 differs from 0.0, and a NaN equals itself."""
+    return value.view(WHOLE.get(value.element_size(), value.dtype))
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if shape, dtype and every bit are equal."""
+    return one.shape == other.shape and one.dtype == other.dtype and torch.equal(as_bits(one), as_bits(other))
 
 
 def spread_between(expected: Expectation, first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> float:
-    """The largest difference of two runs over the element's limit; 0 when they are equal bit for bit.
+    """The largest difference of two runs divided by the element's limit; 0 if they are equal bit for bit.
 
     A kernel without atomics must give 0; one with atomics at most 1.
     """
     worst = 0.0
     for right, one, two in zip(expected.outputs, first, again):
-        if torch.equal(_bits(one), _bits(two)):
+        if same_bits(one, two):
             continue
         if right.limits is None:
             return float("inf")
         apart = torch.nan_to_num((one.double() - two.double()).abs(), nan=torch.inf)
         apart = torch.where(right.judged & right.finite, apart.to(right.expected.device), 0.0)
-        worst = max(worst, float((apart / right.limits.element.clamp_min(torch.finfo(torch.float64).tiny)).max()), 1e-9)
+        worst = max(worst, float((apart / right.limits.element.clamp_min(_LEAST)).max()), 1e-9)
     return worst
 
 
@@ -212,7 +197,7 @@ def spread_between(expected: Expectation, first: Sequence[torch.Tensor], again: 
 
 @dataclass(frozen=True)
 class Probe:
-    """One element of one input set to another value; index is into the flattened input."""
+    """One input element and its new value; index is into the flattened input."""
 
     input: int
     index: int
@@ -221,7 +206,7 @@ class Probe:
 
 def probes(inputs: Sequence[Any], seed: int, count: int = 8) -> tuple[Probe, ...]:
     """Elements to move: first, last, around the edges of blocks, and random ones; count of each floating input."""
-    found = []
+    chosen = []
     for position, value in enumerate(inputs):
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
             continue
@@ -229,13 +214,12 @@ def probes(inputs: Sequence[Any], seed: int, count: int = 8) -> tuple[Probe, ...
         edges = [0, numel - 1, width - 1, numel - width, *(numel - width + e for e in (width // 2, width // 2 - 1))]
         generator = torch.Generator().manual_seed(seed * 7919 + position)
         edges += torch.randint(0, numel, (count,), generator=generator).tolist()
-        chosen = list(dict.fromkeys(e for e in edges if 0 <= e < numel))[:count]
         wide = value.double()
         step = 8.0 * float(wide.abs().amax().clamp(2.0**-10, torch.finfo(value.dtype).max / 32))
-        for index in chosen:
+        for index in list(dict.fromkeys(e for e in edges if 0 <= e < numel))[:count]:
             old = float(wide.reshape(-1)[index])
-            found.append(Probe(position, index, old - step if old > 0 else old + step))
-    return tuple(found)
+            chosen.append(Probe(position, index, old - step if old > 0 else old + step))
+    return tuple(chosen)
 
 
 def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
@@ -247,7 +231,7 @@ def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
 
 
 def is_seen(base: Expectation, moved: Expectation) -> bool:
-    """Whether the reference moves by more than the limits, so that a kernel that ignores the element is rejected."""
+    """True if the reference moves by more than the limits: then the judge rejects a kernel that ignores the element."""
     return any(bool(_visible(b, m).any()) for b, m in zip(base.outputs, moved.outputs))
 
 
@@ -260,7 +244,7 @@ def sensitivity(
     *,
     depth: str = "full",
 ) -> Verdict:
-    """The outputs must move as the reference does when one input element changes."""
+    """Accept, or reject outputs that do not move as the reference does when one input element changes."""
     about = {"shape": base.shape, "regime": base.regime, "input": probe.input, "element": probe.index}
     for number, (b, m) in enumerate(zip(base.outputs, moved.outputs)):
         seen = _visible(b, m)
@@ -271,26 +255,13 @@ def sensitivity(
         if bool(still.any()):
             what = f"does not depend on element {probe.index} of input {probe.input}"
             finding = _at(m, after, still, what, float("inf"))
-            return Verdict(
-                Word.WRONG,
-                "judge",
-                f"output {number}: {finding.reason}",
-                depth,
-                detail={**about, "output": number, **finding.detail},
-            )
+            detail = {**about, "output": number, **finding.detail}
+            return Verdict(Word.WRONG, "judge", f"output {number}: {finding.reason}", depth, detail=detail)
     verdict = judge(moved, moved_outputs, depth=depth)
-    return (
-        verdict
-        if verdict.accepted
-        else Verdict(
-            verdict.word,
-            "judge",
-            f"after element {probe.index} of input {probe.input} moved, {verdict.reason}",
-            depth,
-            error_ratio=verdict.error_ratio,
-            detail={**verdict.detail, **about},
-        )
-    )
+    if verdict.accepted:
+        return verdict
+    reason = f"after element {probe.index} of input {probe.input} moved, {verdict.reason}"
+    return replace(verdict, reason=reason, detail={**verdict.detail, **about})
 
 
 def _visible(base: Output, moved: Output) -> torch.Tensor:
@@ -305,17 +276,17 @@ def _visible(base: Output, moved: Output) -> torch.Tensor:
 
 
 def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str, ...]:
-    """Sentences saying which trivial answers all cases (expectation, inputs) would accept; empty when none."""
+    """Sentences that name the trivial answers that all cases (expectation, inputs) would accept; empty if none."""
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
         return ("no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite",)
-    answers = {"zeros": _zeros, "a constant": _constant, "the mean over the batch": _batch_mean}
-    most = max(len(inputs) for _, inputs in live)
-    answers |= {f"input {p} itself": _the_input(p) for p in range(most)}
+    answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
+    answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}
+    answers |= {f"input {p} itself": partial(_input, p) for p in range(max(len(inputs) for _, inputs in live))}
     passing = []
     for name, answer in answers.items():
-        given = [(e, [answer(o, inputs) for o in e.outputs]) for e, inputs in live if not _is_it(answer, e)]
-        if given and all(None not in made and judge(e, made).accepted for e, made in given):
+        tried = [(e, inputs) for e, inputs in live if not _is_right(answer, e)]
+        if tried and all(_passes(answer, e, inputs) for e, inputs in tried):
             passing.append(
                 f"{name} would be accepted as the answer at every shape: choose shapes, inputs or a TOLERANCE "
                 "at which the reference differs from it"
@@ -323,41 +294,39 @@ def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str,
     return tuple(passing)
 
 
-def _is_it(answer: Callable[..., Any], expectation: Expectation) -> bool:
-    """Whether an answer made from the reference is the reference: one element is its own mean, and so is a batch of one."""
+def _passes(answer: Callable[..., torch.Tensor | None], expectation: Expectation, inputs: Sequence[Any]) -> bool:
+    """True if the judge accepts the answer, in the strides that the outputs must have: only the values may decide."""
+    outputs = []
+    for output in expectation.outputs:
+        values = answer(output, inputs)
+        if values is None:
+            return False
+        if output.stride is not None:
+            empty = torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device=values.device)
+            values = empty.copy_(values)
+        outputs.append(values)
+    return judge(expectation, outputs).accepted
+
+
+def _is_right(answer: Callable[..., Any], expectation: Expectation) -> bool:
+    """True if an answer made from the reference is the reference: one element is its own mean, so is a batch of one."""
     if answer is _constant:
         return all(o.expected.numel() == 1 for o in expectation.outputs)
     return answer is _batch_mean and all(o.expected.dim() > 0 and o.shape[0] == 1 for o in expectation.outputs)
 
 
-def _zeros(output: Output, inputs: Sequence[Any]) -> torch.Tensor:
-    return _laid_out(output, torch.zeros_like(output.rounded))
-
-
 def _constant(output: Output, inputs: Sequence[Any]) -> torch.Tensor:
     values = output.expected[output.finite].double()
-    mean = values.mean() if values.numel() else torch.zeros(())
-    return _laid_out(output, torch.full_like(output.rounded, mean.item()))
+    return torch.full_like(output.rounded, values.mean().item() if values.numel() else 0.0)
 
 
 def _batch_mean(output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
     if output.expected.dim() < 2:
         return None
-    return _laid_out(output, output.expected.double().mean(0, keepdim=True).expand(output.shape).to(output.dtype))
+    return output.expected.double().mean(0, keepdim=True).expand(output.shape).to(output.dtype)
 
 
-def _the_input(position: int) -> Any:
-    def answer(output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
-        value = inputs[position] if position < len(inputs) else None
-        same = isinstance(value, torch.Tensor) and tuple(value.shape) == output.shape
-        return _laid_out(output, value.to(output.dtype)) if same else None
-
-    return answer
-
-
-def _laid_out(output: Output, values: torch.Tensor) -> torch.Tensor:
-    """The values in the strides that the output must have, so that only values decide."""
-    if output.stride is None:
-        return values
-    made = torch.empty_strided(output.shape, output.stride, dtype=output.dtype, device=values.device)
-    return made.copy_(values)
+def _input(position: int, output: Output, inputs: Sequence[Any]) -> torch.Tensor | None:
+    value = inputs[position] if position < len(inputs) else None
+    same = isinstance(value, torch.Tensor) and tuple(value.shape) == output.shape
+    return value.to(output.dtype) if same else None

@@ -17,11 +17,10 @@ def check_spec(name: str, node: ast.expr) -> None:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise Refused(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
-    texts = (
-        _scratch_texts(value, node.lineno)
-        if name == "SCRATCH"
-        else (() if name in ("LAUNCHES", "INIT") else _strings_in(value))
-    )
+    if name == "SCRATCH":
+        texts = _scratch_texts(value, node.lineno)
+    else:
+        texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
     for text in texts:
         try:
             expressions.validate(text)
@@ -41,15 +40,8 @@ def _scratch_texts(value: object, line: int) -> Iterator[str]:
 
 
 def _strings_in(value: object) -> Iterator[str]:
-    return (leaf for leaf in _leaves(value) if isinstance(leaf, str))
-
-
-def _leaves(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        for inner in value.values():
-            yield from _leaves(inner)
-    elif isinstance(value, (list, tuple, set)):
-        for inner in value:
-            yield from _leaves(inner)
-    else:
+    if isinstance(value, str):
         yield value
+    elif isinstance(value, (dict, list, tuple, set)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings_in(inner)

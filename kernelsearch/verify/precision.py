@@ -1,18 +1,19 @@
-"""The precision contract, read from what the compiler made: TTIR for what was asked, PTX for what runs.
+"""The precision contract, checked in the compiler's texts: TTIR for the requested precision, PTX for what runs.
 
-Times are judged on speed, answers on error; this reads the text, so that a contract broken only for large shapes,
-or only within the rounding of a 16-bit output, is still seen. Texts are plain strings: no triton here.
+Because it reads the text, this check also sees a contract that is broken only for large shapes, or only within the
+rounding of a 16-bit output. Texts are plain strings: no triton here.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from kernelsearch.core.types import Verdict, Word
 
 CONTRACTS = ("ieee", "tf32x3", "tf32", "half-accumulate")
-"""What a task may allow, strictest first: each allows what stands before it.
+"""The contracts of a task, strictest first: each allows everything that those before it allow.
 
 `ieee`: float32 operands are multiplied as float32, sums are kept in float32. `tf32x3`: three tf32 products stand
 for a float32 one. `tf32`: float32 operands may be cut to tf32. `half-accumulate`: 16-bit sums are allowed too.
@@ -34,25 +35,23 @@ def check(ttir: str = "", ptx: str = "", contract: str = "ieee") -> Verdict:
     """Accept, or reject-precision with the offending line. Either text may be empty."""
     if contract not in CONTRACTS:
         raise ValueError(f"a precision contract is one of {', '.join(CONTRACTS)}, not {contract!r}")
-    for finding in (*_in_ttir(ttir, contract), *_in_ptx(ptx, contract)):
-        text, number, line, what = finding
-        return Verdict(
-            Word.PRECISION,
-            "precision",
-            f"{what} under the contract {contract!r} ({text} line {number}: {line})",
-            detail={"text": text, "line": number, "source": line, "contract": contract},
-        )
+    for text, number, line, what in chain(_faults_in_ttir(ttir, contract), _faults_in_ptx(ptx, contract)):
+        line = " ".join(line.split())[:160]
+        reason = f"{what} under the contract {contract!r} ({text} line {number}: {line})"
+        detail = {"text": text, "line": number, "source": line, "contract": contract}
+        return Verdict(Word.PRECISION, "precision", reason, detail=detail)
     return Verdict(Word.ACCEPT, "precision")
 
 
-_Finding = tuple[str, int, str, str]
+_Fault = tuple[str, int, str, str]
+"""(`ttir` or `ptx`, line number, line, what is wrong)."""
 
 
 def _allows(contract: str, needed: str) -> bool:
     return CONTRACTS.index(contract) >= CONTRACTS.index(needed)
 
 
-def _in_ttir(ttir: str, contract: str) -> Iterator[_Finding]:
+def _faults_in_ttir(ttir: str, contract: str) -> Iterator[_Fault]:
     carried: set[str] = set()
     reducing = 0
     for number, line in enumerate(ttir.splitlines(), 1):
@@ -60,30 +59,28 @@ def _in_ttir(ttir: str, contract: str) -> Iterator[_Finding]:
             carried |= set(re.findall(r"(%[\w#]+)\s*=", loop))
         what = _dot_fault(line, contract)
         if what:
-            yield "ttir", number, _tidy(line), what
+            yield "ttir", number, line, what
         if _REDUCE.search(line):
             reducing = number
         if _allows(contract, "half-accumulate"):
             continue
         # The body of a reduction is scalar arithmetic on its block arguments, within a few lines of its head.
         if reducing and number - reducing <= 4 and _HALF_SUM.search(line):
-            yield "ttir", number, _tidy(line), "a reduction in 16 bits"
+            yield "ttir", number, line, "a reduction in 16 bits"
         added = _HALF_TENSOR_SUM.search(line)
         if added and carried & {added.group(2), added.group(3)}:
-            yield "ttir", number, _tidy(line), "a 16-bit accumulator carried through a loop"
+            yield "ttir", number, line, "a 16-bit accumulator carried through a loop"
 
 
 def _dot_fault(line: str, contract: str) -> str:
-    if not _DOT.search(line):
-        return ""
-    types = _DOT_TYPES.search(line)
+    types = _DOT_TYPES.search(line) if _DOT.search(line) else None
     if types is None:
         return ""
     left, right, accumulator = types.groups()
     if accumulator in ("f16", "bf16") and not _allows(contract, "half-accumulate"):
         return f"a {accumulator} accumulator"
-    asked = _DOT_PRECISION.search(line)
-    precision = asked.group(1).lower() if asked else "ieee"
+    option = _DOT_PRECISION.search(line)
+    precision = option.group(1).lower() if option else "ieee"
     if "f32" in (left, right) and precision != "ieee":
         needed = precision if precision in ("tf32", "tf32x3") else "tf32"
         if not _allows(contract, needed):
@@ -91,7 +88,7 @@ def _dot_fault(line: str, contract: str) -> str:
     return ""
 
 
-def _in_ptx(ptx: str, contract: str) -> Iterator[_Finding]:
+def _faults_in_ptx(ptx: str, contract: str) -> Iterator[_Fault]:
     for number, line in enumerate(ptx.splitlines(), 1):
         instruction = _MMA.search(line)
         if instruction is None:
@@ -100,10 +97,6 @@ def _in_ptx(ptx: str, contract: str) -> Iterator[_Finding]:
         text = instruction.group()
         types = _MMA_TYPES.search(text)
         if (".tf32" in text or "kind::tf32" in text) and not _allows(contract, "tf32x3"):
-            yield "ptx", number, _tidy(line), "a tf32 matrix instruction"
+            yield "ptx", number, line, "a tf32 matrix instruction"
         elif types and types.group(1) == "f16" and not _allows(contract, "half-accumulate"):
-            yield "ptx", number, _tidy(line), "a matrix instruction with a 16-bit accumulator"
-
-
-def _tidy(line: str) -> str:
-    return " ".join(line.split())[:160]
+            yield "ptx", number, line, "a matrix instruction with a 16-bit accumulator"

@@ -1,4 +1,4 @@
-"""What the judge put into the inputs, in words: a verdict names a regime, and its reader has not seen `regimes.py`."""
+"""The values of each regime in words, for the reader of a verdict that names a regime."""
 
 WORDS = {
     "mixed": "several of the others side by side, along one axis",

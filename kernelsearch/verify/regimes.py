@@ -1,11 +1,11 @@
 """Judging inputs: several regimes of floating values, mixed along one axis of a tensor or filling all of it.
 
-Only floating tensors change. Integers, scalars, 0-d tensors, masks (only zeros and ones, or holding an
-infinity) stay as the task made them. One-dimensional tensors next to larger ones (weights, biases) get
-zero-mean noise in every regime, so that a kernel that ignores them is seen.
+Only floating tensors change. Integers, scalars, 0-d tensors and masks (only zeros and ones, or with an infinity) stay
+as the task made them. One-dimensional tensors next to larger ones (weights, biases) get zero-mean noise in every
+regime, which shows a kernel that ignores them.
 
-Not done: NaN or infinity among the inputs, because `tl.maximum` and `torch.maximum` differ on them and
-an honest kernel would pay for it.
+There is no NaN or infinity among the inputs, because `tl.maximum` and `torch.maximum` differ on them and an honest
+kernel would pay for it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ HUGE = 1e4
 OFFSET = 10.0
 LARGEST_INTEGER = 2
 ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
-"""Regimes on which precision is judged: their terms differ, so that roundings do not add up with one sign."""
+"""Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
 
 
 def plan(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
-    """The regimes of each test shape: `screen` gives one a shape, in rotation; `full` gives all to each."""
+    """The regimes of each test shape: one a shape, in rotation, for `screen`; all of them for `full`."""
     if depth == "full":
         return (ALL,) * n_shapes
     if depth != "screen":
@@ -45,35 +45,34 @@ def make(
     """Inputs of the same shapes, dtypes, strides and devices with the values of a regime.
 
     names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`,
-    `unit` (0 to 1) or `fixed` (leave as it is). rows is the length of the output's first axis: regimes are
-    mixed along the input's axis of that length, so that each part of the output sees one regime.
+    `unit` (0 to 1) or `fixed` (leave as it is). rows is the length of the output's first axis: regimes are mixed
+    along the input's axis of that length, and each part of the output sees one regime.
     """
     if regime not in ALL:
         raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
-    narrowed = [(domain or {}).get(name) for name in names] + [None] * len(inputs)
+    domains = [(domain or {}).get(name) for name in names] + [None] * len(inputs)
     largest = max((x.dim() for x in inputs if is_data(x)), default=0)
-    made = []
-    for position, (value, limit) in enumerate(zip(inputs, narrowed)):
+    changed = []
+    for position, (value, limit) in enumerate(zip(inputs, domains)):
         if not is_data(value) or limit == "fixed":
-            made.append(value.clone() if isinstance(value, torch.Tensor) else value)
+            changed.append(value.clone() if isinstance(value, torch.Tensor) else value)
             continue
-        generator = torch.Generator(device=value.device)
-        generator.manual_seed(seed * 1009 + position)
+        generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         minor = value.dim() < min(2, largest)
         own = "randn" if minor and regime != "integers" else regime
-        values = _values(value, own, generator, seed, rows)
-        made.append(_like(value, _narrow(values, limit)))
-    return made
+        values = _draw(value, own, generator, seed, rows)
+        changed.append(_lay_out(value, _narrow(values, limit)))
+    return changed
 
 
 def is_data(value: Any) -> bool:
-    """Whether a regime replaces this input's values."""
+    """True if a regime replaces this input's values."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.dim() == 0 or not value.numel():
         return False
     wide = value.float() if value.dtype.itemsize < 2 else value
     if not torch.isfinite(wide).all():
         return False
-    zeros, ones = (wide == 0), (wide == 1)
+    zeros, ones = wide == 0, wide == 1
     return not bool((zeros | ones).all() and zeros.any() and ones.any())
 
 
@@ -81,7 +80,7 @@ def is_data(value: Any) -> bool:
 
 
 def _spread(dtype: torch.dtype) -> float:
-    """The least noise on top of OFFSET that the dtype still tells apart."""
+    """The least noise around OFFSET that the dtype still resolves."""
     return max(1e-3, 4 * torch.finfo(dtype).eps * OFFSET)
 
 
@@ -91,11 +90,11 @@ def _sparse(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator
     if noise.dim() >= 2:
         rows = noise.shape[-2]
         keep[..., rows // 4 : rows - rows // 4, :] &= rows < 4
-    return torch.where(keep, noise, torch.zeros_like(noise))
+    return torch.where(keep, noise, 0.0)
 
 
 def _outlier(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
-    """One large element a row, at the first, the last or a block's edge; one in three is beyond what exp can take."""
+    """One large element a row, at the first, the last or a block's edge; one in three is beyond the range of exp."""
     width = noise.shape[-1]
     edges = sorted({0, width - 1, width // 2, *(e for p in range(4, 15) for e in (2**p - 1, 2**p) if e < width)})
     flat = noise.reshape(-1, width).clone()
@@ -107,13 +106,8 @@ def _outlier(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generato
 
 
 def _integers(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
-    high = LARGEST_INTEGER + 1
-    shape, device = noise.shape, noise.device
-    return torch.randint(-LARGEST_INTEGER, high, shape, generator=generator, device=device).to(noise.dtype)
-
-
-def _tiny(noise: torch.Tensor, value: torch.Tensor, generator: torch.Generator, seed: int) -> torch.Tensor:
-    return noise * max(1e-6, 16 * torch.finfo(value.dtype).tiny)
+    ends = (-LARGEST_INTEGER, LARGEST_INTEGER + 1)
+    return torch.randint(*ends, noise.shape, generator=generator, device=noise.device).to(noise.dtype)
 
 
 _Regime = Callable[[torch.Tensor, torch.Tensor, torch.Generator, int], torch.Tensor]
@@ -123,7 +117,7 @@ _REGIMES: Mapping[str, _Regime] = {
     "offset": lambda noise, value, *_: noise * _spread(value.dtype) + OFFSET,
     "outlier": _outlier,
     "huge": lambda noise, *_: noise * HUGE,
-    "tiny": _tiny,
+    "tiny": lambda noise, value, *_: noise * max(1e-6, 16 * torch.finfo(value.dtype).tiny),
     "sparse": _sparse,
     "negative": lambda noise, *_: -noise.abs(),
 }
@@ -131,7 +125,7 @@ ALL: tuple[str, ...] = (*ROTATION, *(name for name in _REGIMES if name != "randn
 """Every regime, the cheapest evidence first."""
 
 
-def _values(value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None) -> torch.Tensor:
+def _draw(value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None) -> torch.Tensor:
     noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()
@@ -161,19 +155,20 @@ def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
 
 
 def _narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
-    if limit is None:
-        return values
-    if limit == "positive":
-        return values.abs().clamp_min(1e-3)
-    if limit == "nonnegative":
-        return values.abs()
-    if limit == "unit":
-        return torch.sigmoid(values)
+    match limit:
+        case None:
+            return values
+        case "positive":
+            return values.abs().clamp_min(1e-3)
+        case "nonnegative":
+            return values.abs()
+        case "unit":
+            return torch.sigmoid(values)
     raise ValueError(f"a domain is positive, nonnegative, unit or fixed, not {limit!r}")
 
 
-def _like(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The values in the input's dtype and strides, kept a factor of 1.05 below its largest number."""
+def _lay_out(value: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values in the input's dtype and strides, at most its largest number divided by 1.05."""
     bound = torch.finfo(value.dtype).max / 1.05
-    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return made.copy_(values.clamp(-bound, bound))
+    result = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return result.copy_(values.clamp(-bound, bound))

@@ -1,4 +1,4 @@
-"""The judge of a few programs of a large grid: what they wrote is held against the limits, the rest is left alone."""
+"""The judge of a few programs of a large grid: it compares the elements that they wrote, and no others."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def judge_sampled(
     *,
     depth: str = "full",
 ) -> Verdict:
-    """Accept, or what is wrong in the elements that no longer hold poison.
+    """Accept, or the fault in the elements that are no longer poison.
 
-    covers is how much of the outputs the grid would write if all programs did as those that ran: a grid that would leave
-    half of it or more unwritten has left out its work.
+    covers is the share of the outputs that the grid would write if all programs did as those that ran. A grid that
+    would leave half of it or more unwritten has left out its work.
     """
     filled = []
     for right, got in zip(expected.outputs, outputs):

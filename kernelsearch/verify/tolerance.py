@@ -1,4 +1,4 @@
-"""How large an error may be: a multiple of eager's own, plus half an ulp, plus the operation's condition.
+"""The limits of an error: a multiple of eager's own error, plus half an ulp, plus the operation's condition.
 
 **Condition.** A backward stable float32 algorithm returns the exact answer of inputs that were moved by
 relative amounts of the order of u = 2**-24 (Higham, *Accuracy and Stability of Numerical Algorithms*,
@@ -21,7 +21,7 @@ roundings of one binade have one sign and the error grows with N, at most N u (H
 the mean: hence max(4, N/4) in the regimes that are not zero-mean noise. Precision is judged on the others. The
 four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel without any sum.
 
-**Three limits**, the first two as DESIGN has them, absolute within one tile of a row:
+**Three limits**, the first two as in DESIGN, absolute within one tile of a row:
 
 1. rms over a tile  <= max(k_rms * eager's rms, (k_rms / sqrt(3) + 2 / sqrt(m)) * rms half ulp)
                        + accumulation * rms condition
@@ -30,27 +30,26 @@ four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal cost in a kernel wi
 3. each element     <= 8 * half ulp + max(peak * accumulation, 8 * coarse) * its own condition
                        + 4 * 2**-24 * largest value in the tile
 
-`accumulation` bounds the rms of a long serial sum with a margin of 1.2; the largest of a few thousand such errors
-lies near four times their rms, so that single elements get peak = 2.5 times it where it exceeds the four (on an
-H100 a serial sum of 65536 rows erred by 1.12 times a limit without it, in 2 of 2048 columns).
+`accumulation` bounds the rms of a long serial sum with a margin of 1.2. The largest of a few thousand such errors lies
+near four times their rms: single elements get peak = 2.5 times it where it exceeds the four (on an H100 a serial sum
+of 65536 rows erred by 1.12 times a limit without it, in 2 of 2048 columns).
 
-**Picked answers.** Integer inputs (labels, indices) pick one of several numbers that a kernel makes from the same row, and
-it may make them as the difference of larger ones: a loss as log(sum) + max - x[label], whose rounding is that of the
-largest loss the row could have had, though the one that was picked is near 0. `reach` is the largest answer of an
-element over other picks; 4 * 2**-24 of it is added to each limit. Tasks without integer inputs have none.
+**Picked answers.** Integer inputs (labels, indices) pick one of several numbers that a kernel makes from the same row.
+It may make them as the difference of larger ones: a loss as log(sum) + max - x[label], whose rounding is that of the
+largest loss the row could have had, although the picked one is near 0. `reach` is the largest answer of an element
+over other picks; 4 * 2**-24 of it is added to each limit. Tasks without integer inputs have none.
 
 A correctly rounded answer errs by half an ulp / sqrt(3) in the rms; m is the number of elements that carry the
 tile's rms, because few samples scatter. Outside zero-mean noise the factor is at least 3.25 and k_max doubles:
-equal operands round to the same side. coarse is by how much 16-bit operands are coarser than the compute precision.
+equal operands round to the same side. coarse is how many times 16-bit operands are coarser than the compute precision.
 
-The third sees a small element that is wrong next to a large one (a probability set to zero), to which the second
-is blind; it cannot be the only one, because honest kernels round probabilities to 16 bits before a second
-matrix product, and because 1 + erf(x) cancels. Eager's error in units of the third limit widens it where
-eager itself is worse.
+The third limit sees a wrong small element next to a large one (a probability set to zero), which the second does not.
+It cannot be the only limit, because honest kernels round probabilities to 16 bits before a second matrix product, and
+because 1 + erf(x) cancels. Where eager itself is worse, eager's error in units of the third limit widens it.
 
-A tile is up to 128 neighbours of one row (the last axis). Outputs that are 1-D or have a last axis below
-16 are cut into tiles across rows; where those rows hold different regimes, errors are first
-divided by the element's own unit (half ulp + condition), so that a large row cannot hide a small one.
+A tile is up to 128 neighbours of one row (the last axis). Outputs that are 1-D or have a last axis below 16 are cut
+into tiles across rows. Where those rows have different regimes, errors are first divided by the element's own unit
+(half ulp + condition): then a large row cannot hide a small one.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ SHORT = 4.0
 """`accumulation` of an operation without a long sum."""
 PEAK = 2.5
 TWO_ROUNDINGS = 3.25
-"""Half ulps that a 16-bit product of an operand rounded to 16 bits may err: 1, and 2 where the operand lies at the
-start of its binade and the product at the end of its own; the rest is for float32 arithmetic between."""
+"""The error in half ulps of a 16-bit product of an operand rounded to 16 bits: 1, and 2 where the operand lies at the
+start of its binade and the product at the end of its own; the rest is for the float32 arithmetic between them."""
 FLOAT32_FACTORS = (8.0, 12.0)
 HALF_FACTORS = (2.0, 3.0)
 COMPUTE_EPS = {"ieee": 2.0**-24, "tf32x3": 2.0**-22, "tf32": 2.0**-11, "half-accumulate": 2.0**-8}
@@ -81,21 +80,21 @@ COMPUTE_EPS = {"ieee": 2.0**-24, "tf32x3": 2.0**-22, "tf32": 2.0**-11, "half-acc
 
 @dataclass(frozen=True)
 class Tiles:
-    """How an output's elements are grouped: `count` rows of `width` elements, each cut into tiles of `size`."""
+    """The grouping of an output's elements: `count` rows of `width` elements, each cut into tiles of `size`."""
 
     count: int
     width: int
     size: int
 
     def split(self, values: torch.Tensor) -> torch.Tensor:
-        """values as (tiles, size), the last tile of a row padded with zeros."""
+        """The values as (tiles, size); the last tile of a row is padded with zeros."""
         flat = values.reshape(-1)
         flat = torch.nn.functional.pad(flat, (0, self.count * self.width - flat.numel()))
         rows = flat.reshape(self.count, self.width)
         return torch.nn.functional.pad(rows, (0, -self.width % self.size)).reshape(-1, self.size)
 
     def spread(self, per_tile: torch.Tensor, numel: int, shape: Sequence[int]) -> torch.Tensor:
-        """One value a tile, brought back to every element."""
+        """The value of each tile at every element of it, in the output's shape."""
         per_row = -(-self.width // self.size)
         full = per_tile.reshape(self.count, per_row, 1).expand(-1, -1, self.size).reshape(self.count, -1)
         return full[:, : self.width].reshape(-1)[:numel].reshape(tuple(shape))
@@ -106,10 +105,10 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an output's errors are held against; all float64.
+    """The largest errors that an output may have; all float64.
 
-    element has the output's shape; rms has one value a tile; unit, where given, divides an error
-    before the rms is taken; counts are the judged elements of each tile.
+    element has the output's shape; rms has one value a tile; unit, if there is one, divides an error before the rms
+    is taken; counts are the judged elements of each tile.
     """
 
     tiles: Tiles
@@ -124,11 +123,12 @@ def tiles_of(shape: Sequence[int]) -> Tiles:
     if len(shape) >= 2 and shape[-1] >= TINY_AXIS:
         width = shape[-1]
         return Tiles(max(1, numel // width), width, -(-width // -(-width // TILE)))
-    return Tiles(max(1, -(-numel // TILE)), min(TILE, max(1, numel)), min(TILE, max(1, numel)))
+    size = min(TILE, max(1, numel))
+    return Tiles(max(1, -(-numel // TILE)), size, size)
 
 
 def half_ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Half the distance between neighbours of dtype around float64 values, and what flushing to zero costs."""
+    """Half the distance between neighbours of dtype around float64 values, plus the error of flushing to zero."""
     info = torch.finfo(dtype)
     _, exponent = torch.frexp(values.abs().clamp(min=info.tiny, max=info.max))
     spacing = torch.ldexp(torch.full_like(values, info.eps), exponent - 1)
@@ -163,9 +163,13 @@ def condition(
             shaken.append(value * (1 + eps * (2 * sign - 1).to(value.dtype)))
         for most, y, other in zip(moved, expected, evaluate(shaken)):
             if y.is_floating_point() and other.shape == y.shape:
-                movement = torch.nan_to_num((other.double() - y).abs(), nan=0.0, posinf=0.0, neginf=0.0)
-                torch.maximum(most, movement, out=most)
+                _raise_to_size(most, other.double() - y)
     return moved
+
+
+def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
+    """Raises each element of most to the size of the value; what is not finite counts as 0."""
+    torch.maximum(most, torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0), out=most)
 
 
 def reach(
@@ -175,10 +179,10 @@ def reach(
     *,
     seed: int,
 ) -> list[torch.Tensor | None]:
-    """The largest size of each output element over other values of the integer inputs; None where nothing else is picked.
+    """The largest size of each output element over other values of the integer inputs; None if there are no others.
 
-    Other values are an input's own, so that an index stays an index: its least and its largest everywhere, then its
-    elements drawn at random. None too for outputs that are integers, and where the reference refuses such values.
+    Other values are an input's own, because an index must stay an index: its least and its largest everywhere, then
+    its elements drawn at random. None too for outputs that are integers, and if the reference refuses such values.
     """
     picks = [p for p, x in enumerate(inputs) if _picks(x)]
     if not picks:
@@ -200,25 +204,22 @@ def reach(
             return [None] * len(expected)
         for largest, y, answer in zip(most, expected, answers):
             if y.is_floating_point() and answer.shape == y.shape:
-                size = torch.nan_to_num(answer.double().abs(), nan=0.0, posinf=0.0, neginf=0.0)
-                torch.maximum(largest, size, out=largest)
+                _raise_to_size(largest, answer.double())
     return [largest if y.is_floating_point() else None for largest, y in zip(most, expected)]
 
 
 def _picks(value: Any) -> bool:
-    """A tensor of integers, not masks, with more than one value to pick from."""
-    if (
-        not isinstance(value, torch.Tensor)
-        or value.is_floating_point()
-        or value.is_complex()
-        or value.dtype is torch.bool
-    ):
+    """True for a tensor of integers, not a mask, with more than one value to pick from."""
+    if not isinstance(value, torch.Tensor) or value.dtype not in _INTEGERS or value.numel() < 2:
         return False
-    return value.dim() > 0 and value.numel() > 1 and bool((value != value.reshape(-1)[0]).any())
+    return bool((value != value.reshape(-1)[0]).any())
+
+
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
 
 
 def accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
-    """How many times its condition an honest serial kernel may err; N is capped at 2**20.
+    """The error that an honest serial kernel may make, in units of its condition; N is capped at 2**20.
 
     N is the longest axis of an input, or the number of input elements for each of the numel outputs.
     """
@@ -246,10 +247,10 @@ def limits(
     """The limits of one floating output.
 
     expected and moved (its condition) are float64, eager is in the output's dtype; judged marks the elements
-    whose values count. eps is the compute precision, factor is `accumulation`; coarse is by how much 16-bit
-    operands are coarser than the compute precision (1 for float32); homogeneous says that the output holds one
+    whose values count. eps is the compute precision, factor is `accumulation`; coarse is how many times 16-bit
+    operands are coarser than the compute precision (1 for float32); homogeneous says that the output has one
     regime, zero_mean that precision is judged on it; scale widens all limits (the task's own TOLERANCE); reach is
-    what the function of that name says of this output.
+    the result of the function of that name for this output.
     """
     dtype, tiles = eager.dtype, tiles_of(expected.shape)
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
@@ -289,6 +290,6 @@ def limits(
 
 
 def _effective(split: torch.Tensor) -> torch.Tensor:
-    """How many elements of each tile carry its rms: (sum v**2)**2 / sum v**4, at least 1."""
+    """The number of elements of each tile that carry its rms: (sum v**2)**2 / sum v**4, at least 1."""
     square = (split / split.amax(1, keepdim=True).clamp_min(torch.finfo(split.dtype).tiny)).square()
     return square.sum(1).square().div(square.square().sum(1).clamp_min(1e-300)).clamp_min(1.0)

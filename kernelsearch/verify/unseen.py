@@ -1,12 +1,12 @@
-"""What a verdict without a GPU cannot know, in sentences: said with every such verdict and by `doctor`."""
+"""Faults that a verdict without a GPU cannot see, in words: shown with every such verdict and by `doctor`."""
 
 from __future__ import annotations
 
 WITHOUT_A_GPU: tuple[str, ...] = (
     "what compiled code does otherwise than its source says, and what only real parallelism shows",
     "a race behind an atomic operation that orders nothing",
-    "what happens only where several sizes are larger together than 4 million elements allow: such timed shapes are halved "
-    "until they fit, and of large grids 6 programs run",
+    "what happens only where several sizes are larger together than 4 million elements allow: such timed shapes are "
+    "halved until they fit, and of large grids 6 programs run",
     "the order of additions inside a matrix unit, tf32 products (the contract is read from TTIR and PTX instead)",
     "rounding of 16-bit floats in regimes other than mixed and randn: their float32 twin is judged there",
 )

@@ -1,4 +1,4 @@
-"""What the files of this folder say of themselves: task, trick, and the verdict that each must get, per mode."""
+"""The headers of this folder's files: task, trick, and the verdict that each must get, per mode."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def known(self) -> bool:
-        """Whether this environment's Triton has what the file is written in."""
+        """True if this environment's Triton has the functions that the file uses."""
         return not self.block_pointers or language.installed() <= language.LAST_BLOCK_POINTERS
 
     @property
@@ -50,25 +50,25 @@ class Entry:
 
 
 def read(path: Path) -> Entry:
-    """The entry of one file. Raises ValueError when its first lines are not in the form."""
+    """The entry of one file. Raises ValueError if its first lines are not in the form."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    said = {}
+    header = {}
     for line in lines[:4]:
         if line.startswith("# ") and ": " in line:
             key, _, value = line[2:].partition(": ")
-            said[key] = value.strip()
-    if not {"task", "trick", "verdict"} <= set(said):
+            header[key] = value.strip()
+    if not {"task", "trick", "verdict"} <= set(header):
         raise ValueError(f"{path.name} must begin with `# task:`, `# trick:` and `# verdict:` lines")
-    verdict, _, also = said["verdict"].partition(" or ")
-    word, _, why = said.get("interpreter", verdict).partition(" ")
+    verdict, _, also = header["verdict"].partition(" or ")
+    word, _, why = header.get("interpreter", verdict).partition(" ")
     other = Word(also) if also else None
-    needs = said.get("needs", "")
+    needs = header.get("needs", "")
     if needs not in ("", "block pointers"):
         raise ValueError(f"{path.name} needs {needs}, which is not `block pointers`")
-    return Entry(path, said["task"], said["trick"], Word(verdict), Word(word), why.strip("()"), other, bool(needs))
+    return Entry(path, header["task"], header["trick"], Word(verdict), Word(word), why.strip("()"), other, bool(needs))
 
 
 def entries() -> tuple[Entry, ...]:
     """Every kernel file of the corpus, by task, honest ones first."""
-    found = [read(p) for p in sorted(HERE.glob("*.py")) if p.name.startswith(tuple(f"{t}_" for t in TASKS))]
-    return tuple(sorted(found, key=lambda e: (TASKS.index(e.task), not e.honest, e.path.name)))
+    files = [read(p) for p in sorted(HERE.glob("*.py")) if p.name.startswith(tuple(f"{t}_" for t in TASKS))]
+    return tuple(sorted(files, key=lambda e: (TASKS.index(e.task), not e.honest, e.path.name)))

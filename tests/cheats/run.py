@@ -17,25 +17,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import corpus  # noqa: E402
 
 from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.trial import (  # noqa: E402
-    Evaluation,
-    Rejected,
-    referee,  # noqa: E402
-)
+from kernelsearch.trial import Evaluation, Rejected, referee  # noqa: E402
 from kernelsearch.trial.bench import Bench  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
 
 
-def judged(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:
-    """One file's verdict as data; a fresh Evaluation, so that nothing is remembered from before."""
+def judge_file(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:
+    """One file's verdict as data, by a new Evaluation that remembers nothing."""
     start = time.perf_counter()
     verdict = referee.verify_text(bench, entry.path.read_text(encoding="utf-8"), limit_s)
     seconds = time.perf_counter() - start
-    told = referee.as_json(verdict)
-    return {"file": entry.path.name, **told, "seconds": round(seconds, 3)}
+    return {"file": entry.path.name, **referee.as_json(verdict), "seconds": round(seconds, 3)}
 
 
-def screened(bench: Bench, entry: corpus.Entry) -> str:
+def screen_file(bench: Bench, entry: corpus.Entry) -> str:
     """The word of the cheap verdict that every trial of a search gets."""
     text = entry.path.read_text(encoding="utf-8")
     if not gate.check(text).accepted:
@@ -49,19 +44,15 @@ def screened(bench: Bench, entry: corpus.Entry) -> str:
         return rejected.verdict.word.value
 
 
-def mode_of(bench: Bench) -> str:
-    return Evaluation(bench).mode
-
-
 def run_task(
     task: str, chosen: list[corpus.Entry], controls: bool, limit_s: float | None, screen: bool = False
 ) -> list[dict]:
     rows = []
     honest = next(e for e in corpus.entries() if e.task == task and e.honest and e.path.stem.endswith("honest_seed"))
     with Bench.open(corpus.STUDIES / task / f"{task}.py") as bench:
-        mode = mode_of(bench)
+        mode = Evaluation(bench).mode
         for entry in chosen:
-            row = judged(bench, entry, limit_s)
+            row = judge_file(bench, entry, limit_s)
             wanted = entry.wanted(mode)
             row |= {
                 "task": task,
@@ -73,9 +64,9 @@ def run_task(
             }
             row["ok"] = row["verdict"] in wanted
             if screen:
-                row["screen"] = screened(bench, entry)
+                row["screen"] = screen_file(bench, entry)
             if controls and not entry.honest:
-                control = judged(bench, honest, None)
+                control = judge_file(bench, honest, None)
                 row["control"] = {k: control[k] for k in ("file", "verdict", "reason", "seconds")}
                 row["ok"] = row["ok"] and control["verdict"] == "accept"
             rows.append(row)
@@ -102,10 +93,12 @@ def main() -> int:
     options.add_argument("--no-controls", action="store_true", help="do not verify an honest file after each bad one")
     options.add_argument("--limit", type=float, default=60.0, help="seconds that a candidate may run")
     options.add_argument(
-        "--screen", action="store_true", help="ask for the `screen` verdict too, and say what it lets through"
+        "--screen", action="store_true", help="get the `screen` verdict too, and print the cheats that it accepts"
     )
-    given = options.parse_args()
-    wanted = [e for e in corpus.entries() if not given.files or any(Path(f).stem in e.path.stem for f in given.files)]
+    arguments = options.parse_args()
+    wanted = [
+        e for e in corpus.entries() if not arguments.files or any(Path(f).stem in e.path.stem for f in arguments.files)
+    ]
     for entry in [e for e in wanted if not e.known]:
         print(f"  {entry.path.name:<44} left out: this Triton has no block pointers")
     wanted = [e for e in wanted if e.known]
@@ -113,20 +106,20 @@ def main() -> int:
     for task in corpus.TASKS:
         chosen = [e for e in wanted if e.task == task]
         if chosen:
-            rows += run_task(task, chosen, not given.no_controls, given.limit, given.screen)
+            rows += run_task(task, chosen, not arguments.no_controls, arguments.limit, arguments.screen)
     wrong = [r["file"] for r in rows if not r["ok"]]
     cheats, honest = [r for r in rows if not r["honest"]], [r for r in rows if r["honest"]]
-    seen = [r for r in cheats if r["verdict"] != "accept"]
+    rejected = [r for r in cheats if r["verdict"] != "accept"]
     print(
-        f"{len(rows)} files: {len(seen)} of {len(cheats)} cheats rejected, "
+        f"{len(rows)} files: {len(rejected)} of {len(cheats)} cheats rejected, "
         f"{sum(r['verdict'] == 'accept' for r in honest)} of {len(honest)} honest kernels accepted; "
         f"{len(wrong)} not as their files say{': ' + ', '.join(wrong) if wrong else ''}"
     )
-    if given.screen:
-        let = [r["file"] for r in cheats if r["screen"] == "accept"]
-        print(f"screen lets through {len(let)} of {len(cheats)} cheats: {', '.join(let)}")
-    if given.out:
-        Path(given.out).write_text(json.dumps({"rows": rows, "wrong": wrong}, indent=1))
+    if arguments.screen:
+        accepted = [r["file"] for r in cheats if r["screen"] == "accept"]
+        print(f"screen accepts {len(accepted)} of {len(cheats)} cheats: {', '.join(accepted)}")
+    if arguments.out:
+        Path(arguments.out).write_text(json.dumps({"rows": rows, "wrong": wrong}, indent=1))
     return 1 if wrong else 0
 
 

@@ -61,7 +61,7 @@ FILES = {
     "unknown_domain": (GOOD + 'DOMAIN = {"x": "small"}\n', r"a domain is one of positive.*not 'small'"),
     "domain_of_no_input": (GOOD + 'DOMAIN = {"q": "positive"}\n', r"DOMAIN names 'q', which is no input"),
     "reference_launches": (GOOD.replace("return x * 2\n", "return double(x)\n"),
-                           r"the reference launches double_kernel: it says what is right, so it must be PyTorch alone"),
+                           r"the reference launches double_kernel: it defines the answer, so use PyTorch alone"),
     "impossible_shape": (GOOD.replace("TEST_SHAPES = [", "TEST_SHAPES = [dict(rows=-1, cols=3), "),
                          r"get_inputs\(rows=-1, cols=3\) fails: RuntimeError.*\(line \d+\)"),
     "fails_when_judged": (GOOD.replace("return x * 2\n", "assert x.max() < 8, 'too large'; return x * 2\n"),

@@ -1,4 +1,4 @@
-"""Fuzzes the gate: `python tests/verify/fuzz_gate.py 100000 [seed]` prints what it answered and its slowest answer in seconds of the processor.
+"""Fuzzes the gate: `python tests/verify/fuzz_gate.py 100000 [seed]` prints its answers and the CPU time of the slowest.
 
 Mutates good kernels (tokens spliced, swapped, duplicated, bytes flipped), and grafts in pieces that must never pass.
 A text with a forbidden piece in code may only be accepted where the piece ended up in a comment or docstring:
@@ -139,27 +139,8 @@ POISON = (
     "if 1: pass",
 )
 FORBIDDEN_NAMES = frozenset(
-    {
-        "os",
-        "exec",
-        "eval",
-        "open",
-        "getattr",
-        "globals",
-        "type",
-        "print",
-        "__import__",
-        "inline_asm_elementwise",
-        "device_print",
-        "static_print",
-        "globaltimer",
-        "handle",
-        "core",
-        "runtime",
-        "fn",
-        "__class__",
-        "__bases__",
-    }
+    "os exec eval open getattr globals type print __import__ inline_asm_elementwise device_print static_print "
+    "globaltimer handle core runtime fn __class__ __bases__".split()
 )
 
 
@@ -206,19 +187,19 @@ def smuggled(text: str) -> set[str]:
 
 
 def fuzz(count: int, seed: int = 0) -> dict[str, float]:
-    """Counts of answers and the slowest answer in seconds of the processor. Raises AssertionError on a smuggled name."""
+    """Counts of answers and the CPU seconds of the slowest. Raises AssertionError on a smuggled name."""
     rng = random.Random(seed)
-    told = {"accept": 0, "reject-static": 0, "slowest_s": 0.0}
+    counts = {"accept": 0, "reject-static": 0, "slowest_s": 0.0}
     for number in range(count):
         text = mutated(rng)
         start = time.thread_time()
         verdict = check(text)
-        told["slowest_s"] = max(told["slowest_s"], time.thread_time() - start)
-        told[verdict.word.value] += 1
+        counts["slowest_s"] = max(counts["slowest_s"], time.thread_time() - start)
+        counts[verdict.word.value] += 1
         if verdict.word is Word.ACCEPT:
-            found = smuggled(text)
-            assert not found, f"source {number} of seed {seed} passed with {found}:\n{text}"
-    return told
+            names = smuggled(text)
+            assert not names, f"source {number} of seed {seed} passed with {names}:\n{text}"
+    return counts
 
 
 if __name__ == "__main__":

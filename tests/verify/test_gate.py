@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from kernelsearch.core.types import Word
 from kernelsearch.kernel import language
-from kernelsearch.verify import body
 from kernelsearch.verify.gate import check
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"
@@ -192,6 +191,8 @@ REFUSED_FILES = {
     "twice": KERNEL + KERNEL.removeprefix(HEAD),
     "semicolon": "A = 1; B = 2\n" + KERNEL,
     "recursion": KERNEL + "    k(x_ptr, y_ptr, n, B)\n",
+    "mutual recursion": KERNEL
+    + "    j(x_ptr)\n\n@triton.jit\ndef j(x_ptr):\n    k(x_ptr, x_ptr, 1, 1)\n\n@triton.jit\ndef i(x):\n    pass\n",
     "grid code": "GRID = '__import__(1)'\n" + KERNEL,
     "grid call": "GRID = str(3)\n" + KERNEL,
     "grid attribute": "GRID = 'x.y'\n" + KERNEL,
@@ -267,16 +268,17 @@ def test_tl_function_is_allowed_with_its_own_keywords_only(name):
 
 
 @pytest.mark.parametrize("line, said", [
-    ("y = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (8,), (0,))", "tl.make_block_ptr is refused: Triton 3.9 has no block"),
-    ("y = tl.advance(x, (8,))", "tl.advance is refused: Triton 3.9 has no block pointers; use tl.make_tensor_descriptor"),
+    ("y = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (8,), (0,))",
+     "tl.make_block_ptr is refused: Triton 3.9 has no block"),
+    ("y = tl.advance(x, (8,))",
+     "tl.advance is refused: Triton 3.9 has no block pointers; use tl.make_tensor_descriptor"),
     ("y = tl.load(x, boundary_check=(0,))", "tl.load has no argument 'boundary_check'"),
     ("y = tl.load(x, padding_option='zero')", "tl.load has no argument 'padding_option'"),
     ("tl.store(x, 1.0, boundary_check=(0,))", "tl.store has no argument 'boundary_check'"),
 ])  # fmt: skip
 def test_block_pointers_are_allowed_where_triton_has_them(monkeypatch, line, said):
     for version, accepted in (((3, 6), True), ((3, 8), True), ((3, 9), False)):
-        for module in (language, body):
-            monkeypatch.setattr(module, "installed", lambda version=version: version)
+        monkeypatch.setattr(language, "installed", lambda version=version: version)
         verdict = check(with_line(line))
         assert verdict.accepted is accepted and (said in verdict.reason) is not accepted, verdict.reason
 

@@ -5,7 +5,7 @@ import torch
 
 from kernelsearch.core.types import Word
 from kernelsearch.verify import regimes
-from kernelsearch.verify.judge import expectation
+from kernelsearch.verify.expectation import expectation
 from kernelsearch.verify.sampled import judge_sampled
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from kernelsearch.verify import regimes
-from kernelsearch.verify.judge import expectation, judge
+from kernelsearch.verify.expectation import expectation
+from kernelsearch.verify.judge import judge
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 

@@ -1,4 +1,4 @@
-"""An arena for judging on a GPU: every buffer of a launch staged between guard bands that must stay untouched."""
+"""An arena for judging on a GPU: it stages every buffer of a launch between guard bands that must stay untouched."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
+from kernelsearch.worker.launcher.tensors import storage_bytes
+
 GUARD = 4096
-_PATTERN = 0xFF  # NaN in every IEEE format, -1 in every integer one: a value read from a guard is seen
+_PATTERN = 0xFF  # NaN in every IEEE format, -1 in every integer one: it shows in the result of a read from a guard
 
 
 class Arena:
@@ -26,10 +28,10 @@ class Arena:
         self.memory = torch.full((at,), _PATTERN, dtype=torch.uint8, device="cuda")
         self.memory = self.memory if self.memory.data_ptr() % 256 == 0 else self.memory.clone()
         for tensor in self.tensors.values():
-            self._slot(tensor).copy_(_bytes(tensor))
+            self._slot(tensor).copy_(storage_bytes(tensor))
 
     def view(self, name: str) -> torch.Tensor:
-        """The staged twin of a tensor: same dtype, shape, stride and alignment."""
+        """The staged copy of a tensor: same dtype, shape, stride and alignment."""
         tensor = self.tensors[name]
         if not tensor.untyped_storage().nbytes():
             return tensor
@@ -39,9 +41,9 @@ class Arena:
         return typed.set_(self.memory.untyped_storage(), offset, tensor.shape, tensor.stride())
 
     def finish(self) -> int:
-        """Copies the buffers back. Returns how many guard bytes were overwritten."""
+        """Copies the buffers back. Returns the number of overwritten guard bytes."""
         for tensor in self.tensors.values():
-            _bytes(tensor).copy_(self._slot(tensor))
+            storage_bytes(tensor).copy_(self._slot(tensor))
         for at, size in self.slots.values():
             self.memory[at : at + size].fill_(_PATTERN)
         return int((self.memory != _PATTERN).sum().item())
@@ -50,9 +52,3 @@ class Arena:
         storage = tensor.untyped_storage()
         at, size = self.slots.get(storage.data_ptr(), (0, 0))
         return self.memory[at : at + size]
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """All bytes of a tensor's storage as a flat uint8 tensor."""
-    storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))

@@ -1,4 +1,4 @@
-"""The same call by other clocks than events: the wall clock, and the kernels' own times as CUPTI gives them.
+"""The time of a call by other clocks than events: the wall clock, and the kernels' own times from CUPTI.
 
 Both are differences: a queue of L2 flushes with the call behind each, less the same queue without it.
 """
@@ -18,7 +18,7 @@ CYCLES_PER_US = 2_000
 
 
 def measured(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> tuple[float, float | None]:
-    """(Wall time, kernels' time or None where CUPTI gives none) of one call, in microseconds."""
+    """(Wall time, kernels' time or None if CUPTI gives none) of one call, in microseconds."""
 
     def nothing() -> None:
         pass
@@ -31,7 +31,7 @@ def measured(call: Callable[[], object], flush: Callable[[], None], host_us: flo
 
 
 def _wall_us(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> float:
-    """Wall time of the queue, which the host fills while the device waits: host time is hidden."""
+    """Wall time of the queue. The host fills it while the device waits, which hides the host's time."""
     torch.cuda.synchronize()
     begun = time.perf_counter()
     torch.cuda._sleep(int(CALLS * (1.5 * host_us + 60.0) * CYCLES_PER_US))
@@ -43,7 +43,7 @@ def _wall_us(call: Callable[[], object], flush: Callable[[], None], host_us: flo
 
 
 def _profiled_us(call: Callable[[], object], flush: Callable[[], None]) -> float:
-    """The sum of all kernels' and memsets' times in the queue; 0 where the profiler cannot start."""
+    """The sum of all kernels' and memsets' times in the queue; 0 if the profiler cannot start."""
     try:
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             for _ in range(CALLS):

@@ -1,9 +1,10 @@
-"""Loads a cubin and launches it through the CUDA driver API, in the context that torch has made current."""
+"""Loads a cubin and launches it through the CUDA driver API, in torch's current context."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,19 +16,11 @@ _DEFAULT_SHARED = 48 << 10
 _SCALARS: dict[str, Any] = {
     "i1": ctypes.c_int8,
     "u1": ctypes.c_uint8,
-    "i8": ctypes.c_int8,
-    "i16": ctypes.c_int16,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "u8": ctypes.c_uint8,
-    "u16": ctypes.c_uint16,
-    "u32": ctypes.c_uint32,
-    "u64": ctypes.c_uint64,
+    **{f"i{bits}": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
     "fp32": ctypes.c_float,
     "fp64": ctypes.c_double,
 }
-
-
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 
 
@@ -51,7 +44,7 @@ class _Config(ctypes.Structure):
 
 
 class CudaError(Exception):
-    """The driver refused a call; code is CUresult, sticky says that this process's context is lost."""
+    """The driver refused a call; code is the CUresult, sticky says that this process's context is lost."""
 
     STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719, 999})
 
@@ -64,8 +57,8 @@ class CudaError(Exception):
 class Function:
     """A loaded binary, ready to launch.
 
-    Arguments go in the order of the signature without constexprs, followed by scratch pointers as far as the
-    binary's parameter list is longer: global scratch first, null where none is needed.
+    Arguments go in the order of the signature without constexprs. Scratch pointers follow if the binary's parameter
+    list is longer: global scratch first, null if it needs none.
     """
 
     def __init__(self, binary: Binary) -> None:
@@ -113,14 +106,9 @@ class Function:
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
+@cache
 def _driver() -> ctypes.CDLL:
-    global _LIBRARY
-    if _LIBRARY is None:
-        _LIBRARY = ctypes.CDLL("libcuda.so.1")
-    return _LIBRARY
-
-
-_LIBRARY: ctypes.CDLL | None = None
+    return ctypes.CDLL("libcuda.so.1")
 
 
 def _check(code: int, what: str) -> None:

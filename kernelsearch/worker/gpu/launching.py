@@ -1,4 +1,4 @@
-"""What an intercepted launch of the user's launcher does on a GPU: a candidate's binaries in place of its kernels."""
+"""Launches a candidate's binaries on a GPU in place of the kernels of the user's launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Missing(Exception):
-    """A launch needs binaries that were not sent."""
+    """A launch needs binaries that the worker does not have."""
 
     def __init__(self, specs: list[tuple[Specialisation, bool]]) -> None:
         super().__init__("missing binaries")
@@ -26,23 +26,23 @@ class GuardBroken(Exception):
 
 
 def launched(function: Any, step: Step, args: dict[str, Any]) -> None:
-    """One device launch on the tensors that it is given."""
+    """One device launch on these arguments."""
     function.launch(step.grid, [args[n] for n, _ in function.binary.params])
 
 
 class Launcher:
-    """What an intercepted launch does: binds the candidate, finds the binary, launches it.
+    """The callback for an intercepted launch: binds the candidate, finds the binary, launches it.
 
-    Bindings are kept per (site, argument facts), so that a timed call pays for planning once. fill is what scratch
-    starts with: poison (None), a value, or False for what the memory held before. `wipe`, to be called outside of the
-    clock, poisons the scratch of the calls since the last one, so that no call finds what an earlier one left there.
+    It keeps bindings per (site, argument facts), so a timed call pays for planning once. fill is the first content of
+    scratch: poison (None), a value, or False for the memory's old content. Call `wipe` outside of the clock: it poisons
+    the scratch of the calls since the last one, because no call may find what an earlier one left there.
     """
 
     def __init__(
         self,
         candidate: Candidate,
         binaries: Mapping[str, Any],
-        execute: Callable[..., None],
+        execute: Callable[..., None] = launched,
         fill: float | None | bool = False,
     ) -> None:
         self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
@@ -53,14 +53,10 @@ class Launcher:
         from kernelsearch.worker.launcher import tensors, trace
 
         fact = trace.launch_fact(launch, self.candidate.config)
-        key = repr(fact) if fact.grid is not None else None
-        if key is None or key not in self.bound:
-            found = self._bind(fact, launch)
-            if key is not None:
-                self.bound[key] = found
-        else:
-            found = self.bound[key]
-        bound, functions = found
+        key = repr(fact)
+        if fact.grid is None or key not in self.bound:
+            self.bound[key] = self._bind(fact, launch)
+        bound, functions = self.bound[key]
         launch.run_pre_hooks(self.candidate.config)
         scratch = {n: tensors.scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
         self.used += scratch.values()
@@ -87,28 +83,27 @@ class Launcher:
         missing = [(s, bound.of_seed) for s in specs if spec_key(s, bound.of_seed) not in self.binaries]
         if missing:
             raise Missing(missing)
-        return bound, [_function(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
+        return bound, [_load(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
 
 
-@lru_cache(maxsize=64)
-def _loaded(identity: str, name: str) -> Any:
+_LOADED: dict[str, Any] = {}
+
+
+def _load(binary: Any) -> Any:
+    """The binary as a loaded function, which stays loaded for later calls."""
     from kernelsearch.worker.gpu.cuda import Function
 
-    return Function(_PENDING[identity])
-
-
-_PENDING: dict[str, Any] = {}
-
-
-def _function(binary: Any) -> Any:
-    key = f"{binary.identity}/{binary.params!r}/{binary.num_warps}"
-    _PENDING.clear()
-    _PENDING[key] = binary
-    return _loaded(key, binary.name)
+    key = f"{binary.identity}/{binary.params!r}/{binary.num_warps}/{binary.name}"
+    if key not in _LOADED:
+        if len(_LOADED) >= 64:
+            _LOADED.clear()
+        _LOADED[key] = Function(binary)
+    return _LOADED[key]
 
 
 @lru_cache(maxsize=4)
 def task_of(path: str) -> Any:
+    """The task of a file on the live device."""
     import torch
 
     from kernelsearch.worker.launcher import trace
@@ -121,7 +116,7 @@ _CASES: dict[tuple[str, str], Any] = {}
 
 
 def case_of(task: Any, shape: str) -> Any:
-    """The case of a shape, for its launcher and reference; its inputs are dropped, as others are used."""
+    """The case of a shape, for its launcher and reference; runs use other inputs."""
     key = (task.digest, shape)
     if key not in _CASES:
         _CASES[key] = task.build(shape, 0, "cuda")

@@ -1,7 +1,7 @@
-"""One open shape of the confirming worker: its live tensors, its contestants, and what is kept of their timed outputs.
+"""One open shape of the confirming worker: its live tensors, its contestants, and copies of their timed outputs.
 
-Copies are taken of a secret share of the outputs, each distinct one kept once. Comparisons are of bits and stay on the
-device until it is done, so that nothing waits inside a timed span.
+A secret share of the outputs is copied, and each distinct one is kept once. Comparisons are of bits and stay on the
+device until it is done: nothing may wait inside a timed span.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     import torch
 
 MOST_KEPT = 8
-"""Outputs that are kept of one candidate; more differing ones than this would only cost memory."""
+"""Kept outputs of one candidate; more differing ones than this would only cost memory."""
 
 
 @dataclass
 class Contestant:
+    """A candidate or baseline: its call, the wipe of its scratch, and its outputs kept for the judge."""
+
     call: Callable[..., Any]
     wipe: Callable[[], None]
     judged: bool
@@ -31,7 +33,7 @@ class Contestant:
 
 @dataclass
 class Stage:
-    """One open shape. live holds the tensors that every call is given; contents the values that rotate through them."""
+    """One open shape. Every call gets the live tensors; the contents rotate through them."""
 
     task: Any
     job: OpenShape
@@ -44,7 +46,7 @@ class Stage:
     turn: int = 0
 
     def load(self) -> tuple[int, list[Any]]:
-        """Queues the next contents into the live tensors; (which, the arguments of a call)."""
+        """Queues the next contents into the live tensors; returns (number of the contents, arguments of a call)."""
         import torch
 
         which = self.turn = (self.turn + 1) % len(self.contents)
@@ -59,7 +61,7 @@ class Stage:
 
 
 def looked_at(stage: Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
-    """Copies of a timed call's outputs, and whether it changed an input that it must not; queued behind the call."""
+    """(which, copies of a timed call's outputs, True if it changed a protected input), queued behind the call."""
     import torch
 
     from kernelsearch.worker.launcher import tensors
@@ -72,18 +74,18 @@ def looked_at(stage: Stage, which: int, args: list[Any], result: Any) -> tuple[i
 
 
 def differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Whether two tensors differ in any bit, as a tensor on the device; NaN equals the same NaN."""
+    """True if two tensors differ in any bit, as a tensor on the device; NaN equals the same NaN."""
     import torch
 
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
-    if whole is None or one.shape != other.shape or one.dtype != other.dtype:
-        same = one.shape == other.shape and torch.equal(one, other)
-        return torch.tensor(not same, device="cuda")
-    return (one.view(whole) != other.view(whole)).any()
+    from kernelsearch.verify.judge import as_bits
+
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return torch.tensor(True, device="cuda")
+    return (as_bits(one) != as_bits(other)).any()
 
 
 def remember(stage: Stage, contestant: Contestant, which: int, outputs: list[Any]) -> None:
-    """Counts a sampled output, and keeps it unless it is bit for bit one that is kept already."""
+    """Counts a sampled output, and keeps it unless a kept one has the same bits."""
     contestant.sampled += 1
     if which and stage.job.one_set:
         return
@@ -96,7 +98,7 @@ def remember(stage: Stage, contestant: Contestant, which: int, outputs: list[Any
 
 
 def room_for(outputs: list[Any]) -> bool:
-    """Whether the GPU has room to keep these and still work: the first outputs are kept in any case."""
+    """True if the GPU has room to keep these and still work; the first outputs are kept in any case."""
     import torch
 
     size = sum(o.untyped_storage().nbytes() for o in outputs if o.is_cuda)

@@ -1,14 +1,15 @@
-"""The task that a judge serves, and what it has worked out so far: inputs, right answers, what the seed launches.
+"""The task that a judge serves, with its results so far: inputs, right answers, the seed's launches.
 
-On a GPU machine expectations are computed on the GPU, so that eager's error is the GPU's own, and kept on the CPU,
-so that judging a candidate disturbs nobody's timing.
+On a GPU machine expectations are computed on the GPU, because eager's error must be the GPU's own, and kept on the
+CPU, because judging a candidate must not disturb a timing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,14 +26,14 @@ from kernelsearch.worker.launcher.twin import TwinMode, twin_tensor
 from kernelsearch.worker.messages.jobs import Case
 
 CACHED_SHARE = 0.1
-"""Of the GPU's memory, what may be kept of one timed shape's right answer; all of them may take three times that."""
+"""The share of the GPU's memory that one timed shape's right answer may keep; all of them may take three times that."""
 
 
 @dataclass
 class Opened:
-    """One judge's task: device is "cuda" or "cpu", launches holds the traced launches by shape.
+    """One judge's task: device is "cuda" or "cpu", launches has the traced launches by shape.
 
-    A case's `twin` asks for float32 in place of 16-bit floats. All tensors are on `device`, except where said.
+    twin asks for float32 in place of 16-bit floats. All tensors are on device, unless a docstring says otherwise.
     """
 
     task: Any
@@ -40,110 +41,92 @@ class Opened:
     target: Target
     device: str
     launches: dict[str, Any]
-    _inputs: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
-    _expected: dict[tuple[Case, bool], Expectation] = field(default_factory=dict)
-    _before: dict[tuple[Case, bool], list[Any]] = field(default_factory=dict)
     _timed: dict[Case, tuple[Expectation, list[Any]]] = field(default_factory=dict)
-    _built: dict[str, Any] = field(default_factory=dict)
-    _runs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs = cache(self.inputs)
+        self.before = cache(self.before)
+        self.expected = cache(self.expected)
+        self.built = cache(self.built)
+        self.seed_run = cache(self.seed_run)
 
     @property
     def twin(self) -> bool:
-        """Whether kernels run in the interpreter here, 16-bit floats as float32 twins."""
+        """True if kernels run in the interpreter here, with float32 twins of 16-bit floats."""
         return self.device == "cpu"
 
     def judged_shapes(self) -> list[str]:
+        """The keys of the test shapes, else of the timed shapes."""
         return [s.key for s in self.facts.test_shapes or self.facts.shapes]
 
     def inputs(self, case: Case, twin: bool) -> list[Any]:
-        if (case, twin) in self._inputs:
-            return self._inputs[case, twin]
+        """The inputs of a case."""
         if case.probe is not None:
-            found = apply_probe(self.inputs(replace(case, probe=None), twin), Probe(*case.probe))
-        elif case.padded:
-            found = [tensors.padded(v) for v in self.inputs(replace(case, padded=False), twin)]
-        else:
-            built = self.built(case.shape)
-            values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
-            found = regimes.make(
-                values, case.regime, case.seed, names=built.names, domain=self.task.domain, rows=self._rows(case.shape)
-            )
-        self._inputs[case, twin] = found
-        return found
+            return apply_probe(self.inputs(replace(case, probe=None), twin), Probe(*case.probe))
+        if case.padded:
+            return [tensors.padded(v) for v in self.inputs(replace(case, padded=False), twin)]
+        built = self.built(case.shape)
+        values = [twin_tensor(v) for v in built.inputs] if twin else list(built.inputs)
+        how = {"names": built.names, "domain": self.task.domain, "rows": self._rows(case.shape)}
+        return regimes.make(values, case.regime, case.seed, **how)
 
     def before(self, case: Case, twin: bool) -> list[Any]:
-        """The inputs of a case as they were, on the CPU."""
-        if (case, twin) not in self._before:
-            self._before[case, twin] = [_cpu(v) for v in self.inputs(case, twin)]
-        return self._before[case, twin]
+        """The inputs of a case before it ran, on the CPU."""
+        return [_cpu(v) for v in self.inputs(case, twin)]
 
     def expected(self, case: Case, twin: bool) -> Expectation:
         """The right answer of a case and its limits, on the CPU."""
-        if (case, twin) not in self._expected:
-            built = self.built(case.shape)
-
-            def eager(*inputs: Any) -> Any:
-                with self._reference_at(case), TwinMode() if twin and case.half else nullcontext():
-                    return built.reference(*inputs)
-
-            found = expectation(
-                built.reference64,
-                eager,
-                self.inputs(case, twin),
-                shape=case.shape,
-                regime=case.regime,
-                precision=self.task.precision,
-                mutates=self.mutated(case),
-                strides=() if case.padded else self._strides(case.shape),
-                seed=case.seed,
-                tolerance=self.task.tolerance or 1.0,
-            )
-            self._expected[case, twin] = _on_cpu(found)
-        return self._expected[case, twin]
+        built, inputs = self.built(case.shape), self.inputs(case, twin)
+        strides = () if case.padded else self._strides(case.shape)
+        return _on_cpu(self._expectation(case, built, inputs, twin and case.half, strides))
 
     def timed(self, case: Case) -> tuple[Expectation, list[Any]]:
-        """The right answer and the inputs of a timed shape, in GPU memory; kept for the next candidate while there is room."""
+        """The right answer and inputs of a timed shape, in GPU memory; kept for the next candidate if there is room."""
         if case in self._timed:
             return self._timed[case]
-        held = torch.cuda.memory_allocated()
+        before = torch.cuda.memory_allocated()
         built = self.task.build(case.shape, case.seed, self.device)
+        answer = self._expectation(case, built, built.inputs), list(built.inputs)
+        torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
+        memory = device_memory()
+        small = torch.cuda.memory_allocated() - before <= CACHED_SHARE * memory and before <= 2 * CACHED_SHARE * memory
+        if small and torch.cuda.mem_get_info()[0] > memory / 2:
+            self._timed[case] = answer
+        return answer
 
+    def _expectation(
+        self, case: Case, built: Any, inputs: Sequence[Any], twin: bool = False, strides: tuple[Any, ...] = ()
+    ) -> Expectation:
         def eager(*inputs: Any) -> Any:
-            with self._reference_at(case):
+            with self._reference_at(case), TwinMode() if twin else nullcontext():
                 return built.reference(*inputs)
 
-        expected = expectation(
+        return expectation(
             built.reference64,
             eager,
-            built.inputs,
+            inputs,
             shape=case.shape,
             regime=case.regime,
             precision=self.task.precision,
             mutates=self.mutated(case),
+            strides=strides,
             seed=case.seed,
             tolerance=self.task.tolerance or 1.0,
         )
-        found = expected, list(built.inputs)
-        torch.cuda.empty_cache()  # what the reference needed on the way is for the run worker
-        memory = device_memory()
-        small = torch.cuda.memory_allocated() - held <= CACHED_SHARE * memory and held <= 2 * CACHED_SHARE * memory
-        if small and torch.cuda.mem_get_info()[0] > memory / 2:
-            self._timed[case] = found
-        return found
 
     @contextmanager
     def _reference_at(self, case: Case) -> Iterator[None]:
-        """Turns what the user's reference raises on judging inputs into a TaskError that says on which."""
+        """Turns an error of the user's reference on judging inputs into a TaskError that names the inputs."""
         try:
             yield
-        except MemoryError:  # the machine's matter, and the child's to answer
+        except MemoryError:  # the worker's child answers it
             raise
         except USER_ERRORS as error:
             every = (*self.facts.test_shapes, *self.facts.shapes)
             label = next((s.label for s in every if s.key == case.shape), case.shape)
-            file = self.task.path
+            file, inputs = self.task.path, f"inputs of regime {case.regime!r}"
             raise TaskError(
-                f"{file.name}: the reference fails at {label} with inputs of regime {case.regime!r}: {said(error, file)}"
+                f"{file.name}: the reference fails at {label} with {inputs}: {said(error, file)}"
             ) from error
 
     def keeps_timed(self, case: Case) -> bool:
@@ -151,30 +134,23 @@ class Opened:
 
     def built(self, shape: str) -> Any:
         """The case of a shape with its weights, and inputs that the regimes replace."""
-        if shape not in self._built:
-            if self.device == "cuda":
-                self._built[shape] = self.task.build(shape, 0, "cuda")
-            else:
-                with standin.standing_in(self.target, "cpu"):
-                    self._built[shape] = self.task.build(shape, 0, "cpu")
-        return self._built[shape]
+        with nullcontext() if self.device == "cuda" else standin.standing_in(self.target, "cpu"):
+            return self.task.build(shape, 0, self.device)
 
     def mutated(self, case: Case) -> tuple[int, ...]:
-        """The places of the inputs that the task says it changes."""
+        """The positions of the inputs that the task declares as mutated."""
         names = self.built(case.shape).names
         return tuple(names.index(n) for n in self.task.mutates if n in names)
 
     def halved(self, case: Case) -> Case:
-        """The case, saying whether a kernel is passed a 16-bit float at its shape."""
+        """The case with half set if a kernel gets a 16-bit float at its shape."""
         launches = self.seed_run(case.shape).launches
         facts = (a for launch in launches for a in trace.launch_fact(launch).args.values())
         return replace(case, half=any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts))
 
     def seed_run(self, shape: str) -> Any:
-        """What the seed's launcher launches and returns at a shape; its kernels do not run."""
-        if shape not in self._runs:
-            self._runs[shape] = trace.run(self.task, shape, self.target)
-        return self._runs[shape]
+        """The launches and results of the seed's launcher at a shape; its kernels do not run."""
+        return trace.run(self.task, shape, self.target)
 
     def _strides(self, shape: str) -> tuple[Any, ...]:
         """The strides of the seed's outputs, which every candidate must keep."""
@@ -195,14 +171,10 @@ def _cpu(value: Any) -> Any:
     return value.cpu() if hasattr(value, "cpu") else value
 
 
-def _on_cpu(found: Any) -> Any:
+def _on_cpu(expected: Expectation) -> Expectation:
     """The same expectation with its tensors on the CPU."""
 
-    def moved(part: Any) -> Any:
-        if part is None:
-            return None
-        names = [n for n in part.__dataclass_fields__ if hasattr(getattr(part, n), "cpu")]
-        return replace(part, **{n: getattr(part, n).cpu() for n in names})
+    def move(part: Any) -> Any:
+        return part and replace(part, **{name: _cpu(value) for name, value in vars(part).items()})
 
-    outputs = tuple(replace(moved(o), limits=moved(o.limits)) for o in found.outputs)
-    return replace(found, outputs=outputs)
+    return replace(expected, outputs=tuple(replace(move(o), limits=move(o.limits)) for o in expected.outputs))

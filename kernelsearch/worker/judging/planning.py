@@ -1,9 +1,9 @@
-"""What is judged at full depth besides the regimes: moved elements, rows that lie apart, sizes that are only timed."""
+"""Cases at full depth besides the regimes: moved elements, padded rows, sizes that only timed shapes have."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,52 +14,54 @@ from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.messages.jobs import SIZES, Case
 
+Params = Mapping[str, Any]
+
 PROBES = 4
-"""Single elements that are moved, of each input: the first of those that the answer shows."""
+"""Single elements of each input that are moved: the first of those that the answer shows."""
 LONG_PROGRAMS = 16
 LONG_ELEMENTS = 2**19
 LONG_SHAPES = 6
-"""Limits of a `long` shape that runs whole, so that the interpreter can afford it, and how many there are of a kind."""
+"""Programs and elements of a `long` shape that the interpreter can run whole, and the number of cases of a kind."""
 FAR_ELEMENTS = 2**21
 """Product of the sizes of a `far` shape, of which a few programs run."""
 JOINT_ELEMENTS = 2**22
-"""How many elements the launches of a `joint` shape may touch; those of all together twice as many."""
+"""Elements that the launches of a `joint` shape may touch; all such shapes together may touch twice as many."""
 TYPED_REGIMES = ("mixed", "randn", "integers")
 TYPED_DRAWS = 6
-"""How many draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
+"""Draws of randn: one rounding too many in a row of a thousand lies near the limits, now above, now below."""
 EQUAL = 80
-"""What equal sizes are in an `equal` shape: more than one tile of 64, and not a multiple."""
+"""The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
 
 
 def probed(base: Case, inputs: list[Any], expected: Callable[[Case], Any]) -> tuple[Case, ...]:
-    """The case with single elements of its inputs moved, as far as the reference's answer shows it."""
+    """The case with single elements of its inputs moved, if the reference's answer shows it."""
     from kernelsearch.verify.judge import is_seen, probes
 
-    found: dict[int, list[Case]] = {}
+    by_input: dict[int, list[Case]] = {}
     for probe in probes(inputs, base.seed):
-        kept = found.setdefault(probe.input, [])
-        if len(kept) < PROBES:
+        cases = by_input.setdefault(probe.input, [])
+        if len(cases) < PROBES:
             case = replace(base, probe=(probe.input, probe.index, probe.value))
             if is_seen(expected(base), expected(case)):
-                kept.append(case)
-    return tuple(case for kept in found.values() for case in kept)
+                cases.append(case)
+    return tuple(case for cases in by_input.values() for case in cases)
 
 
 def padded(base: Case, task: Task, target: Target) -> tuple[Case, ...]:
-    """The case with padded rows, where the launcher hands such tensors to its kernels without copying them."""
+    """The case with padded rows, if the launcher passes such tensors to its kernels without copying them."""
     from kernelsearch.worker.launcher import intercept, standin, tensors
 
-    seen: list[Any] = []
+    launches: list[Any] = []
     with standin.standing_in(target, "cpu"):
         case = task.build(base.shape, 0, "cpu")
         inputs = [tensors.padded(v) for v in case.inputs]
         apart = {v.data_ptr() for v in inputs if hasattr(v, "data_ptr") and not v.is_contiguous()}
         try:
-            with intercept.intercepted(seen.append):
+            with intercept.intercepted(launches.append):
                 case.launch(*inputs)
         except USER_ERRORS:
             return ()
-    passed = [v for launch in seen for v in launch.args.values() if hasattr(v, "data_ptr")]
+    passed = [v for launch in launches for v in launch.args.values() if hasattr(v, "data_ptr")]
     return (replace(base, padded=True),) if any(v.data_ptr() in apart for v in passed) else ()
 
 
@@ -69,34 +71,34 @@ def padded(base: Case, task: Task, target: Target) -> tuple[Case, ...]:
 def with_long_shapes(task: Task) -> Task:
     """The task with more test shapes, made of its timed sizes.
 
-    Without a GPU no timed shape runs, and a kernel could do another thing there; most of what it can ask is how long
-    one axis is, how many programs there are, or whether two sizes are equal. `long:0`, ... have one timed size each and
-    are otherwise the smallest test shape; `far:0`, ... have one size as large as can be judged and are otherwise a test
-    shape without ones; in `equal:0`, ... sizes that are equal in a timed shape are equal; `typed:0`, ... are the first test
-    shape with a timed shape's dtypes and whatever else is no integer; `joint:0:0`, `joint:0:1`, ... are a
-    timed shape itself and with a large size halved again and again: the first that can be judged is. A function of
-    the task alone, so that judge and interpreter agree.
+    Without a GPU no timed shape runs, and a kernel could do another thing there. Most of what it can ask is how long
+    one axis is, how many programs there are, or whether two sizes are equal. Hence these shapes, numbered from 0:
+    - `long:0`: the smallest test shape with one timed size;
+    - `far:0`: a test shape without ones, with one size as large as the judge can take; a few of its programs run;
+    - `equal:0`: the smallest test shape, where sizes that are equal in a timed shape are equal;
+    - `typed:0`: the first test shape with a timed shape's dtypes and its other values that are not integers;
+    - `joint:0:0`, `joint:0:1`: a timed shape itself, then with a large size halved again and again; the first that the
+      judge can take is judged.
+    It depends on the task alone: judge and interpreter get the same shapes.
     """
     if not task.test_shapes:
         return task
     small = task.params(smallest(task))
     more = {"long": _long(task, small), "far": _far(task), "equal": _equal(task, small), "typed": _typed(task)}
-    made = [(f"{name}:{i}", params) for name, found in more.items() for i, params in enumerate(found)]
-    made += [(f"joint:{i}:{j}", params) for i, found in enumerate(_joint(task)) for j, params in enumerate(found)]
-    return replace(task, test_shapes=(*task.test_shapes, *made))
+    more |= {f"joint:{i}": shapes for i, shapes in enumerate(_joint(task))}
+    added = [(f"{name}:{i}", params) for name, shapes in more.items() for i, params in enumerate(shapes)]
+    return replace(task, test_shapes=(*task.test_shapes, *added))
 
 
 def is_made(key: str) -> bool:
-    """Whether `with_long_shapes` made this shape."""
+    """True if `with_long_shapes` made this shape."""
     return key.partition(":")[0] in (*SIZES, "typed")
 
 
-def _new_sizes(task: Task, small: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _new_sizes(task: Task, small: Params) -> Iterator[tuple[str, int]]:
     """(name, value) of the timed integers beyond every tested one."""
     for _, params in task.shapes:
-        for name, value in params.items():
-            if type(value) is int and name in small and value > _tested(task, name):
-                yield name, value
+        yield from ((n, v) for n, v in _integers(params).items() if n in small and v > _tested(task, n))
 
 
 def _tested(task: Task, name: str) -> int:
@@ -104,15 +106,11 @@ def _tested(task: Task, name: str) -> int:
     return max((params.get(name, 0) for key, params in task.test_shapes if not is_made(key)), default=0)
 
 
-def _long(task: Task, small: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    made: list[Mapping[str, Any]] = []
-    for name, value in _new_sizes(task, small):
-        if {**small, name: value} not in made:
-            made.append({**small, name: value})
-    return made
+def _long(task: Task, small: Params) -> list[Params]:
+    return _distinct({**small, name: value} for name, value in _new_sizes(task, small))
 
 
-def _far(task: Task) -> list[Mapping[str, Any]]:
+def _far(task: Task) -> list[Params]:
     bases = [p for _, p in task.test_shapes if all(v > 1 for v in _integers(p).values()) and _integers(p)]
     if not bases:
         return []
@@ -124,55 +122,60 @@ def _far(task: Task) -> list[Mapping[str, Any]]:
     return [{**base, name: value} for name, value in largest.items() if value > _tested(task, name)]
 
 
-def _joint(task: Task) -> list[list[Mapping[str, Any]]]:
-    """Each timed shape that has two new sizes at once, followed by ever smaller ones that have too.
+def _joint(task: Task) -> Iterator[list[Params]]:
+    """Each timed shape with two new sizes at once, followed by ever smaller ones that also have two.
 
-    The largest size is halved that stays new; where none does, the largest of all.
+    The largest size that stays new after halving is halved; if none stays new, the largest of all.
     """
-    found: list[list[Mapping[str, Any]]] = []
     for _, params in task.shapes:
-        shape, made = dict(params), []
+        shape, smaller = dict(params), []
         while sum(v > _tested(task, n) for n, v in _integers(shape).items()) > 1:
-            made.append(dict(shape))
+            smaller.append(dict(shape))
             sizes = _integers(shape)
-            stays = [n for n, v in sizes.items() if v // 2 > _tested(task, n)]
-            shape[max(stays or sizes, key=lambda n: shape[n])] //= 2
-        found += [made] if made else []
-    return found
+            stay_new = [n for n, v in sizes.items() if v // 2 > _tested(task, n)]
+            shape[max(stay_new or sizes, key=shape.__getitem__)] //= 2
+        if smaller:
+            yield smaller
 
 
-def _equal(task: Task, small: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    made: list[Mapping[str, Any]] = []
+def _equal(task: Task, small: Params) -> list[Params]:
+    shapes: list[Params] = []
     for _, params in task.shapes:
         sizes = {n: v for n, v in _integers(params).items() if n in small and v > EQUAL}
-        for value in sorted(set(sizes.values())):
-            names = [n for n, v in sizes.items() if v == value]
-            shape = {**small, **dict.fromkeys(names, EQUAL)}
-            if len(names) > 1 and shape not in made:
-                made.append(shape)
-    return made
+        groups = ([n for n, v in sizes.items() if v == value] for value in sorted(set(sizes.values())))
+        shapes += ({**small, **dict.fromkeys(names, EQUAL)} for names in groups if len(names) > 1)
+    return _distinct(shapes)
 
 
-def _typed(task: Task) -> list[Mapping[str, Any]]:
-    kinds = [_others(params) for _, params in task.test_shapes]
-    made: list[Mapping[str, Any]] = []
-    for _, params in task.shapes:
-        if _others(params) not in kinds:
-            kinds.append(_others(params))
-            made.append({**task.test_shapes[0][1], **_others(params)})
-    return made
+def _typed(task: Task) -> list[Params]:
+    tested = [_non_integers(params) for _, params in task.test_shapes]
+    kinds = _distinct(_non_integers(params) for _, params in task.shapes)
+    return [{**task.test_shapes[0][1], **kind} for kind in kinds if kind not in tested]
 
 
-def _others(params: Mapping[str, Any]) -> dict[str, Any]:
+def _distinct(shapes: Iterable[Params]) -> list[Params]:
+    """The shapes in order, each once."""
+    once: list[Params] = []
+    for shape in shapes:
+        if shape not in once:
+            once.append(shape)
+    return once
+
+
+def _integers(params: Params) -> dict[str, int]:
+    return {n: v for n, v in params.items() if type(v) is int}
+
+
+def _non_integers(params: Params) -> Params:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 
-def typed_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]]) -> list[Case]:
-    """Cases of the shapes that have a timed shape's dtypes, as far as the launcher takes them."""
+def typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]]) -> list[Case]:
+    """Cases of the shapes with a timed shape's dtypes, if the launcher takes them."""
     cases: list[Case] = []
     for key in (key for key, _ in task.test_shapes if key.startswith("typed:")):
         try:
-            launched(key)
+            launches_at(key)
         except TaskError:
             continue
         cases += [Case(key, regime, seed) for regime in TYPED_REGIMES]
@@ -180,18 +183,14 @@ def typed_cases(task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]
     return cases
 
 
-def _integers(params: Mapping[str, Any]) -> dict[str, int]:
-    return {n: v for n, v in params.items() if type(v) is int}
-
-
 def long_cases(
-    task: Task, seed: int, launched: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
+    task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
 ) -> list[Case]:
-    """A case for each made shape that the interpreter can afford; launched gives the seed's launches at a shape.
+    """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
-    Where the seed has many programs, a few are sampled. Only a size for which that is so, or which was judged beside a
-    size of one (where there is no other row to mistake), is also tried on a `far` shape.
-    A mutated input does not show which of its elements nobody wrote: such a task is judged whole or not at all.
+    If the seed has many programs, a few are sampled. A `far` shape is only for a size that was sampled, or that was
+    judged beside a size of one (where there is no other row to mistake). A mutated input does not show which of its
+    elements no program wrote: such a task is judged whole or not at all.
     """
     cases: list[Case] = []
     sampled: set[str] = set()
@@ -206,17 +205,18 @@ def long_cases(
         if kind == "far" and not new <= sampled:
             continue
         try:
-            launches = launched(key)
+            launches = launches_at(key)
         except TaskError:  # a launcher that does not take such sizes
             continue
         programs = sum(math.prod(launch.resolve_grid({**launch.args, **config})) for launch in launches)
         tensors = {id(v): v.numel() for launch in launches for v in launch.args.values() if hasattr(v, "numel")}
+        elements = sum(tensors.values())
         if kind == "joint":
-            if sum(tensors.values()) > JOINT_ELEMENTS or joint + sum(tensors.values()) > 2 * JOINT_ELEMENTS:
+            if elements > JOINT_ELEMENTS or joint + elements > 2 * JOINT_ELEMENTS:
                 continue
-            joint += sum(tensors.values())
-        whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and sum(tensors.values()) <= LONG_ELEMENTS
-        if whole or (kind != "equal" and not task.mutates and sum(tensors.values()) <= 4 * FAR_ELEMENTS):
+            joint += elements
+        whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
+        if whole or (kind != "equal" and not task.mutates and elements <= 4 * FAR_ELEMENTS):
             cases.append(Case(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_integers(task.params(key)).values()) > 1 else new
     return cases

@@ -1,4 +1,4 @@
-"""From what a candidate's runs left behind to a verdict: every case against its right answer, repeats, timed shapes."""
+"""The verdict on a candidate's runs: every case against its right answer, then repeats and timed shapes."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def judge_runs(opened: Opened, job: JudgeRuns) -> Verdict:
             unmoved_answer = opened.expected(base, job.twin)
             verdict = sensitivity(unmoved_answer, expected, unmoved[base], outputs, Probe(*case.probe), depth=job.depth)
         if verdict.accepted and run.again:
-            verdict = _repeated(expected, outputs, run, job)
+            verdict = _judge_repeats(expected, outputs, run, job)
         if not verdict.accepted:
-            return _about(opened, verdict, case)
+            return _describe(opened, verdict, case)
         worst = max(worst, verdict.error_ratio or 0.0)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst, detail=unsampled)
 
 
-def _repeated(expected: Expectation, outputs: list[Any], run: Ran, job: JudgeRuns) -> Verdict:
-    """Repeated runs that were not equal bit for bit: a race, or, with atomics, a spread that has a limit."""
+def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: JudgeRuns) -> Verdict:
+    """The verdict on repeated runs with different bits: a race, or, with atomics, a spread that has a limit."""
     about = {"shape": expected.shape, "regime": expected.regime}
     if not job.atomics:
         reason = "runs of the same inputs differ, and the kernel has no atomics that could explain it"
@@ -59,15 +59,15 @@ def _repeated(expected: Expectation, outputs: list[Any], run: Ran, job: JudgeRun
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
 
 
-def _about(opened: Opened, verdict: Verdict, case: Case) -> Verdict:
-    said = " (inputs with padded rows)" if case.padded else ""
+def _describe(opened: Opened, verdict: Verdict, case: Case) -> Verdict:
     detail = {**verdict.detail, "label": shape_fact(opened.task, case.shape).label}
-    detail |= {"padded": True} if case.padded else {}
-    return replace(verdict, reason=f"{verdict.reason}{said}", detail=detail)
+    if not case.padded:
+        return replace(verdict, detail=detail)
+    return replace(verdict, reason=f"{verdict.reason} (inputs with padded rows)", detail={**detail, "padded": True})
 
 
 def judge_seeded(opened: Opened, job: JudgeSeeded) -> Verdict:
-    """The verdict on a whole timed shape, judged in GPU memory, and on the runs of it that were made as it is timed."""
+    """The verdict on a whole timed shape, in GPU memory, and on its runs that were made like timed ones."""
     expected, before = opened.timed(job.case)
     outputs = [ipc.opened(o) for o in job.run.outputs]
     after = [ipc.opened(v) for v in job.run.inputs]
@@ -75,12 +75,12 @@ def judge_seeded(opened: Opened, job: JudgeSeeded) -> Verdict:
     for timed in ([ipc.opened(o) for o in again] for again in job.run.again):
         if not verdict.accepted:
             break
-        found = judge(expected, timed, depth="full")
-        if not found.accepted or not job.atomics:
-            said = found.reason or "its bits are not those of the judged run, and the kernel has no atomics"
-            return replace(found, word=Word.TIMING, reason=f"run as it is timed, it gives another answer: {said}")
+        again = judge(expected, timed, depth="full")
+        if not again.accepted or not job.atomics:
+            fault = again.reason or "its bits are not those of the judged run, and the kernel has no atomics"
+            return replace(again, word=Word.TIMING, reason=f"run as it is timed, it gives another answer: {fault}")
         spread = spread_between(expected, outputs, timed)
-        verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, found.error_ratio or 0.0, spread))
+        verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0, spread))
     if not opened.keeps_timed(job.case):
         del expected, before, outputs, after
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Warns of timed shapes that do not fit the device's memory, and offers smaller ones; no memory is allocated."""
+"""Warns of timed shapes that do not fit the device's memory, and suggests smaller ones; allocates no memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.task import Task
 
 MEMORY_GB = {"h100": 80, "h200": 141, "a100": 40, "l4": 24, "l40s": 48, "rtx4090": 24, "b200": 180}
-"""Device memory from NVIDIA's datasheets (the smallest A100; B200 as in HGX); a live device is asked instead."""
+"""Device memory from NVIDIA's datasheets (the smallest A100; B200 as in HGX), for machines without a live device."""
 RESERVED = 0.1
 """Share of the memory that contexts, libraries and fragments take."""
 STAGED = 3
 FLOAT64S = 6
-"""The judge holds, for each element that a kernel touches: it and two staged copies (the arena, the rotated inputs), and
-about six float64 values (the answer, the moved answer, and limits). The reference's own intermediates come on top."""
+"""Copies that the judge keeps of each element that a kernel touches: the element, two staged copies (the arena, the
+rotated inputs) and about six float64 values (the answer, the moved answer, limits); the reference's own come on top."""
 
-Launched = Callable[[Task, str], Any]
+_LaunchesAt = Callable[[Task, str], Any]
 
 
 def memory_of(target: Target) -> int:
@@ -29,42 +29,40 @@ def memory_of(target: Target) -> int:
 
 
 def needed(launches: Any) -> int:
-    """Bytes that judging one shape takes at the least, from the tensors that its launches are passed."""
+    """The least bytes for judging one shape, from the tensor arguments of its launches."""
     tensors = {id(v): v for launch in launches for v in launch.args.values() if hasattr(v, "element_size")}
     return sum(v.numel() * (STAGED * v.element_size() + 8 * FLOAT64S) for v in tensors.values())
 
 
-def fit_notes(task: Task, memory: int, launched: Launched) -> tuple[str, ...]:
-    """One sentence for each timed shape that takes more than the memory, with a shape that would fit.
+def fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
+    """One sentence for each timed shape that needs more than the memory, with a shape that would fit.
 
-    launched gives the launches of a task at a shape, on stand-in tensors.
+    launches_at returns the launches of a task at a shape, on stand-in tensors.
     """
     notes = []
     for key, params in task.shapes:
-        size = needed(launched(task, key))
+        size = needed(launches_at(task, key))
         if size <= memory * (1 - RESERVED):
             continue
         label = " ".join(f"{k}={v}" for k, v in params.items())
-        smaller = _smaller(task, params, memory, launched)
+        smaller = _smaller(task, params, memory, launches_at)
         offer = f"; {' '.join(f'{k}={v}' for k, v in smaller.items())} would fit" if smaller else ""
-        notes.append(
-            f"the timed shape {label} needs about {size / 1e9:.0f} GB to be judged and the device has "
-            f"{memory / 1e9:.0f} GB{offer}"
-        )
+        need = f"the timed shape {label} needs about {size / 1e9:.0f} GB to be judged"
+        notes.append(f"{need} and the device has {memory / 1e9:.0f} GB{offer}")
     return tuple(notes)
 
 
-def _smaller(task: Task, params: Mapping[str, Any], memory: int, launched: Launched) -> dict[str, Any]:
-    """The integers that changed, when the largest is halved as long as needed; empty when that does not help."""
+def _smaller(task: Task, params: Mapping[str, Any], memory: int, launches_at: _LaunchesAt) -> dict[str, Any]:
+    """The changed integers after halving the largest as often as needed; empty if that does not help."""
     current = dict(params)
     for _ in range(64):
         numbers = {k: v for k, v in current.items() if type(v) is int and v > 1}
         if not numbers:
             return {}
-        largest = max(numbers, key=lambda k: numbers[k])
+        largest = max(numbers, key=numbers.__getitem__)
         current[largest] = math.ceil(numbers[largest] / 2)
         try:
-            size = needed(launched(replace(task, shapes=(("timed:0", dict(current)),)), "timed:0"))
+            size = needed(launches_at(replace(task, shapes=(("timed:0", dict(current)),)), "timed:0"))
         except TaskError:
             return {}
         if size <= memory * (1 - RESERVED):

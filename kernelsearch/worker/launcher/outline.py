@@ -1,4 +1,4 @@
-"""What the driver is told of a task without a kernel: the reference's inputs and outputs, its text, its numbers."""
+"""The driver's outline of a task without a kernel: the reference's inputs and outputs, its text, its numbers."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.module import USER_ERRORS, said
 from kernelsearch.tasks.outline import Argument, Outline
-from kernelsearch.tasks.task import Case, Task
+from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.intercept import tensor_fact
 from kernelsearch.worker.launcher.standin import standing_in
+from kernelsearch.worker.launcher.tensors import flattened
 from kernelsearch.worker.launcher.trace import open_task
 
 
 def outlined(path: str, target: Target) -> Outline:
-    """The outline of a task file, whether or not it has a kernel. Raises TaskError."""
+    """The outline of a task file, with or without a kernel. Raises TaskError."""
     task = open_task(path, target, need_kernel=False)
     inputs: dict[str, dict[str, Argument]] = {}
     outputs: dict[str, tuple[TensorFact, ...]] = {}
@@ -36,13 +36,13 @@ def outlined(path: str, target: Target) -> Outline:
         raise TaskError(f"{task.path.name}: the text of its reference cannot be read") from None
     stateful = task.form == "kernelbench" and _stateful(task, target)
     numbers = list(_numbers(source, vars(task.module)))
-    told = "".join(f"{name} = {value}\n" for name, value in numbers if name)
+    named = "".join(f"{name} = {value}\n" for name, value in numbers if name)
     constants = tuple(dict.fromkeys(float(value) for _, value in numbers))
-    return Outline(task.name, task.form, inputs, outputs, told + source, constants, stateful, task.precision)
+    return Outline(task.name, task.form, inputs, outputs, named + source, constants, stateful, task.precision)
 
 
 def _shapes(task: Task, key: str, target: Target) -> tuple[dict[str, Argument], tuple[TensorFact, ...]]:
-    """Inputs and outputs of one shape, without computing anything where the reference runs on meta tensors."""
+    """Inputs and outputs of one shape; nothing is computed if the reference runs on meta tensors."""
     for device in ("meta", "cpu"):
         with standing_in(target, device):
             case = task.build(key, 0, device)
@@ -52,12 +52,9 @@ def _shapes(task: Task, key: str, target: Target) -> tuple[dict[str, Argument], 
                 if device == "meta":
                     continue
                 raise TaskError(f"{task.path.name}: the reference fails at {key}: {said(error, task.path)}") from error
-        return _arguments(case), tuple(tensor_fact(t) for t in tree_leaves(result) if isinstance(t, torch.Tensor))
+        arguments = {name: _argument(value) for name, value in zip(case.names, case.inputs, strict=True)}
+        return arguments, tuple(map(tensor_fact, flattened(result, (), (), ())))
     raise AssertionError(key)
-
-
-def _arguments(case: Case) -> dict[str, Argument]:
-    return {name: _argument(value) for name, value in zip(case.names, case.inputs, strict=True)}
 
 
 def _argument(value: Any) -> Argument:
@@ -71,12 +68,12 @@ def _stateful(task: Task, target: Target) -> bool:
     with standing_in(target, "cpu"):
         arguments = init() if callable(init) else []
         model = vars(task.module)["Model"]
-        made = model(**arguments) if isinstance(arguments, dict) else model(*arguments)
-    return any(True for _ in made.state_dict())
+        instance = model(**arguments) if isinstance(arguments, dict) else model(*arguments)
+    return bool(instance.state_dict())
 
 
 def _numbers(source: str, module: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Literals of the reference, and module-level numbers that it names, each with its name."""
+    """Literals of the reference (with an empty name), and the module-level numbers that it uses."""
     seen = set()
     for node in ast.walk(ast.parse(source)):
         name = node.id if isinstance(node, ast.Name) else ""

@@ -1,17 +1,17 @@
-"""Lets a user's launcher run without a GPU: tensors say that they are on one, and the machine says it has one.
+"""Lets a user's launcher run without a GPU: it looks as if the machine had one, with all tensors on it.
 
-Three layers, all taken away again at the end of `standing_in`:
+`standing_in` adds three layers and removes them at its end:
 - a Triton driver that knows a target's facts, for files that ask the active driver at import;
-- the `torch.cuda` functions that launchers ask (properties, streams, guards);
+- the `torch.cuda` functions that launchers call (properties, streams, guards);
 - a function mode in which every tensor is a CUDA tensor while its data is on the meta device or the CPU.
 
-`poisoned_empty` is apart: it fills what `torch.empty*` gives with NaN or sentinels.
+`poisoned_empty` is separate: it fills the results of `torch.empty*` with NaN or sentinels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,23 +36,19 @@ def standing_in(target: Target, device: str = "meta") -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_driver(target))
         stack.enter_context(_patched(torch.cuda, _cuda_functions(target)))
-        stack.enter_context(_patched(torch, {"set_default_device": _nothing()}))
-        if hasattr(torch, "accelerator"):
-            stack.enter_context(_patched(torch.accelerator, _accelerator_functions()))
+        stack.enter_context(_patched(torch, {"set_default_device": _new_ignore()}))
+        stack.enter_context(_patched(torch.accelerator, _accelerator_functions()))
         stack.enter_context(StandinMode(device))
         yield
 
 
 def install_driver(target: Target) -> None:
     """Makes the stub Triton driver the active one for the rest of this process."""
-    stub = StubDriver(target)
-    driver.set_active(stub)
-    if hasattr(driver, "_default"):
-        driver._default = stub
+    driver._active = driver._default = StubDriver(target)
 
 
 class StubDriver:
-    """What launchers and tutorials ask of `triton.runtime.driver.active`, answered from a target's facts."""
+    """The part of `triton.runtime.driver.active` that launchers and tutorials use, with a target's facts."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -78,7 +74,7 @@ class StubDriver:
         return 0
 
     def set_current_device(self, device: Any) -> None:
-        """There is one."""
+        """Does nothing: there is one device."""
 
     def get_current_stream(self, device: Any = 0) -> int:
         return 0
@@ -99,7 +95,7 @@ class StubDriver:
 
 @contextmanager
 def _driver(target: Target) -> Iterator[None]:
-    before = (driver._active, getattr(driver, "_default", None))
+    before = driver._active, driver._default
     install_driver(target)
     try:
         yield
@@ -110,39 +106,32 @@ def _driver(target: Target) -> Iterator[None]:
 @contextmanager
 def _patched(owner: Any, replacements: dict[str, Any]) -> Iterator[None]:
     before = {name: getattr(owner, name) for name in replacements if hasattr(owner, name)}
-    for name in before:
-        setattr(owner, name, replacements[name])
+    vars(owner).update({name: replacements[name] for name in before})
     try:
         yield
     finally:
-        for name, value in before.items():
-            setattr(owner, name, value)
+        vars(owner).update(before)
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:
-    """Takes anything, does nothing."""
+    """Takes any arguments, does nothing."""
 
 
-def _nothing() -> Callable[..., None]:
-    """A new `_ignore`: torch's compiler, if something imports it meanwhile, wants all of torch.cuda to differ."""
+def _new_ignore() -> Callable[..., None]:
+    """A new function like `_ignore`: torch's compiler needs a different object for each function of torch.cuda."""
     return lambda *args, **kwargs: None
 
 
-class _Guard:
-    """A device or stream guard that guards nothing."""
+class _Guard(nullcontext):
+    """A device or stream guard without effect."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(self)
         self.idx = 0
-
-    def __enter__(self) -> _Guard:
-        return self
-
-    def __exit__(self, *details: Any) -> None:
-        """Nothing to undo."""
 
 
 class _Stream(_Guard):
-    """A CUDA stream or event on which nothing happens; elapsed times are zero."""
+    """A CUDA stream or event without effect; elapsed times are zero."""
 
     device = CUDA
     cuda_stream = 0
@@ -192,14 +181,11 @@ def _cuda_functions(target: Target) -> dict[str, Any]:
         "stream": type("stream", (_Guard,), {}),
         "Stream": _Stream,
         "Event": type("Event", (_Stream,), {}),
-        "set_device": _nothing(),
-        "synchronize": _nothing(),
-        "empty_cache": _nothing(),
-        "init": _nothing(),
-        "manual_seed": _nothing(),
-        "manual_seed_all": _nothing(),
-        "reset_peak_memory_stats": _nothing(),
+        **{name: _new_ignore() for name in _IGNORED},
     }
+
+
+_IGNORED = "set_device synchronize empty_cache init manual_seed manual_seed_all reset_peak_memory_stats".split()
 
 
 def _accelerator_functions() -> dict[str, Any]:
@@ -208,12 +194,12 @@ def _accelerator_functions() -> dict[str, Any]:
         "device_count": lambda: 1,
         "current_accelerator": lambda check_available=False: torch.device("cuda"),
         "current_device_index": lambda: 0,
-        "synchronize": _nothing(),
+        "synchronize": _new_ignore(),
     }
 
 
 class StandinMode(TorchFunctionMode):
-    """Every tensor says that it is on cuda:0; every request for a CUDA device goes to the stand-in device."""
+    """Every tensor reports that it is on cuda:0; every request for a CUDA device goes to the stand-in device."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -227,10 +213,7 @@ class StandinMode(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.cuda:
             return args[0].to(self.device)
-        if func is torch.Tensor.to:
-            args = tuple(self._place(a, strings=True) for a in args)
-        else:
-            args = tuple(self._place(a) for a in args)
+        args = tuple(self._place(a, strings=func is torch.Tensor.to) for a in args)
         if "device" in kwargs:
             kwargs["device"] = self._place(kwargs["device"], strings=True)
         if kwargs.get("pin_memory"):
@@ -240,10 +223,9 @@ class StandinMode(TorchFunctionMode):
     def _place(self, value: Any, strings: bool = False) -> Any:
         if isinstance(value, torch.device):
             return self.device if value.type == "cuda" else value
-        if strings and isinstance(value, str) and value.partition(":")[0] == "cuda":
+        is_cuda = isinstance(value, str) and value.partition(":")[0] == "cuda"
+        if strings and (is_cuda or type(value) is int):  # `.to(0)` and `device=0` mean the first GPU
             return self.device
-        if strings and type(value) is int:
-            return self.device  # `.to(0)` and `device=0` mean the first GPU
         return value
 
 
@@ -264,10 +246,10 @@ _STAYS = frozenset({torch.Tensor.cpu, torch.Tensor.pin_memory})
 
 @contextmanager
 def poisoned_empty(value: float | None = None) -> Iterator[set[int]]:
-    """Inside, what `torch.empty`, `empty_like`, `new_empty` and `empty_strided` give holds `judge.poison_value(dtype)`.
+    """Fills the results of `torch.empty`, `empty_like`, `new_empty`, `empty_strided` with `judge.poison_value(dtype)`.
 
-    Or value, as memory may that was used before. `zeros`, `full` and the like are left alone. Booleans hold True: they
-    have no value that is no answer. Gives the addresses of the storages that were filled.
+    Or with value, as memory may hold that was used before. `zeros`, `full` and the like are left alone. Booleans are
+    True: every value of theirs may be an answer. Yields the addresses of the storages that were filled.
     """
     poisoning = _Poisoning(value)
     with poisoning:
@@ -283,8 +265,7 @@ def fill_with_poison(tensor: torch.Tensor) -> None:
 
 
 _EMPTY = frozenset(
-    f"aten::{name}"
-    for name in ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+    f"aten::{name}" for name in "empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split()
 )
 
 

@@ -1,21 +1,23 @@
-"""Tensors to messages and back, and what a launcher returned as a flat list."""
+"""Tensors as messages and back, padded and scratch tensors, and a launcher's results as a flat list."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
+from kernelsearch.verify.judge import WHOLE
 from kernelsearch.worker.messages.channel import Array
 
 _TORCH = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
 
 
 def packed(value: Any) -> Any:
-    """A tensor as an Array; other values as they are."""
+    """A tensor as an Array; other values unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     plain = value.detach().cpu().contiguous()
@@ -24,7 +26,7 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(value: Any, device: str = "cpu") -> Any:
-    """A fresh tensor from an Array, in its strides; what they leave out holds NaN. Other values as they are."""
+    """A new tensor from an Array, in its strides, with NaN in the gaps between elements; other values unchanged."""
     if not isinstance(value, Array):
         return value
     dtype = getattr(torch, value.dtype)
@@ -32,7 +34,7 @@ def unpacked(value: Any, device: str = "cpu") -> Any:
     tensor = flat.reshape(value.shape)
     if value.stride is not None and value.stride != tuple(tensor.stride()) and 0 not in value.stride:
         strided = torch.empty_strided(value.shape, value.stride, dtype=dtype, device=device)
-        _bytes(strided).fill_(_GAP)
+        storage_bytes(strided).fill_(_GAP)
         return strided.copy_(tensor)
     return tensor.to(device)
 
@@ -41,9 +43,9 @@ _GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers
 
 
 def padded(value: Any) -> Any:
-    """A tensor of two or more contiguous axes with its rows 16 elements further apart, NaN between; else itself.
+    """A tensor of two or more contiguous axes with its rows 16 elements further apart, NaN between; else the value.
 
-    Sixteen, so that strides divisible by 16 stay so and the same binaries run.
+    With sixteen, strides divisible by 16 stay divisible and the same binaries run.
     """
     if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or not value.is_contiguous():
         return value
@@ -51,50 +53,43 @@ def padded(value: Any) -> Any:
     for size in reversed(value.shape[:-1]):
         strides.append(step)
         step *= size
-    return unpacked(Array(*_parts(value), tuple(reversed(strides))), str(value.device))
+    return unpacked(replace(packed(value), stride=tuple(reversed(strides))), str(value.device))
 
 
 def gap_changed(value: Any) -> bool:
-    """Whether something was written between the elements of a tensor that `unpacked` made."""
+    """True if something was written between the elements of a tensor from `unpacked`."""
     if not isinstance(value, torch.Tensor) or value.untyped_storage().nbytes() == value.numel() * value.element_size():
         return False
-    whole = _bytes(value).clone()
-    own = torch.empty(0, dtype=_WHOLE[value.element_size()], device=value.device)
+    whole = storage_bytes(value).clone()
+    own = torch.empty(0, dtype=WHOLE[value.element_size()], device=value.device)
     own.set_(whole.untyped_storage(), value.storage_offset(), value.shape, value.stride())
     own.fill_(_GAP if value.element_size() == 1 else -1)
     return bool((whole != _GAP).any())
 
 
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage as a flat uint8 tensor."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
 
 
-def _parts(value: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
-    array = packed(value)
-    return array.dtype, array.shape, array.data
-
-
 def flattened(result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]) -> list[torch.Tensor]:
-    """The tensors of a launcher's return value in order, then the inputs that the task says it changes."""
-    found = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+    """The tensors of a launcher's return value in order, then the inputs that the task declares as mutated."""
+    returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     by_name = dict(zip(names, inputs, strict=True))
-    return found + [by_name[name] for name in mutates if name in by_name]
+    return returned + [by_name[name] for name in mutates if name in by_name]
 
 
 def scratch(buffer: Buffer, device: str, fill: float | None | bool = None) -> torch.Tensor:
-    """A scratch tensor: zeros when asked for, else poisoned, or full of a value, or with False left as it is."""
+    """A scratch tensor: zeros if the buffer wants them, else poison (None), a value, or uninitialised (False)."""
     from kernelsearch.worker.launcher.standin import fill_with_poison
 
     dtype = _TORCH[buffer.dtype]
     if buffer.zero:
         return torch.zeros(buffer.shape, dtype=dtype, device=device)
-    made = torch.empty(buffer.shape, dtype=dtype, device=device)
+    tensor = torch.empty(buffer.shape, dtype=dtype, device=device)
     if fill is None:
-        fill_with_poison(made)
+        fill_with_poison(tensor)
     elif fill is not False:
-        made.fill_(fill)
-    return made
+        tensor.fill_(fill)
+    return tensor

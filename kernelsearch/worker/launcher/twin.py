@@ -1,7 +1,7 @@
-"""Float32 twins: a task and a kernel with every 16-bit float replaced by float32.
+"""Float32 twins: a task and a kernel with float32 in place of every 16-bit float.
 
-Triton's interpreter does arithmetic on bfloat16 as if it were an integer type, so without a GPU a
-16-bit task is judged on its twin. That proves the algorithm, not its rounding; the verdict says so.
+Triton's interpreter does arithmetic on bfloat16 as if it were an integer type. So without a GPU a 16-bit task is
+judged on its twin. That proves the algorithm, not its rounding; the verdict says so.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ _METHODS = {torch.Tensor.half: torch.Tensor.float, torch.Tensor.bfloat16: torch.
 
 
 class TwinMode(TorchFunctionMode):
-    """Inside it, code that asks torch for a 16-bit float gets float32."""
+    """Inside, code that asks torch for a 16-bit float gets float32."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = {k: _widened(v) for k, v in (kwargs or {}).items()}
-        return _METHODS.get(func, func)(*(_widened(a) for a in args), **kwargs)
+        kwargs = {k: _widen(v) for k, v in (kwargs or {}).items()}
+        return _METHODS.get(func, func)(*(_widen(a) for a in args), **kwargs)
 
 
 def twin_source(code: str) -> str:
-    """The kernel's code with `tl.bfloat16` and `tl.float16` written as `tl.float32`."""
+    """The kernel's code with `tl.float32` in place of `tl.bfloat16` and `tl.float16`."""
     return _HALF_NAMES.sub("tl.float32", code)
 
 
 def twin_constant(value: ArgFact) -> ArgFact:
+    """The argument; fp32 in place of a 16-bit float dtype."""
     return DtypeFact("fp32") if isinstance(value, DtypeFact) and value.name in ("bf16", "fp16") else value
 
 
 def twin_tensor(tensor: Any) -> Any:
+    """The value; a 16-bit float tensor as float32."""
     return tensor.float() if isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF else tensor
 
 
-def _widened(value: Any) -> Any:
+def _widen(value: Any) -> Any:
     return torch.float32 if isinstance(value, torch.dtype) and value in _HALF else value

@@ -10,14 +10,14 @@ LIMITS = Limits(cpu_s=120, nice=10)
 
 
 def preload() -> None:
-    """Imports what every job needs, once, before forking."""
+    """Imports the modules of every job, once, before forking."""
     import triton
     import triton.backends.compiler
     import triton.compiler
     import triton.language
     from triton import knobs
 
-    triton.language.core  # noqa: B018  (touch, so that a broken install fails here)
+    triton.language.core  # noqa: B018  (a broken install fails here)
     knobs.compilation.disable_line_info = True
     import kernelsearch.compile.build
     import kernelsearch.verify.precision  # noqa: F401

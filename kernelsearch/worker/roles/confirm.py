@@ -1,8 +1,8 @@
 """The worker of the confirmed protocol: a fresh process, one open shape, contestants timed block by block.
 
-It has what the run worker has (the user's code, compiled binaries, never candidate Python) and keeps a secret tenth
-of the timed outputs for the judge. Contents rotate at the same pointers: before each sample another seed's
-values are copied into the same input tensors, then the L2 cache is flushed by writing and reading.
+Like the run worker it has the user's code and compiled binaries, never candidate Python. It keeps a secret tenth of the
+timed outputs for the judge. Contents rotate at the same pointers: before each sample it copies another seed's values
+into the same input tensors, then it flushes the L2 cache by writing and reading.
 """
 
 from __future__ import annotations
@@ -21,24 +21,7 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.worker.gpu.open_shape import Contestant, Stage, looked_at, remember
 from kernelsearch.worker.isolation.sandbox import Limits
-from kernelsearch.worker.messages.confirm_jobs import (
-    CRASHED,
-    Blocks,
-    Ceilings,
-    Clocked,
-    Clocks,
-    Enter,
-    Entered,
-    Handed,
-    MeasureCeilings,
-    Opened,
-    OpenShape,
-    Outputs,
-    Prepare,
-    Prepared,
-    Sampled,
-)
-from kernelsearch.worker.messages.jobs import Failure, MissingBinary, Ran
+from kernelsearch.worker.messages import confirm_jobs, jobs
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 WARM_UP_CALLS = 3
@@ -48,45 +31,45 @@ CYCLES_PER_US = 2_000
 
 
 def preload() -> None:
-    """Nothing: a process that touches a GPU is started, not forked."""
+    """Does nothing: a process that touches a GPU is started, not forked."""
 
 
 def handle(job: Any) -> Any:
     match job:
-        case Prepare():
+        case confirm_jobs.Prepare():
             return _prepare(job)
-        case OpenShape():
+        case confirm_jobs.OpenShape():
             return _open(job)
-        case Enter():
+        case confirm_jobs.Enter():
             return _enter(job)
-        case Blocks():
+        case confirm_jobs.Blocks():
             return _blocks(job)
-        case Outputs():
+        case confirm_jobs.Outputs():
             return _outputs(job)
-        case Clocks():
+        case confirm_jobs.Clocks():
             return _clocks(job)
-        case MeasureCeilings():
+        case confirm_jobs.MeasureCeilings():
             from kernelsearch.measure.timing import ceilings
 
-            return Ceilings(ceilings.measured())
-    return Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
+            return confirm_jobs.Ceilings(ceilings.measured())
+    return jobs.Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
-    """A contestant that raised is kept out and says why; a lost CUDA context means that this process is of no more use."""
+    """The answer for a contestant that raised; after a lost CUDA context this process is of no more use."""
     if "OutOfMemoryError" in message:
         message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
-    elif "CUDA error" in message or isinstance(job, (Blocks, Outputs, Clocks)):
-        return Failure(message, CRASHED)
-    if isinstance(job, Enter):
+    elif "CUDA error" in message or isinstance(job, (confirm_jobs.Blocks, confirm_jobs.Outputs, confirm_jobs.Clocks)):
+        return jobs.Failure(message, confirm_jobs.CRASHED)
+    if isinstance(job, confirm_jobs.Enter):
         if job.candidate is None:
-            return Entered(failure=_said(message))
-        return Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
-    return Failure(message, "WorkerError")
+            return confirm_jobs.Entered(failure=_baseline_failure(message))
+        return confirm_jobs.Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
+    return jobs.Failure(message, "WorkerError")
 
 
-def _said(message: str) -> str:
-    """A baseline's failure in words: what is only missing is `not installed`."""
+def _baseline_failure(message: str) -> str:
+    """A baseline's failure in words; a missing package is `not installed`."""
     kind, _, what = message.partition(": ")
     missing = re.search(r"No module named '(\w+)", what)
     return f"not installed: {missing.group(1)}" if kind == "ModuleNotFoundError" and missing else message
@@ -95,8 +78,8 @@ def _said(message: str) -> str:
 _STAGE: list[Stage] = []
 
 
-def _prepare(job: Prepare) -> Prepared:
-    """Runs every baseline once at a small shape, but for max-autotune, whose benchmarks would disturb a search."""
+def _prepare(job: confirm_jobs.Prepare) -> confirm_jobs.Prepared:
+    """Runs every baseline once at a small shape, without max-autotune, whose benchmarks would disturb a search."""
     import torch
 
     from kernelsearch.measure.timing import baselines
@@ -107,15 +90,14 @@ def _prepare(job: Prepare) -> Prepared:
     case = task.build(job.shape, 0, "cuda")
     for name in baselines.names(task):
         if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
+            # a baseline that fails here fails again, and is reported, when it enters
             with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
-                baselines.make(name, task, case)(
-                    *case.inputs
-                )  # who fails here fails again, and is reported, when entered
+                baselines.make(name, task, case)(*case.inputs)
     torch.cuda.synchronize()
-    return Prepared(time.perf_counter() - begun)
+    return confirm_jobs.Prepared(time.perf_counter() - begun)
 
 
-def _open(job: OpenShape) -> Opened:
+def _open(job: confirm_jobs.OpenShape) -> confirm_jobs.Opened:
     import torch
 
     from kernelsearch.measure.timing import baselines, nvml
@@ -126,7 +108,7 @@ def _open(job: OpenShape) -> Opened:
     torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
     torch.cuda.empty_cache()
     if "torch._dynamo" in sys.modules:  # its import takes seconds
-        torch._dynamo.reset()  # each shape compiles afresh, so that no limit of recompilations is ever met
+        torch._dynamo.reset()  # each shape compiles afresh and meets no limit of recompilations
     task = trace.open_task(job.path)
     torch.set_float32_matmul_precision(baselines.tf32_policy(task.precision))
     case = task.build(job.shape, job.seeds[0], "cuda")
@@ -140,13 +122,13 @@ def _open(job: OpenShape) -> Opened:
     live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
     monitor = nvml.Monitor.open(nvml.bus_id())
     _STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
-    return Opened(baselines.names(task), tuple(notes))
+    return confirm_jobs.Opened(baselines.names(task), tuple(notes))
 
 
 # ---------------------------------------------------------------- contestants
 
 
-def _enter(job: Enter) -> Entered | MissingBinary:
+def _enter(job: confirm_jobs.Enter) -> confirm_jobs.Entered | jobs.MissingBinary:
     from kernelsearch.measure.timing import baselines
     from kernelsearch.worker.gpu.cuda import CudaError
     from kernelsearch.worker.gpu.launching import Missing
@@ -159,24 +141,23 @@ def _enter(job: Enter) -> Entered | MissingBinary:
             contestant = Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
         pilot_us = _pilot(stage, contestant)
     except Missing as missing:
-        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+        return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
-        return Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
+        return confirm_jobs.Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
     except CudaError as error:
-        return Entered(verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky}))
+        return confirm_jobs.Entered(
+            verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky})
+        )
     stage.contestants[job.name] = contestant
-    return Entered(pilot_us, contestant.host_us)
+    return confirm_jobs.Entered(pilot_us, contestant.host_us)
 
 
-def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
-    """A candidate's call, and what takes from memory what the call left in its scratch."""
+def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """(A candidate's call, the function that overwrites the scratch of that call)."""
     from kernelsearch.worker.gpu.launching import Launcher
     from kernelsearch.worker.launcher import intercept
 
-    def execute(function: Any, step: Any, args: dict[str, Any]) -> None:
-        function.launch(step.grid, [args[n] for n, _ in function.binary.params])
-
-    launcher = Launcher(job.candidate, job.binaries, execute)
+    launcher = Launcher(job.candidate, job.binaries)
 
     def call(*inputs: Any) -> Any:
         launcher.used.clear()
@@ -187,7 +168,7 @@ def _launcher(stage: Stage, job: Enter) -> tuple[Callable[..., Any], Callable[[]
 
 
 def _pilot(stage: Stage, contestant: Contestant) -> float:
-    """Warms it up (and lets it compile), and returns its median event time."""
+    """Warms the contestant up (and lets it compile), and returns its median event time in microseconds."""
     import torch
 
     with torch.no_grad():
@@ -207,9 +188,9 @@ def _pilot(stage: Stage, contestant: Contestant) -> float:
 
 
 def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
-    """Queues one sample; (its events, what is to be looked at once the device is done).
+    """Queues one sample; returns (its events, the look at its outputs if they are to be kept).
 
-    The device first waits, so that the host has queued all of it before the timed span begins.
+    The device first waits: the host must have queued everything before the timed span begins.
     """
     import torch
 
@@ -224,7 +205,7 @@ def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[t
     return (start, end), [looked_at(stage, which, args, result)] if keep else []
 
 
-def _blocks(job: Blocks) -> Sampled:
+def _blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
     import torch
 
     stage, secret = _STAGE[0], random.SystemRandom()
@@ -238,7 +219,7 @@ def _blocks(job: Blocks) -> Sampled:
                 keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
                 events, look = _sample(stage, contestant, keep)
                 queued.append(events)
-                looks += [(name, contestant, *found) for found in look]
+                looks += [(name, contestant, *parts) for parts in look]
                 if len(queued) % 8 == 0:
                     torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
             torch.cuda.synchronize()
@@ -249,7 +230,7 @@ def _blocks(job: Blocks) -> Sampled:
                 remember(stage, contestant, which, outputs)
             edges.append(stage.monitor.read(edges[-1]))
     edges[-1] = stage.monitor.read()
-    return Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
+    return confirm_jobs.Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
 
 
 def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
@@ -259,14 +240,14 @@ def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
 
 
 def _reset_persisting_l2() -> None:
-    """Gives lines that some kernel asked the L2 cache to keep back to everyone."""
+    """Releases the lines that a kernel asked the L2 cache to keep."""
     ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
 
 
 # ---------------------------------------------------------------- afterwards
 
 
-def _outputs(job: Outputs) -> Handed:
+def _outputs(job: confirm_jobs.Outputs) -> confirm_jobs.Handed:
     from kernelsearch.worker.messages import ipc
 
     stage = _STAGE[0]
@@ -275,14 +256,14 @@ def _outputs(job: Outputs) -> Handed:
     handed = []
     for which, outputs in contestant.kept:
         inputs = tuple(ipc.share(v) for v in stage.contents[which])
-        handed.append((stage.job.seeds[which], Ran(tuple(ipc.share(o) for o in outputs), inputs)))
+        handed.append((stage.job.seeds[which], jobs.Ran(tuple(ipc.share(o) for o in outputs), inputs)))
     import torch
 
     torch.cuda.synchronize()
-    return Handed(tuple(handed), contestant.sampled)
+    return confirm_jobs.Handed(tuple(handed), contestant.sampled)
 
 
-def _clocks(job: Clocks) -> Clocked:
+def _clocks(job: confirm_jobs.Clocks) -> confirm_jobs.Clocked:
     import torch
 
     from kernelsearch.worker.gpu import clocks
@@ -291,4 +272,4 @@ def _clocks(job: Clocks) -> Clocked:
     contestant = stage.contestants[job.name]
     _, args = stage.load()
     with torch.no_grad():
-        return Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))
+        return confirm_jobs.Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))

@@ -1,37 +1,22 @@
-"""The run worker: the user's launcher with its kernels replaced by compiled binaries; never candidate Python."""
+"""The run worker: the user's launcher with compiled binaries in place of its kernels; never candidate Python."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
-from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, Missing, case_of, launched, task_of
+from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, Missing, case_of, task_of
 from kernelsearch.worker.isolation.sandbox import Limits
-from kernelsearch.worker.messages.jobs import (
-    PROOF_BLOCK,
-    Device,
-    DeviceInfo,
-    Failure,
-    MissingBinary,
-    Prove,
-    Ran,
-    RunCases,
-    RunSeeded,
-    Time,
-    TimeBaseline,
-    Timed,
-)
+from kernelsearch.worker.messages import jobs
 
 LIMITS = Limits(descriptors=4096, file_bytes=None)
 
 
 def preload() -> None:
-    """Imports what every job needs and touches no GPU: a spare worker waits in this state."""
-
+    """Imports the modules of every job without touching a GPU: a spare worker waits in this state."""
     import kernelsearch.measure.timing.events
     import kernelsearch.worker.launcher.intercept
     import kernelsearch.worker.launcher.standin
@@ -40,59 +25,52 @@ def preload() -> None:
 
 def handle(job: Any) -> Any:
     match job:
-        case RunCases():
-            return _answered(job, _staged().run_cases)
-        case RunSeeded():
-            return _answered(job, _staged().run_seeded)
-        case Time():
-            return _answered(job, _time)
-        case TimeBaseline():
+        case jobs.RunCases() | jobs.RunSeeded() | jobs.Time():
+            return _run_candidate(job)
+        case jobs.TimeBaseline():
             return _time_baseline(job)
-        case DeviceInfo():
+        case jobs.DeviceInfo():
             return _device()
-        case Prove():
-            return _proven(job)
-    return Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
+        case jobs.Prove():
+            return _prove(job)
+    return jobs.Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
-    """A launcher that raised: a CUDA error among the reasons means that this process is of no more use."""
-    if isinstance(job, (TimeBaseline, DeviceInfo)):
-        return Failure(message, "WorkerError")
-    if isinstance(job, Prove):
+    """The answer for a launcher that raised; after a CUDA error this process is of no more use."""
+    if isinstance(job, (jobs.TimeBaseline, jobs.DeviceInfo)):
+        return jobs.Failure(message, "WorkerError")
+    if isinstance(job, jobs.Prove):
         return False
-    return _rejected(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
+    return _reject(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
 
 
-def _staged() -> Any:
-    from kernelsearch.worker.gpu import staged
-
-    return staged
-
-
-def _rejected(job: Any, word: Word, stage: str, message: str, **detail: Any) -> Any:
+def _reject(job: Any, word: Word, stage: str, message: str, **detail: Any) -> Any:
     verdict = Verdict(word, stage, message, detail=detail)
-    if isinstance(job, Time):
-        return Timed(verdict=verdict)
-    return (Ran(verdict=verdict),) if isinstance(job, RunCases) else Ran(verdict=verdict)
+    if isinstance(job, jobs.Time):
+        return jobs.Timed(verdict=verdict)
+    return (jobs.Ran(verdict=verdict),) if isinstance(job, jobs.RunCases) else jobs.Ran(verdict=verdict)
 
 
-def _answered(job: Any, run: Callable[[Any], Any]) -> Any:
+def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.Time) -> Any:
+    from kernelsearch.worker.gpu import staged
     from kernelsearch.worker.gpu.cuda import CudaError
 
     try:
-        return run(job)
+        if isinstance(job, jobs.Time):
+            return _time(job)
+        return staged.run_cases(job) if isinstance(job, jobs.RunCases) else staged.run_seeded(job)
     except Missing as missing:
-        return MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+        return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
-        return _rejected(job, Word.STATIC, "launch", str(error))
+        return _reject(job, Word.STATIC, "launch", str(error))
     except GuardBroken as error:
-        return _rejected(job, Word.MEMORY, "run", str(error))
+        return _reject(job, Word.MEMORY, "run", str(error))
     except CudaError as error:
-        return _rejected(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
+        return _reject(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
 
 
-def _time(job: Time) -> Timed:
+def _time(job: jobs.Time) -> jobs.Timed:
     import torch
 
     from kernelsearch.measure.timing import events as timing
@@ -104,9 +82,9 @@ def _time(job: Time) -> Timed:
     detail: dict[str, dict[str, Any]] = {}
     medians: dict[str, float] = {}
     abandoned = False
-    launcher = Launcher(job.candidate, job.binaries, launched)
+    launcher = Launcher(job.candidate, job.binaries)
     for shape in job.shapes:
-        inputs = _rotating_inputs(task.path, shape)
+        inputs = _rotating_inputs(job.path, shape)
         with intercept.intercepted(launcher):
             limit_us = job.limits_us.get(shape)
             samples = timing.sample(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
@@ -116,10 +94,10 @@ def _time(job: Time) -> Timed:
         if abandoned:
             break
     torch.cuda.synchronize()
-    return Timed(times, detail, abandoned)
+    return jobs.Timed(times, detail, abandoned)
 
 
-def _time_baseline(job: TimeBaseline) -> Timed:
+def _time_baseline(job: jobs.TimeBaseline) -> jobs.Timed:
     import torch
 
     from kernelsearch.measure.timing import events as timing
@@ -131,8 +109,8 @@ def _time_baseline(job: TimeBaseline) -> Timed:
         torch._dynamo.reset()
         call = torch.compile(call, mode=mode, fullgraph=False, dynamic=False)
     with torch.no_grad():
-        samples = timing.sample(call, _rotating_inputs(task.path, job.shape), _flush())
-    return Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
+        samples = timing.sample(call, _rotating_inputs(job.path, job.shape), _flush())
+    return jobs.Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
 
 
 @lru_cache(maxsize=1)
@@ -144,35 +122,35 @@ def _flush() -> Any:
 
 @lru_cache(maxsize=3)
 def _rotating_inputs(path: str, shape: str) -> tuple[tuple[Any, ...], ...]:
-    """Two sets of inputs, so that no call finds the last one's data in the cache."""
+    """Two sets of inputs: no call may find the last one's data in the cache."""
     task = task_of(path)
     return tuple(tuple(task.build(shape, seed, "cuda").inputs) for seed in (1, 2))
 
 
-def _proven(job: Prove) -> bool:
-    """Runs the known kernel on whole numbers, whose sums float32 holds exactly."""
+def _prove(job: jobs.Prove) -> bool:
+    """Runs the known kernel on whole numbers, because float32 represents their sums exactly. True if it is right."""
     import torch
 
     from kernelsearch.worker.gpu.cuda import Function
 
-    blocks, n = 300, 300 * PROOF_BLOCK - 7
+    blocks, n = 300, 300 * jobs.PROOF_BLOCK - 7
     x = torch.arange(n, dtype=torch.float32, device="cuda") % 1000.0
     y = torch.full((n,), float("nan"), device="cuda")
     values = {"x_ptr": x, "y_ptr": y, "n": n}
     Function(job.binary).launch((blocks, 1, 1), [values[name] for name, _ in job.binary.params])
-    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, PROOF_BLOCK)
+    right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, jobs.PROOF_BLOCK)
     right = (3 * right + right.sum(1, keepdim=True)).reshape(-1)[:n]
     return bool((y.cpu().double() == right).all())
 
 
-def _device() -> Device | Failure:
+def _device() -> jobs.Device | jobs.Failure:
     import torch
     import triton
 
     if not torch.cuda.is_available():
-        return Failure("no CUDA device is visible", "WorkerError")
+        return jobs.Failure("no CUDA device is visible", "WorkerError")
     properties = torch.cuda.get_device_properties(0)
-    return Device(
+    return jobs.Device(
         properties.name,
         properties.major * 10 + properties.minor,
         properties.multi_processor_count,

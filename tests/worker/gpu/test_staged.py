@@ -1,4 +1,4 @@
-"""The parts of judging on a GPU that need none: moved elements, equality of bits, scratch that is wiped, what a memory's key holds."""
+"""Parts of judging on a GPU that need none: moved elements, equal bits, wiped scratch, a memory's key."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ import torch
 from kernelsearch.kernel.launch import Buffer
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.without_gpu import numbers
+from kernelsearch.verify.judge import same_bits
 from kernelsearch.worker.gpu import staged
 from kernelsearch.worker.gpu.launching import Launcher
 from kernelsearch.worker.launcher import tensors
@@ -25,27 +26,27 @@ def k(x_ptr, BLOCK: tl.constexpr{more}):
 def test_a_few_elements_move_and_come_back(dtype):
     value = torch.randn(500, 40).to(dtype)
     before = value.clone()
-    where, was = staged._moved(value, 3)
+    where, was = staged._move_elements(value, 3)
     changed = (value != before).sum().item()
     assert 0 < changed <= staged.MOVED and torch.isfinite(value).all()
     value.view(-1)[where] = was
     assert torch.equal(value, before)
-    again, _ = staged._moved(value.clone(), 3)
-    other, _ = staged._moved(value.clone(), 4)
+    again, _ = staged._move_elements(value.clone(), 3)
+    other, _ = staged._move_elements(value.clone(), 4)
     assert torch.equal(again, where) and not torch.equal(other, where)
 
 
 @pytest.mark.parametrize("value", [3, None, torch.arange(9), torch.randn(4, 6).T, torch.empty(0)])
 def test_what_cannot_move_stays(value):
-    assert staged._moved(value, 1) is None
+    assert staged._move_elements(value, 1) is None
 
 
 def test_equal_is_equal_bit_for_bit():
     nan = torch.tensor([float("nan"), 0.0])
-    assert staged._same(nan, nan.clone())
-    assert not staged._same(torch.tensor([0.0]), torch.tensor([-0.0]))
-    assert not staged._same(nan, nan.double()) and not staged._same(nan, nan[:1])
-    assert staged._same(torch.empty(0), torch.empty(0))
+    assert same_bits(nan, nan.clone())
+    assert not same_bits(torch.tensor([0.0]), torch.tensor([-0.0]))
+    assert not same_bits(nan, nan.double()) and not same_bits(nan, nan[:1])
+    assert same_bits(torch.empty(0), torch.empty(0))
 
 
 def test_scratch_starts_as_it_is_asked_to():
@@ -56,7 +57,7 @@ def test_scratch_starts_as_it_is_asked_to():
 
 
 def test_wiping_takes_what_a_call_left_in_its_scratch():
-    launcher = Launcher(None, {}, None)
+    launcher = Launcher(None, {})
     left = torch.full((3,), 77.0)
     launcher.used.append(left)
     launcher.wipe()

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -413,31 +414,12 @@ def test_a_launch_returns_something_that_can_be_asked(task):
     assert bind(kernel, (1, 2), {"num_warps": 2}, [4, 1]).grid == (4, 1)
 
 
-INTERPRETED = """
-import sys, torch
-from kernelsearch.kernel.targets import named
-from kernelsearch.worker.launcher import trace
-from kernelsearch.worker.launcher.intercept import intercepted
-from triton.runtime.interpreter import InterpretedFunction
-h100 = named("h100")
-task = trace.open_task(sys.argv[1], h100)
-assert isinstance(task.module.sum_kernel, InterpretedFunction)
-(launch,) = trace.run(task, "timed:0", h100).launches
-assert launch.bound({"BLOCK": 256})["EVEN"] is False and launch.resolve_grid({"BLOCK": 256}) == (2,)
-case = task.build("test:0")
-with intercepted(lambda launch: None):
-    assert case.launch(*case.inputs).shape == (3, 7)
-launch.fn[(1,)](*[torch.zeros(9), torch.zeros(9), 9, 16, "fast", False])  # put back: really interpreted
-"""
-
-
 def test_in_an_interpreting_process(tmp_path):
     path = tmp_path / "odd.py"
     path.write_text(HEAD + textwrap.dedent(AUTOTUNED))
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED, str(path)], env=environment, capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, str(Path(__file__).with_name("interpreted_launch.py")), str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -1,4 +1,4 @@
-"""What the confirming worker does besides timing needs no GPU: contents rotate in place, outputs are kept, inputs watched."""
+"""The confirming worker's parts that need no GPU: contents rotate in place, outputs are kept, inputs watched."""
 
 from types import SimpleNamespace
 

@@ -1,0 +1,20 @@
+"""Intercepts a launch under TRITON_INTERPRET: a process of its own, as one cannot be both interpreter and compiler."""
+
+import sys
+
+import torch
+from triton.runtime.interpreter import InterpretedFunction
+
+from kernelsearch.kernel.targets import named
+from kernelsearch.worker.launcher import trace
+from kernelsearch.worker.launcher.intercept import intercepted
+
+h100 = named("h100")
+task = trace.open_task(sys.argv[1], h100)
+assert isinstance(task.module.sum_kernel, InterpretedFunction)
+(launch,) = trace.run(task, "timed:0", h100).launches
+assert launch.bound({"BLOCK": 256})["EVEN"] is False and launch.resolve_grid({"BLOCK": 256}) == (2,)
+case = task.build("test:0")
+with intercepted(lambda launch: None):
+    assert case.launch(*case.inputs).shape == (3, 7)
+launch.fn[(1,)](*[torch.zeros(9), torch.zeros(9), 9, 16, "fast", False])  # put back: really interpreted
