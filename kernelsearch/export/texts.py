@@ -1,13 +1,14 @@
-"""The texts around the code of a package: README, pyproject, metadata, the package's `__init__`."""
+"""The texts around the code of a package: README, pyproject, the package's `__init__`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import Found
-from kernelsearch.export.part import Part
+from kernelsearch.export.examine import Part
 from kernelsearch.export.tables import by_shape_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
@@ -17,7 +18,7 @@ PYTHON = ">=3.11"
 
 @dataclass(frozen=True)
 class Label:
-    """What a package is called: distribution and import name, version, licence (SPDX), author."""
+    """A package's names and owner: distribution and import name, version, licence (SPDX), author."""
 
     distribution: str
     module: str
@@ -32,69 +33,51 @@ def summary(parts: Sequence[Part]) -> str:
 
 
 def requires(parts: Sequence[Part]) -> tuple[str, str]:
-    """What the package depends on; block pointers keep it to the Tritons that have them."""
+    """The package's dependencies on torch and Triton; a kernel with block pointers needs a Triton that still has them."""
     major, minor = LAST_BLOCK_POINTERS
     pointers = any("make_block_ptr" in k.code for p in parts for k in p.kernels.values())
     return TORCH, f"{TRITON},<{major}.{minor + 1}" if pointers else TRITON
 
 
 def pyproject(label: Label, parts: Sequence[Part]) -> str:
-    lines = [
-        "[build-system]",
-        'requires = ["hatchling>=1.27"]',
-        'build-backend = "hatchling.build"',
-        "",
-        "[project]",
-        f'name = "{label.distribution}"',
-        f'version = "{label.version}"',
-        f'description = "{summary(parts)}"',
-        'readme = "README.md"',
-        f'requires-python = "{PYTHON}"',
-        f'license = "{label.licence}"',
-        'license-files = ["LICENSE"]',
-        f"dependencies = [{', '.join(_quoted(requires(parts)))}]",
-        "",
-        "[project.optional-dependencies]",
-        'test = ["pytest>=8"]',
-        "",
-        "[tool.hatch.build.targets.wheel]",
-        f'packages = ["{label.module}"]',
-    ]
-    return "\n".join(lines) + "\n"
+    return f"""\
+[build-system]
+requires = ["hatchling>=1.27"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{label.distribution}"
+version = "{label.version}"
+description = "{summary(parts)}"
+readme = "README.md"
+requires-python = "{PYTHON}"
+license = "{label.licence}"
+license-files = ["LICENSE"]
+dependencies = [{_quote(requires(parts))}]
+
+[project.optional-dependencies]
+test = ["pytest>=8"]
+
+[tool.hatch.build.targets.wheel]
+packages = ["{label.module}"]
+ignore-vcs = true
+"""
 
 
-def metadata(label: Label, parts: Sequence[Part], readme: str) -> str:
-    """The wheel's METADATA (core metadata 2.4)."""
-    lines = [
-        "Metadata-Version: 2.4",
-        f"Name: {label.distribution}",
-        f"Version: {label.version}",
-        f"Summary: {summary(parts)}",
-        f"License-Expression: {label.licence}",
-        "License-File: LICENSE",
-        f"Requires-Python: {PYTHON}",
-        *(f"Requires-Dist: {r}" for r in requires(parts)),
-        "Provides-Extra: test",
-        "Requires-Dist: pytest>=8; extra == 'test'",
-        "Description-Content-Type: text/markdown",
-    ]
-    return "\n".join(lines) + "\n\n" + readme
-
-
-def _quoted(words: Sequence[str]) -> list[str]:
-    return [f'"{w}"' for w in words]
+def _quote(words: Sequence[str]) -> str:
+    return ", ".join(f'"{w}"' for w in words)
 
 
 def init(label: Label, parts: Sequence[Part]) -> str:
     """The package's `__init__.py`."""
     weak = [p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
-    said = [f"Not confirmed: {', '.join(weak)} (see `evidence()`).", ""] if weak else []
+    warning = [f"Not confirmed: {', '.join(weak)} (see `evidence()`).", ""] if weak else []
     names = sorted([*(n for p in parts for n in public_names(p)), "NotVerified", "evidence", "explain", "strict"])
     imports = [f"from ._{p.name} import {', '.join(public_names(p))}" for p in sorted(parts, key=lambda p: p.name)]
     lines = [
         f'"""{summary(parts)}.',
         "",
-        *said,
+        *warning,
         "Where a call was not verified the reference runs; `strict()` forbids that, `explain` says what a call runs.",
         '"""',
         "",
@@ -106,7 +89,7 @@ def init(label: Label, parts: Sequence[Part]) -> str:
         *imports,
         "",
         f'__version__ = "{label.version}"',
-        f"__all__ = [{', '.join(_quoted(names))}]",
+        f"__all__ = [{_quote(names)}]",
         "",
         "",
         "def evidence() -> dict[str, Any]:",
@@ -116,11 +99,14 @@ def init(label: Label, parts: Sequence[Part]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def build_module(namespace: str) -> str:
+    """The package's `_build.py`."""
+    return f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{namespace}"\n'
+
+
 def public_names(part: Part) -> tuple[str, ...]:
-    """What users import of a task: the function named after it; of a module, the class too."""
-    if not part.examined.is_module:
-        return (part.name,)
-    return tuple(dict.fromkeys((class_name(part.name), part.name)))
+    """The names that users import for a task: the function named after it; for a module, the class too."""
+    return tuple(dict.fromkeys((class_name(part.name), part.name))) if part.examined.is_module else (part.name,)
 
 
 def class_name(task: str) -> str:
@@ -141,26 +127,24 @@ def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
             "",
         ]
     lines += [
-        *_use(label, parts, layout),
-        *_numbers(parts),
-        *_measured(parts),
-        *_when(parts, label),
-        *_check(label, layout, parts),
+        *_usage_lines(label, parts, layout),
+        *_number_lines(parts),
+        *_method_lines(parts),
+        *_coverage_lines(parts, label),
+        *_tuning_lines(parts),
+        *_check_lines(label, layout, parts),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
-    lines = ["```python"]
-    lines += (
-        [
+def _usage_lines(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
+    lines = ["```python", f"import {label.module}"]
+    if layout == "hf":
+        lines[1:] = [
             "from pathlib import Path",
             "from kernels import get_local_kernel",
             f'{label.module} = get_local_kernel(Path("..."))',
         ]
-        if layout == "hf"
-        else [f"import {label.module}"]
-    )
     for part in parts:
         names = ", ".join(i.name for i in part.examined.inputs)
         if part.examined.is_module:
@@ -170,11 +154,13 @@ def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
             result = "" if part.examined.outputs is None else "y = "
             lines.append(f"{result}{label.module}.{part.name}({names})")
     lines += ["```", ""]
-    said = {part.name: part.examined.said for part in parts if part.examined.said}
-    return lines + [line for name, text in said.items() for line in (f"`{name}`: {text}", "")]
+    for part in parts:
+        if part.examined.summary:
+            lines += [f"`{part.name}`: {part.examined.summary}", ""]
+    return lines
 
 
-def _numbers(parts: Sequence[Part]) -> list[str]:
+def _number_lines(parts: Sequence[Part]) -> list[str]:
     lines = ["## Numbers", ""]
     for part in parts:
         labels = {s.key: s.label for s in part.examined.facts.shapes}
@@ -182,17 +168,14 @@ def _numbers(parts: Sequence[Part]) -> list[str]:
             kind = next(iter(by_shape.values())).evidence
             lines += [f"`{part.name}` on {device}, **{kind.value}**:", ""]
             runs = {key: _runs(part, found, key) for key, found in by_shape.items()}
-            lines += (
-                _confirmed_table(labels, by_shape, runs)
-                if kind is Evidence.CONFIRMED
-                else _weaker_table(labels, by_shape, runs, kind)
-            )
+            confirmed = kind is Evidence.CONFIRMED
+            lines += _confirmed_table(labels, by_shape, runs) if confirmed else _weaker_table(labels, by_shape, runs)
             lines.append("")
     return lines
 
 
 def _runs(part: Part, found: Found, shape: str) -> str:
-    """What runs at a shape: the kernel, and its config where that is not tuned at the first call."""
+    """The kernel that runs at a shape, and its config where that is not tuned at the first call."""
     name = "the task's own" if found.digest == part.seed.digest else f"`{found.digest[:8]}`"
     tuned = part.tuned(found.digest) or part.choices(found, shape)
     config = "tuned at the first call" if tuned else " ".join(f"{n}={v}" for n, v in sorted(found.config.items()))
@@ -210,29 +193,30 @@ def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], r
             f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
             f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} | {runs[key]} |"
         )
-    kernels = [f for f in _once(by_shape) if not f.is_seed]
-    lines += ["", *_together(by_shape)] if len(kernels) != 1 or len(_once(by_shape)) > 1 else []
-    for found in kernels:
-        finding, rivals = found.finding, found.finding["vs_fastest"]
+    candidates = list({(f.digest, str(f.config)): f for f in by_shape.values()}.values())
+    if len(candidates) > 1 or candidates[0].is_seed:
+        lines += ["", *_package_gain(by_shape)]
+    for found in candidates:
+        finding, rivals = found.finding, found.finding["vs_fastest"] if not found.is_seed else None
         if rivals and not finding.get("champion_at") and len(finding["shapes"]) > 1:
-            said = "faster than" if finding["faster"] else "not shown to be faster than"
-            lines += [
-                "",
-                f"Kernel {found.digest[:8]} over all shapes: {_interval(rivals)} the fastest baselines ({said} them).",
-            ]
+            lines += ["", f"Kernel {found.digest[:8]} over all shapes: {_against_baselines(finding)}."]
     return lines
 
 
-def _together(by_shape: Mapping[str, Found]) -> list[str]:
-    """What the package gains, whose shapes do not all run the same."""
-    gained = by_shape_gain(by_shape)
+def _against_baselines(gain: Mapping[str, Any]) -> str:
+    word = "faster than" if gain["faster"] else "not shown to be faster than"
+    return f"{_interval(gain['vs_fastest'])} the fastest baselines ({word} them)"
+
+
+def _package_gain(by_shape: Mapping[str, Found]) -> list[str]:
+    """The gain of a package whose shapes do not all run the same candidate."""
+    gain = by_shape_gain(by_shape)
     own = [f for f in by_shape.values() if f.is_seed]
     lines = []
-    if gained:
-        said = "faster than" if gained["faster"] else "not shown to be faster than"
+    if gain:
         lines.append(
-            f"The package, which runs at each shape what was confirmed as best there: {_interval(gained['vs_fastest'])} the "
-            f"fastest baselines ({said} them), the task's own kernel among these."
+            "The package, which runs at each shape what was confirmed as best there: "
+            f"{_against_baselines(gain)}, the task's own kernel among these."
         )
     if own:
         where = f"{len(own)} of {len(by_shape)} shapes" if len(own) < len(by_shape) else "every shape"
@@ -240,10 +224,9 @@ def _together(by_shape: Mapping[str, Found]) -> list[str]:
     return lines
 
 
-def _weaker_table(
-    labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str], kind: Evidence
-) -> list[str]:
-    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
+def _weaker_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str]) -> list[str]:
+    kind = next(iter(by_shape.values())).evidence.value
+    lines = [f"| shape | {kind} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
     for key, found in by_shape.items():
         ratio = found.ratios.get(key)
         gain = f"{1 / ratio:.2f}x" if ratio else "not known"
@@ -251,15 +234,11 @@ def _weaker_table(
     return lines
 
 
-def _once(by_shape: Mapping[str, Found]) -> list[Found]:
-    return list({(f.digest, str(f.config)): f for f in by_shape.values()}.values())
+def _interval(gain: Mapping[str, float] | None) -> str:
+    return f"{gain['ratio']:.3f}x [{gain['low']:.3f}, {gain['high']:.3f}]" if gain else "-"
 
 
-def _interval(found: Mapping[str, float] | None) -> str:
-    return f"{found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]" if found else "-"
-
-
-def _measured(parts: Sequence[Part]) -> list[str]:
+def _method_lines(parts: Sequence[Part]) -> list[str]:
     kinds = {f.evidence for p in parts for f in p.chosen.found}
     lines = ["## How they were obtained", ""]
     if Evidence.CONFIRMED in kinds:
@@ -290,7 +269,7 @@ def _measured(parts: Sequence[Part]) -> list[str]:
     ]
 
 
-def _when(parts: Sequence[Part], label: Label) -> list[str]:
+def _coverage_lines(parts: Sequence[Part], label: Label) -> list[str]:
     lines = [
         "## When a kernel runs",
         "",
@@ -316,6 +295,12 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
         "work; under dynamic shapes the sizes are specialised.",
         "",
     ]
+    return lines
+
+
+def _tuning_lines(parts: Sequence[Part]) -> list[str]:
+    """How configs are tuned at the user's first call; empty where they are not."""
+    lines = []
     if any(p.autotune for p in parts):
         lines += [
             "Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
@@ -324,62 +309,50 @@ def _when(parts: Sequence[Part], label: Label) -> list[str]:
         ]
     for part in parts:
         for digest, why in part.as_whole.items():
-            if any(
-                part.choices(f, shape)
-                for d in part.chosen.devices.values()
-                for shape, f in d.items()
-                if f.digest == digest
-            ):
-                lines += [
-                    f"{_sentence(why)}. So the package itself times whole calls with each of its configs, but never inside "
-                    "`torch.compile` or a CUDA graph, where the record's best one runs.",
-                    "",
-                ]
+            devices = part.chosen.devices.values()
+            sentence = f"{why[:1].upper()}{why[1:]}. "
+            if any(f.digest == digest and part.choices(f, shape) for d in devices for shape, f in d.items()):
+                lines.append(
+                    f"{sentence}So the package itself times whole calls with each of its configs, but never inside "
+                    "`torch.compile` or a CUDA graph, where the record's best one runs."
+                )
             else:
-                lines += [f"{_sentence(why)}. One config was tried of it, so that there is nothing to tune.", ""]
+                lines.append(f"{sentence}Only one of its configs was tried, so there is nothing to tune.")
+            lines.append("")
     return lines
 
 
-def _sentence(why: str) -> str:
-    return why[:1].upper() + why[1:]
-
-
-def _check(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:
-    named = sorted({f"`{name}`" for part in parts for name in part.examined.task.baselines})
-    also = (
-        [
-            f"The benchmark compares with {', '.join(named)} too where that is installed; a claim against what is missing "
-            "is said to be not checked.",
+def _check_lines(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:
+    lines = ["## Check it", ""]
+    if layout == "hf":
+        lines += ["`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", ""]
+    else:
+        lines += [
+            "```console",
+            "$ pip install pytest",
+            f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
+            f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU",
+            "```",
             "",
         ]
-        if named
-        else []
-    )
-    if layout == "hf":
-        return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", "", *also]
-    return [
-        "## Check it",
-        "",
-        "```console",
-        "$ pip install pytest",
-        f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
-        f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU",
-        "```",
-        "",
-        *_verdicts(parts),
-        *also,
-    ]
+        if any(f.finding for part in parts for f in part.chosen.found):
+            lines += VERDICTS
+    named = sorted({f"`{name}`" for part in parts for name in part.examined.task.baselines})
+    if named:
+        lines += [
+            f"The benchmark also compares with {', '.join(named)} where that is installed; it reports a claim against a "
+            "missing baseline as not checked.",
+            "",
+        ]
+    return lines
 
 
-def _verdicts(parts: Sequence[Part]) -> list[str]:
-    """What the benchmark's words mean, where there is a claim that it can check."""
-    if all(f.finding is None for part in parts for f in part.chosen.found):
-        return []
-    return [
-        "The benchmark says of each claim: *reproduced* (its interval and the claim's meet within the resolution), *slower",
-        "than claimed* (the speed-up here is smaller by more than that: the claim does not hold here, and the exit code is 1),",
-        "*faster than claimed* (larger by more than that), or *not checked* and why. The resolution is the margin that the claim",
-        "itself had to pass, 1 % or its A/A control's spread, or the A/A spread here where that is larger: an interval holds",
-        "what varies inside one process, not what varies from one process to the next.",
-        "",
-    ]
+VERDICTS = [
+    "The benchmark gives one verdict for each claim: *reproduced* (its interval and the claim's meet within the",
+    "resolution), *slower than claimed* (the speed-up here is smaller by more than that: the claim does not hold here, and",
+    "the exit code is 1), *faster than claimed* (larger by more than that), or *not checked* and why. The resolution is the",
+    "margin that the claim itself had to pass, 1 % or its A/A control's spread, or the A/A spread here where that is larger:",
+    "an interval covers the variation inside one process, not the variation from one process to the next.",
+    "",
+]
+"""The benchmark's verdicts, for a README with a claim that can be checked."""

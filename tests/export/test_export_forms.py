@@ -9,7 +9,7 @@ import pytest
 from gated_record import imported, trial
 
 from kernelsearch.core.types import Evidence
-from kernelsearch.export.errors import ExportError
+from kernelsearch.export import ExportError
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
 from kernelsearch.export.ship import reads

@@ -43,7 +43,7 @@ def test_the_wheel_is_one_that_pip_takes_and_needs_no_kernelsearch(package, tmp_
     done = package[0]
     with zipfile.ZipFile(done.wheel) as archive:
         names = archive.namelist()
-        assert {i.date_time for i in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {i.date_time for i in archive.infolist()} == {(2020, 2, 2, 0, 0, 0)}  # hatchling's own
         record = next(n for n in names if n.endswith("RECORD"))
         rows = {r[0]: r[1] for r in csv.reader(io.StringIO(archive.read(record).decode()))}
         for name in names:
@@ -251,10 +251,10 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     """One of two kernels is a split reduction: it has the record's config, the seed is tuned, and the page says so."""
     from dataclasses import replace
 
-    from kernelsearch.export import autotuned, operator, tables, texts
+    from kernelsearch.export import autotuned, function_form, tables, texts
     from kernelsearch.export.choose import Chosen, Found
+    from kernelsearch.export.examine import Part
     from kernelsearch.export.modules import task_files
-    from kernelsearch.export.part import Part
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
     made = {k.digest: Found(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
@@ -271,9 +271,9 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     files = task_files(part)
     assert "triton.autotune(" in files[f"{part.module_of(seed.digest)}.py"]
     assert "triton.autotune(" not in files[f"{part.module_of(split.digest)}.py"]
-    assert {key for key, _ in operator.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
+    assert {key for key, _ in function_form.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
     assert "configs" not in first and "configs" not in second  # the record has no further config to choose from
-    assert "One config was tried of it" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
+    assert "Only one of its configs was tried" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
 
 
 def _entries(tables, part):
