@@ -18,7 +18,7 @@ LAYERS = {
     ),
     "kernel": ("expressions language source space targets", "launch"),
     "tasks": (
-        "module narrowing outline reach shipped shrink steps", "seed space task", "facts forms", "native",
+        "module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
     "record": ("migrations recorded_space rows", "calls confirmed opening", "store", "exchange export_queries lineage pages"),
