@@ -14,74 +14,43 @@ from kernelsearch.core.types import Evidence, TensorFact
 from kernelsearch.export import ExportError, cannot_ship
 from kernelsearch.export.examine import Input, Part, is_literal, layout
 from kernelsearch.export.modules import module_that_defines
+from kernelsearch.export.texts import render
 
 
 def operator_module(part: Part) -> str:
     """The text of a task folder's `__init__.py`."""
     e = part.examined
     names = [i.name for i in e.inputs]
-    inputs = f"({', '.join(names)}{',' if len(names) == 1 else ''})"
     switch = _free_name("fallback", names)
-    typed = ", ".join(f"{i.name}: {annotation(i)}" for i in e.inputs)
-    public = ", ".join(f"{i.name}: {annotation(i)}{default_text(i)}" for i in _defaults_last(e.inputs))
     tensors = [i.name for i in e.inputs if i.is_tensor]
-    optional = [i.name for i in e.inputs if i.is_tensor and _is_optional(i)]
+    optional = [i.name for i in e.inputs if _is_optional(i)]
     gradient = " or ".join(
         f"({n} is not None and {n}.requires_grad)" if n in optional else f"{n}.requires_grad" for n in tensors
     )
-    plain = " or ".join(f"type({name}) not in _PLAIN" for name in tensors)  # written out, because each call pays for it
-    body = f"TASK.traced({inputs}, fallback, wrapped)"
+    key = ", ".join(_key(n, n in optional) if n in tensors else n for n in names)
     if e.outputs is None:
         back = ", ".join(e.returned) + ("," if e.in_tuple and len(e.returned) == 1 else "") if e.returned else "None"
         returns = tensors_type(len(e.returned), e.in_tuple) if e.returned else "None"
-        op_returns = "None"
     else:
-        back = ""
-        returns = op_returns = tensors_type(e.outputs, e.in_tuple)
-        body = f"return tuple({body})" if e.in_tuple else f"return {body}"
-    key = ", ".join(_key(n, n in optional) if n in tensors else n for n in names)
-    key = f"{key}{',' if len(names) == 1 and key.count(',') == 0 else ''}"
-    seed = part.module_of(part.seed.digest)
-    lines = [
-        f'"""{part.name}: the public function, its operator, and what it chooses from."""',
-        "",
-        *(["from typing import Optional", ""] if any(map(_is_optional, e.inputs)) else []),
-        *head_lines(part, "Case, Task, Verified"),
-        "TASK = Task(",
-        f'    "{part.name}", {tuple(names)!r}, task.{e.launcher}, {module_that_defines(part, "reference")}.{e.reference},',
-        f"    {module_that_defines(part, 'get_inputs')}.get_inputs, VERIFIED,",
-        *launches_lines(part),
-        f"    cases=CASES, mutates={e.task.mutates!r}, precision={e.task.precision!r}, tolerance={_tolerance(part)!r},",
-        f"    seed=({seed}.SITES, {seed}.CONFIG),",
-        ")",
-        "",
-        "",
-        f'@triton_op(f"{{NAMESPACE}}::{part.name}", mutates_args={tuple(e.task.mutates)!r})',
-        f"def _operator({typed}, fallback: bool) -> {op_returns}:",
-        *wrapped_lines(part),
-        f"    {body}",
-        "",
-        "",
-        *([] if e.outputs is None else ["_operator.register_autograd(forward_only(TASK.name))", "", ""]),
-        f"def {part.name}({public}, *, {switch}: bool = True) -> {returns}:",
-        *[f"    {line}".rstrip() for line in _docstring(part, switch)],
-        f"    allowed = {switch} and not strict.on",
-        f"    if torch.is_grad_enabled() and {gradient if len(tensors) == 1 else f'({gradient})'}:",
-        *_ending(8, f"TASK.with_gradient({inputs}, allowed)", back),
-        f"    if _compiling() or _modes() or _transforms() or {plain}:",
-        *_ending(8, f"_operator({', '.join(names)}, allowed)", back),
-        *_ending(4, f"TASK.direct(({key}), {inputs}, allowed)", back),
-        "",
-        "",
-        f"TASK.operator, TASK.public = _operator, {part.name}",
-    ]
-    return "\n".join(lines).replace("\n\n\n\n", "\n\n\n") + "\n"
-
-
-def _ending(indent: int, call: str, back: str) -> list[str]:
-    """Lines that call and return the result, or the inputs that the launcher gives back."""
-    lines = [call, f"return {back}"] if back else [f"return {call}"]
-    return [" " * indent + line for line in lines]
+        back, returns = "", tensors_type(e.outputs, e.in_tuple)
+    return render(
+        "task_function.py.jinja",
+        **template_values(part),
+        dispatch_names="Case, Task, Verified",
+        optional=optional,
+        typed=", ".join(f"{i.name}: {annotation(i)}" for i in e.inputs),
+        public=", ".join(f"{i.name}: {annotation(i)}{default_text(i)}" for i in _defaults_last(e.inputs)),
+        switch=switch,
+        returns=returns,
+        operator_returns="None" if e.outputs is None else returns,
+        back=back,
+        key=key + ("," if len(names) == 1 and "," not in key else ""),
+        gradient=gradient if len(tensors) == 1 else f"({gradient})",
+        not_plain=" or ".join(f"type({n}) not in _PLAIN" for n in tensors),  # not a loop: each call pays for it
+        tolerance=_tolerance(part),
+        kinds=", ".join(sorted({f"{f.evidence.value} on {f.device}" for f in part.chosen.found})),
+        input_lines=_input_lines(part),
+    )
 
 
 def _free_name(word: str, taken: list[str]) -> str:
@@ -103,38 +72,34 @@ def _defaults_last(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     return tuple(replace(i, default=inspect.Parameter.empty) if n < last else i for n, i in enumerate(inputs))
 
 
-# ---------------------------------------------------------------- lines that both forms of a task have
+# ---------------------------------------------------------------- used by both forms of a task
 
 
-def head_lines(part: Part, dispatch: str, *imports: str) -> list[str]:
-    """Imports (`dispatch`: names of `_dispatch`; further lines), and what was verified."""
-    modules = sorted({"task", module_that_defines(part, "reference"), module_that_defines(part, "get_inputs")})
+def template_values(part: Part) -> dict[str, Any]:
+    """The values that the templates of both forms use."""
+    e = part.examined
+    names = [i.name for i in e.inputs]
+    homes = {name: module_that_defines(part, name) for name in ("reference", "get_inputs")}
     kernels = sorted(part.module_of(d) for d in part.kernels)
-    return [
-        "import torch",
-        "from torch import Tensor",
-        "from torch.library import triton_op, wrap_triton",
-        "",
-        "from .._build import NAMESPACE",
-        f"from .._dispatch import _PLAIN, {dispatch}, _compiling, _modes, _transforms, forward_only, strict",
-        *(["from .._launch import with_config"] if "with_config" in str(launch_rows(part)) else []),
-        *imports,
-        f"from . import {', '.join([*kernels, *modules])}",
-        *(f"from .{module} import {kernel} as {name}" for module, kernel, name in wrapped_names(part)),
-        "",
-        f"VERIFIED = {verified_text(part)}",
-        f"CASES = {cases_text(part)}",
-    ]
-
-
-def launches_lines(part: Part) -> list[str]:
-    """The argument `launches` of the task's object."""
-    return ["    launches={", *[f'        "{k}": {v},' for k, v in launch_rows(part)], "    },"]
-
-
-def wrapped_lines(part: Part) -> list[str]:
-    """The operator's kernels as torch traces them."""
-    return ["    wrapped = {", *(f"        {n}: wrap_triton({n})," for _, _, n in wrapped_names(part)), "    }"]
+    weakest = part.chosen.weakest
+    return {
+        "e": e,
+        "name": part.name,
+        "file": e.task.path.name,
+        "is_module": e.is_module,
+        "names": tuple(names),
+        "passed": ", ".join(names),
+        "inputs": f"({', '.join(names)}{',' if len(names) == 1 else ''})",
+        "modules": [*kernels, *sorted({"task", *homes.values()})],
+        "reference_module": homes["reference"],
+        "inputs_module": homes["get_inputs"],
+        "seed": part.module_of(part.seed.digest),
+        "launches": launch_rows(part),
+        "wrapped": wrapped_names(part),
+        "verified": verified_text(part),
+        "cases": cases_text(part),
+        "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
+    }
 
 
 def tensor_key(name: str) -> str:
@@ -182,25 +147,15 @@ def _tolerance(part: Part) -> float:
     return float(value) if isinstance(value, (int, float)) else 1.0
 
 
-def _docstring(part: Part, switch: str) -> list[str]:
+def _input_lines(part: Part) -> list[str]:
+    """The docstring's lines on tensors and on inputs that change."""
     e = part.examined
-    kinds = ", ".join(sorted({f"{f.evidence.value} on {f.device}" for f in part.chosen.found}))
-    lines = [f'"""`{e.reference}` of {e.task.path.name}, by kernels found by a search ({kinds}).', ""]
-    if part.chosen.weakest is not Evidence.CONFIRMED:
-        lines += [f"NOT CONFIRMED: the speed-ups are {part.chosen.weakest.value} only.", ""]
-    for i in e.inputs:
-        if i.is_tensor:
-            axes = {len(v.shape) for v in i.values if v is not None}
-            dtypes = sorted({v.dtype for v in i.values if v is not None})
-            lines.append(f"{i.name}: {'/'.join(map(str, sorted(axes)))} axes, {' or '.join(dtypes)}.")
-    if e.task.mutates:
-        lines.append(f"Changes {', '.join(e.task.mutates)}.")
-    return [
-        *lines,
-        "Where a call was not verified (other devices, dtypes, layouts, larger sizes, a gradient) the reference runs;",
-        f"with {switch}=False, or after `strict()`, NotVerified is raised instead. `explain` says which.",
-        '"""',
-    ]
+    lines = []
+    for i in (i for i in e.inputs if i.is_tensor):
+        values = [v for v in i.values if v is not None]
+        axes = "/".join(map(str, sorted({len(v.shape) for v in values})))
+        lines.append(f"{i.name}: {axes} axes, {' or '.join(sorted({v.dtype for v in values}))}.")
+    return [*lines, f"Changes {', '.join(e.task.mutates)}."] if e.task.mutates else lines
 
 
 # ---------------------------------------------------------------- what was verified

@@ -8,20 +8,11 @@ from typing import Any
 
 import torch
 
-from kernelsearch.core.types import Evidence
 from kernelsearch.export import cannot_ship
 from kernelsearch.export.examine import Part
-from kernelsearch.export.function_form import (
-    annotation,
-    head_lines,
-    launches_lines,
-    set_text,
-    tensor_key,
-    tensors_type,
-    wrapped_lines,
-)
+from kernelsearch.export.function_form import annotation, set_text, template_values, tensor_key, tensors_type
 from kernelsearch.export.ship import reads
-from kernelsearch.export.texts import class_name
+from kernelsearch.export.texts import class_name, render
 from kernelsearch.tasks.kernelbench import overridden
 from kernelsearch.tasks.module import read_text
 
@@ -36,69 +27,18 @@ def module_files(part: Part) -> str:
         raise cannot_ship(file, "every input of its module must be a tensor")
     if e.outputs is None or e.task.mutates:
         raise cannot_ship(file, "a module that changes its inputs is not supported")
-    typed = ", ".join(f"{n}: Tensor" for n in names)
-    passed = ", ".join(names)
-    inputs = f"({passed}{',' if len(names) == 1 else ''})"
-    returns = tensors_type(e.outputs, e.in_tuple)
-    body = f"TASK.traced_module({inputs}, state, init, fallback, wrapped)"
-    key = ", ".join(map(tensor_key, names))
-    gradient = " or ".join(f"{n}.requires_grad" for n in names)
-    kind = class_name(part.name)
-    seed = part.module_of(part.seed.digest)
-    weak = part.chosen.weakest is not Evidence.CONFIRMED
-    lines = [
-        f'"""{part.name}: the public module, its operator, and what it chooses from."""',
-        "",
-        "from typing import Any",
-        "",
-        *head_lines(part, "Case, Verified", "from .._module import ModuleTask"),
-        "TASK = ModuleTask(",
-        f'    "{part.name}", {tuple(names)!r}, None, None, task.get_inputs, VERIFIED,',
-        *launches_lines(part),
-        f"    cases=CASES, precision={e.task.precision!r}, seed=({seed}.SITES, {seed}.CONFIG),",
-        "    kind=task.ModelNew, model=task.Model, file=task,",
-        f"    judged=frozenset({set_text(judged)}), dtypes=frozenset({set_text(dtypes)}),",
-        ")",
-        "",
-        "",
-        f'@triton_op(f"{{NAMESPACE}}::{part.name}", mutates_args=())',
-        f"def _operator({typed}, state: list[Tensor], init: str, fallback: bool) -> {returns}:",
-        *wrapped_lines(part),
-        f"    return {f'tuple({body})' if e.in_tuple else body}",
-        "",
-        "",
-        "_operator.register_autograd(forward_only(TASK.name))",
-        "",
-        "",
-        f"class {kind}(task.ModelNew):",
-        f'    """`Model` of {file}, by kernels found by a search.',
-        *(["", f"    NOT CONFIRMED: the speed-ups are {part.chosen.weakest.value} only."] if weak else []),
-        "",
-        "    Made with the same values as `Model`, with weights of the same names.",
-        "    Where a call was not verified (other devices, dtypes, sizes, values, a gradient) the reference runs with this",
-        "    module's weights; with fallback=False, or after `strict()`, NotVerified is raised instead.",
-        '    """',
-        "",
-        "    def __init__(self, *args: Any, **kwargs: Any) -> None:",
-        "        super().__init__(*args, **kwargs)",
-        "        self._made_with = TASK.made(args, kwargs)",
-        "",
-        f"    def forward(self, {typed}, *, fallback: bool = True) -> {returns}:",
-        "        allowed = fallback and not strict.on",
-        "        state = [*self.parameters(), *self.buffers()]",
-        f"        if torch.is_grad_enabled() and ({gradient} or any(s.requires_grad for s in state)):",
-        '            TASK.refuse(allowed, "the kernels are forward only, and a gradient is asked for")',
-        f"            return TASK.by_reference({inputs}, self, self._made_with)",
-        f"        if _compiling() or _modes() or _transforms() or not _PLAIN.issuperset(map(type, ({passed}, *state))):",
-        f"            return _operator({passed}, state, self._made_with, allowed)",
-        f"        key = {key}, self._made_with, tuple((s.dtype, s.device) for s in state)",
-        f"        return TASK.direct_module(key, {inputs}, self, self._made_with, allowed)",
-        "",
-        "",
-        *([f"{part.name} = {kind}"] if part.name != kind else []),
-        f"TASK.attach({kind}, _operator)",
-    ]
-    return "\n".join(lines) + "\n"
+    return render(
+        "task_module.py.jinja",
+        **template_values(part),
+        dispatch_names="Case, Verified",
+        typed=", ".join(f"{n}: Tensor" for n in names),
+        returns=tensors_type(e.outputs, e.in_tuple),
+        key=", ".join(map(tensor_key, names)),
+        gradient=" or ".join(f"{n}.requires_grad" for n in names),
+        kind=class_name(part.name),
+        judged=set_text(judged),
+        dtypes=set_text(dtypes),
+    )
 
 
 def _judged_modules(part: Part) -> tuple[list[str], list[str]]:

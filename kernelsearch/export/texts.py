@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jinja2
+
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import Found
 from kernelsearch.export.examine import Part
 from kernelsearch.export.tables import by_shape_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("kernelsearch.export"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
 
@@ -25,6 +34,11 @@ class Label:
     version: str
     licence: str
     author: str
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of one of the export's Jinja templates."""
+    return TEMPLATES.get_template(template).render(values)
 
 
 def summary(parts: Sequence[Part]) -> str:
