@@ -25,10 +25,14 @@ def repository(
     """All files of the kernel's repository by path. inside is the import package."""
     digest = hashlib.sha256(b"".join(p.encode() + b"\0" + d for p, d in sorted(inside.items()))).hexdigest()[:8]
     files = {
-        "build.toml": _build_toml(label).encode(),
+        "build.toml": texts.render(
+            "build.toml.jinja", label=label, version=_major(label.version), backends=texts.quote_all(BACKENDS)
+        ).encode(),
         "README.md": texts.readme(label, parts, "hf").encode(),
         "LICENSE": licence.encode(),
-        "benchmarks/benchmark.py": _benchmark(parts).encode(),
+        "benchmarks/benchmark.py": texts.render(
+            "hf_benchmark.py.jinja", parts=parts, class_name=texts.class_name
+        ).encode(),
         **{f"torch-ext/{label.module}/{path}": data for path, data in inside.items()},
     }
     for backend in BACKENDS:
@@ -58,45 +62,3 @@ def _digest(files: Mapping[str, bytes]) -> dict[str, object]:
 def _major(version: str) -> int:
     """The major version: the Hub's kernels have whole numbers as versions."""
     return max(1, int(version.split(".")[0]))
-
-
-def _build_toml(label: texts.Label) -> str:
-    return f"""\
-[general]
-edition = 5
-name = "{label.distribution}"
-version = {_major(label.version)}
-license = "{label.licence}"
-backends = [{", ".join(f'"{b}"' for b in BACKENDS)}]
-
-[torch-noarch]
-"""
-
-
-def _benchmark(parts: Sequence[Part]) -> str:
-    """`kernels benchmark` times `benchmark_*` and holds `self.out` against `verify_*`."""
-    text = """\
-\"""Times this kernel and the reference on every timed shape: `kernels benchmark .`.\"""
-
-from kernels.benchmark import Benchmark
-"""
-    for part in parts:
-        for number, shape in enumerate(part.examined.facts.shapes):
-            text += f"""
-
-class {texts.class_name(part.name)}{number}Benchmark(Benchmark):
-    \"""{part.name}: {shape.label}.\"""
-
-    seed = 42
-
-    def setup(self):
-        self.task = self.kernel._dispatch.TASKS["{part.name}"]
-        self.inputs = self.task.inputs(self.task.cases[{number}], self.seed, self.device)
-
-    def benchmark_{part.name}(self):
-        self.out = self.task.public(*self.inputs)
-
-    def verify_{part.name}(self):
-        return self.task.reference(*self.inputs)
-"""
-    return text
