@@ -51,9 +51,9 @@ class Ancestor:
 class Found:
     """A candidate on one device: its times by shape in microseconds, its row in the record, and its evidence.
 
-    ratios are times over the seed's, by shape (below 1 is faster), where the seed was timed; finding is the result of the
-    confirmed protocol; others are further configs by shape, best first. is_seed: the task's own kernel with its
-    own config, which runs where nothing else is faster.
+    ratios are times over the seed's, by shape (below 1 is faster), where the seed was timed; finding is the result of
+    the confirmed protocol; others are further configs by shape, best first. is_seed: the task's own kernel with its own
+    config, which runs where nothing else is faster.
     """
 
     kernel: Kernel
@@ -144,7 +144,7 @@ def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: 
 
 
 def _task_row(store: Store, task: str) -> dict[str, Any] | None:
-    """The row of a task by name, digest or file; of several versions the one whose file is unchanged, else the newest."""
+    """The row of a task by name, digest or file; of several versions the one with an unchanged file, else the newest."""
     if Path(task).suffix == ".py":
         digest = file_digest(Path(task))
         if digest is None:

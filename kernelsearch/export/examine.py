@@ -130,7 +130,7 @@ class Part:
         return [dict(c) for _, c in sorted({config_key(c): c for c in configs}.items())]
 
     def choices(self, found: Found, shape: str) -> list[Config]:
-        """The configs at a shape that the package times whole calls with, the record's best first; empty without a choice."""
+        """The configs at a shape under which the package times whole calls, the best first; empty without a choice."""
         if not self.autotune or found.digest not in self.as_whole:
             return []
         configs = (found.config, *found.others.get(shape, ()))
@@ -316,7 +316,7 @@ def _init_values(task: Task) -> tuple[Any, ...]:
 
 
 def is_literal(value: Any) -> bool:
-    """Whether a value can be written as Python: None, a number, a text, a dtype of torch, or a list or tuple of these."""
+    """True if a value can be written as Python: None, number, text, dtype of torch, or a list or tuple of these."""
     if isinstance(value, (tuple, list)):
         return all(map(is_literal, value))
     return value is None or isinstance(value, (bool, int, float, str, torch.dtype))

@@ -67,7 +67,7 @@ def _judged_modules(part: Part) -> tuple[list[str], list[str]]:
 
 
 def _init_text(kind: type, init: Any) -> str:
-    """The values that a module is made with, in the form that `ModuleTask.made` gives them in the package."""
+    """The values that a module is made with, in the form that `ModuleTask.describe_init` gives them in the package."""
     bound = inspect.signature(kind.__init__).bind(None, *init)
     bound.apply_defaults()
     return json.dumps([bound.args[1:], bound.kwargs], sort_keys=True)

@@ -148,7 +148,7 @@ def _import_text(node: Import, used: Collection[str]) -> str:
 
 
 def reads(text: str, roots: Sequence[str]) -> set[str]:
-    """The top-level names that the roots read, directly or through other names; a parameter of the same name hides one."""
+    """The top-level names that the roots read, directly or through others; a parameter of the same name hides one."""
     tree = parsed(text)
     binding: dict[str, list[ast.stmt]] = {}
     for node in tree.body:

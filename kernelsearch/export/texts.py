@@ -47,7 +47,7 @@ def summary(parts: Sequence[Part]) -> str:
 
 
 def requires(parts: Sequence[Part]) -> tuple[str, str]:
-    """The package's dependencies on torch and Triton; a kernel with block pointers needs a Triton that still has them."""
+    """The package's dependencies on torch and Triton; kernels with block pointers need a Triton that has them."""
     major, minor = LAST_BLOCK_POINTERS
     pointers = any("make_block_ptr" in k.code for p in parts for k in p.kernels.values())
     return TORCH, f"{TRITON},<{major}.{minor + 1}" if pointers else TRITON

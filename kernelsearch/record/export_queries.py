@@ -38,21 +38,23 @@ def seed_candidate(store: Store, task: str) -> str | None:
 
 
 def best_trials(store: Store, task: str, device: str | None, most: int) -> list[Row]:
-    """The best trials of each device and evidence: at most `most` over all shapes, the best at each shape, and the seed's."""
+    """The best trials of each device and evidence: `most` over all shapes, the best at each shape, and the seed's."""
     return store.query(
         """WITH able AS (
                SELECT t.*, run.versions AS versions, row_number() OVER (
                    PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place, row_number() OVER (
                    PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run, t.number) AS of_kind
                FROM trial AS t JOIN run ON run.id = t.run
-               WHERE run.task = :task AND t.score IS NOT NULL AND NOT t.abandoned AND (:device IS NULL OR t.device = :device)),
+               WHERE run.task = :task AND t.score IS NOT NULL AND NOT t.abandoned
+                   AND (:device IS NULL OR t.device = :device)),
            timed AS (
                SELECT run, number, row_number() OVER (
                    PARTITION BY device, evidence, json_extract(one.value, '$.shape')
                    ORDER BY json_extract(one.value, '$.time_us'), run, number) AS place
                FROM able, json_each(able.times) AS one)
            SELECT * FROM able
-           WHERE place <= :most OR (kind = 'seed' AND of_kind = 1) OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
+           WHERE place <= :most OR (kind = 'seed' AND of_kind = 1)
+               OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
            ORDER BY device, evidence, place""",
         {"task": task, "device": device, "most": most},
     )
@@ -80,7 +82,8 @@ def accepted_trial(store: Store, candidate: str) -> Row | None:
 def config_times(store: Store, task: str, kernel: str, device: str) -> dict[str, dict[str, float]]:
     """The least time of each config of a kernel in microseconds, by shape and config (JSON)."""
     rows = store.query(
-        """SELECT c.config, t.times FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
+        """SELECT c.config, t.times
+           FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
            WHERE t.kernel = ? AND run.task = ? AND t.device = ? AND t.score IS NOT NULL AND NOT t.abandoned""",
         [kernel, task, device],
     )

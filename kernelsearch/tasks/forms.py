@@ -148,7 +148,7 @@ def own_callables(source: Source) -> dict[str, Any]:
 
 
 def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
-    """The launcher: the function that LAUNCHER names, else the one with the reference's parameters that reaches a kernel.
+    """The launcher: the function in LAUNCHER, else the one with the reference's parameters that reaches a kernel.
 
     takes are the reference's parameters. A function of that many required parameters under other names counts only when
     no function has those very names. Raises TaskError, which says what to add.

@@ -9,7 +9,7 @@ from kernelsearch.core.types import TaskFacts
 
 
 def narrow_to_shapes(facts: TaskFacts, wanted: tuple[str, ...]) -> TaskFacts:
-    """The task with only the wanted timed shapes: numbers (`0`), keys (`timed:0`) or words of labels. Raises TaskError."""
+    """The task with only the wanted shapes: numbers (`0`), keys (`timed:0`) or words of labels. Raises TaskError."""
     if not wanted:
         return facts
     shapes = {}

@@ -14,9 +14,9 @@ Argument = TensorFact | float | int | bool | str | None
 class Outline:
     """The facts about a task without a kernel.
 
-    inputs are by shape key, then by the reference's parameter in their order; a value that is no tensor and no number is
-    its type's name. outputs are by shape key. source is the reference's text; constants are the numbers in it and in the
-    globals that it reads; stateful says that it has weights of its own (a KernelBench Model with parameters).
+    inputs are by shape key, then by the reference's parameter in their order; a value that is no tensor and no number
+    is its type's name. outputs are by shape key. source is the reference's text; constants are the numbers in it and in
+    the globals that it reads; stateful says that it has weights of its own (a KernelBench Model with parameters).
     """
 
     name: str

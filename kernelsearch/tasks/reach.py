@@ -18,8 +18,8 @@ LIBRARIES = ("torch", "triton", "numpy")
 def kernels_reached(roots: Iterable[Any]) -> dict[str, Any]:
     """The kernels that the roots' code can reach, by function name, in the order in which the code names them.
 
-    Follows module-level functions, classes (their methods), closures, `functools.partial` objects, custom operators, and
-    attributes of the user's own modules.
+    Follows module-level functions, classes (their methods), closures, `functools.partial` objects, custom operators,
+    and attributes of the user's own modules.
     """
     kernels: dict[str, Any] = {}
     seen: set[int] = set()
@@ -98,7 +98,7 @@ def _closure_values(function: FunctionType) -> dict[str, Any]:
 
 
 def loaded_names(code: CodeType) -> tuple[str, ...]:
-    """The names that a function's code, and functions inside it, read from outside: globals and closures, no attributes."""
+    """The globals and closure names (no attributes) that a function's code, and functions inside it, read."""
     return _loaded(code, _GLOBALS)
 
 

@@ -78,7 +78,7 @@ class _Extraction:
         return name
 
     def add_constant(self, name: str, value: Any) -> str:
-        """Adds a literal global. Returns its name in the kernel file: another one when two modules use it differently."""
+        """Adds a literal global. Returns its name in the kernel file, a new one if two modules use it differently."""
         while name in self.constants and self.constants[name] != value:
             name += "_"
         self.constants[name] = value

@@ -27,7 +27,8 @@ Elements = Callable[[Mapping[str, Any]], int | None]
 def shrunk(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
     """One or two test shapes made from `base`'s parameters, and a note for the user when they are not small.
 
-    Parameters of equal value shrink together where the reference accepts that: they are likely one size under two names.
+    Parameters of equal value shrink together where the reference accepts that: they are likely one size under two
+    names.
     """
     numbers = [name for name, value in base.items() if type(value) is int]
     if not numbers:

@@ -1,8 +1,8 @@
 """A task's space of configs: its file's SPACE, else the union of its autotuner's configs, else inferred.
 
 Inference covers only numbers that should not make a kernel wrong: `num_warps`, `num_stages`, and powers of two around
-constexprs named like a tile. Such a constexpr must have the same value at every shape, and the launcher's grid must be a
-function that follows it, or the constexpr must be only a loop's step (`is_step`), on which no grid can depend.
+constexprs named like a tile. Such a constexpr must have the same value at every shape, and the launcher's grid must be
+a function that follows it, or the constexpr must be only a loop's step (`is_step`), on which no grid can depend.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def test_the_table_dispatches_by_shape_nearest_in_log_space(package):
     assert [e.label for e in table] == ["rows=256 cols=64", "rows=64 cols=128"]
     assert table[0].config == CONFIG and table[1].config["SPLIT"] == 4  # each shape has what was best there
     for sizes, wanted in (((200, 50, 50, 200), 0), ((32, 100, 100, 32), 1), ((1, 1, 1, 1), 1)):
-        assert dispatch.nearest(table, sizes, ("float32", "float32", None)) is table[wanted]
+        assert dispatch.find_nearest(table, sizes, ("float32", "float32", None)) is table[wanted]
 
 
 def gpu(dispatch, *inputs):
@@ -205,11 +205,11 @@ def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whol
         dict(sorted(c.items())) for c in (CONFIG, OTHER)
     ] and first.config == first.configs[0]
     inputs, ran = (torch.randn(9, 5), torch.randn(5, 9), True), []
-    monkeypatch.setattr(package._tune, "milliseconds", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
+    monkeypatch.setattr(package._tune, "time_call", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
     monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
     dispatch._NAMES[torch.device("cpu")] = H100
     choice = dispatch.Choice(first, task.launches[first.kernel])
-    settled = task.settled(choice, inputs, lambda given, chosen: ran.append(chosen[1]))
+    settled = task.settle_config(choice, inputs, lambda given, chosen: ran.append(chosen[1]))
     assert [c["SPLIT"] for c in ran] == [2, 4] and settled.entry.config["SPLIT"] == 4 and settled.entry.configs == ()
     assert task.tuned[H100, first.label] is settled.entry  # the next call near this shape is not timed again
     assert gpu(dispatch, fake(200, 60), fake(60, 200), True).entry is settled.entry
@@ -222,27 +222,29 @@ def test_a_config_that_this_device_refuses_is_passed_over(whole_calls, monkeypat
     tune = whole_calls[1]._tune
     times = {"a": tune.OutOfResources(300_000, 232_448, "shared memory"), "b": 2.0, "c": 1.5}
 
-    def milliseconds(call):
+    def time_call(call):
         found = times[call()]
         if isinstance(found, Exception):
             raise found
         return found
 
-    monkeypatch.setattr(tune, "milliseconds", milliseconds)
-    assert tune.fastest(["a", "b", "c"], lambda config: config) == "c"
+    monkeypatch.setattr(tune, "time_call", time_call)
+    assert tune.find_fastest(["a", "b", "c"], lambda config: config) == "c"
     times.update(b=times["a"], c=times["a"])
-    assert tune.fastest(["a", "b", "c"], lambda config: config) == "a"
+    assert tune.find_fastest(["a", "b", "c"], lambda config: config) == "a"
 
 
 def test_inputs_that_a_kernel_changes_are_copied_before_it_is_timed(whole_calls, monkeypatch):
     dispatch, task = whole_calls[1]._dispatch, whole_calls[1]._dispatch.TASKS["gated_sum"]
-    monkeypatch.setattr(whole_calls[1]._tune, "milliseconds", lambda call: (call(), 1.0)[1])
+    monkeypatch.setattr(whole_calls[1]._tune, "time_call", lambda call: (call(), 1.0)[1])
     monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(task, "mutates", ("x",))
     dispatch._NAMES[torch.device("cpu")] = H100
     x, g = torch.ones(9, 5), torch.ones(5, 9)
     (entry, _) = task.tables[H100]
-    task.settled(dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_()))
+    task.settle_config(
+        dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_())
+    )
     assert bool((x == 1).all()) and bool((g == 0).all())
     task.tuned.clear()
 
