@@ -38,7 +38,7 @@ LAYERS = {
     ),
     "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "replay study"),
     "export": (
-        "choose launches ship", "examine", "autotuned tables", "modules texts", "function_form huggingface",
+        "choose launches ship", "examine", "autotune tables", "task_modules texts", "function_form huggingface",
         "module_form", "package",
     ),
     "report": (

@@ -144,7 +144,7 @@ def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: 
 
 
 def _task_row(store: Store, task: str) -> dict[str, Any] | None:
-    """The row of a task by name, digest or file; of several versions the one with an unchanged file, else the newest."""
+    """The row of a task by name, digest or file; of several the one with an unchanged file, else the newest."""
     if Path(task).suffix == ".py":
         digest = file_digest(Path(task))
         if digest is None:

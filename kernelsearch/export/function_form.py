@@ -13,7 +13,7 @@ from typing import Any
 from kernelsearch.core.types import Evidence, TensorFact
 from kernelsearch.export import ExportError, cannot_ship
 from kernelsearch.export.examine import Input, Part, is_literal, layout
-from kernelsearch.export.modules import module_that_defines
+from kernelsearch.export.task_modules import module_that_defines
 from kernelsearch.export.texts import render
 
 

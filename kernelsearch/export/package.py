@@ -18,12 +18,12 @@ from hatchling.builders.wheel import WheelBuilder
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, huggingface, tables, texts
-from kernelsearch.export.autotuned import as_whole
+from kernelsearch.export.autotune import as_whole
 from kernelsearch.export.choose import Chosen, choose
 from kernelsearch.export.examine import Part, examine, layout
 from kernelsearch.export.function_form import operator_module
 from kernelsearch.export.module_form import module_files
-from kernelsearch.export.modules import task_files
+from kernelsearch.export.task_modules import task_files
 from kernelsearch.verify import tolerance
 
 TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())

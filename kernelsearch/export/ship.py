@@ -35,7 +35,7 @@ def shipped(
     lenient lets a function import any package when it is called. Raises ExportError.
     """
     work = _File(text, file, frozenset(sites), lenient)
-    statements = work.reachable(roots)
+    statements = work.find_reachable(roots)
     used = _used_names(statements)
     parts = [f'"""{head}"""', "", "from __future__ import annotations", ""]
     parts += [code for n in statements if isinstance(n, Import) and (code := _import_text(n, used))]
@@ -61,7 +61,7 @@ class _File:
                     f"{file}: kernel {site} is launched, but not defined at the file's top level: move it into the file"
                 )
 
-    def reachable(self, roots: Sequence[str]) -> list[ast.stmt]:
+    def find_reachable(self, roots: Sequence[str]) -> list[ast.stmt]:
         """The statements that define the roots and what they use.
 
         A statement that only acts is left out (tests, prints, switches of torch: importing a package must change

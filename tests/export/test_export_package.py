@@ -253,10 +253,10 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     """One of two kernels is a split reduction: it has the record's config, the seed is tuned, and the page says so."""
     from dataclasses import replace
 
-    from kernelsearch.export import autotuned, function_form, tables, texts
+    from kernelsearch.export import autotune, function_form, tables, texts
     from kernelsearch.export.choose import Chosen, Found
     from kernelsearch.export.examine import Part
-    from kernelsearch.export.modules import task_files
+    from kernelsearch.export.task_modules import task_files
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
     made = {k.digest: Found(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
@@ -265,7 +265,7 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
         "gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}}
     )
     part = Part(chosen, examined, autotune=True)
-    part = replace(part, as_whole=autotuned.as_whole(part))
+    part = replace(part, as_whole=autotune.as_whole(part))
     assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
     first, second = _entries(tables, part)
     assert first["config"] == {} and first["kernel"] == f"{seed.digest} timed:0"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kernelsearch.core.parsing import parsed
 from kernelsearch.export import ExportError
-from kernelsearch.export.autotuned import autotuned
+from kernelsearch.export.autotune import autotuned
 from kernelsearch.export.examine import Part
 from kernelsearch.export.launches import launch_function, launch_name
 from kernelsearch.export.ship import bound_names, shipped
