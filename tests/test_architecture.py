@@ -18,10 +18,10 @@ LAYERS = {
     ),
     "kernel": ("expressions language source targets", "launch space"),
     "tasks": (
-        "module narrowing outline reach shipped shrink steps", "seed space task", "facts forms", "native",
+        "module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
-    "record": ("migrations recorded_space rows", "calls confirmed opening", "store", "exchange lineage pages"),
+    "record": ("migrations recorded_space rows", "calls confirmed opening", "store", "exchange export_queries lineage pages"),
     "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "body precision regime_words regimes tolerance unseen", "expectation literals", "gate judge", "sampled",
@@ -38,8 +38,8 @@ LAYERS = {
     ),
     "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "replay study"),
     "export": (
-        "errors layouts wheel", "choose launches licences ship write", "examine", "part", "autotuned domain tables",
-        "modules texts", "huggingface operator", "module_form", "package",
+        "choose launches ship", "examine", "autotune tables", "task_modules texts", "function_form huggingface",
+        "module_form", "package",
     ),
     "report": (
         "by_shape confirmed hints lineage progress proposals spending study_text", "board_text show study summary",

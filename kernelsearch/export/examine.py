@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,25 @@ import torch
 from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kernelsearch.core.errors import TaskError
 from kernelsearch.core.parsing import parsed
-from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Trace
-from kernelsearch.export.errors import ExportError
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, TensorFact, Trace, config_key
+from kernelsearch.export import cannot_ship
+from kernelsearch.export.choose import Chosen, Found
 from kernelsearch.export.launches import Site
-from kernelsearch.export.layouts import layout
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import Target, named
 from kernelsearch.tasks import facts, forms
 from kernelsearch.tasks.module import read_text
-from kernelsearch.tasks.task import Task
-from kernelsearch.worker.launcher import intercept, standin, trace
+from kernelsearch.tasks.task import Case, Params, Task
+from kernelsearch.worker.launcher import intercept, trace
+
+TARGET = "h100"
+"""The machine whose facts stand in for a GPU while the launcher runs."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """One input of the task: its name, and at each shape a tensor's facts or the scalar itself."""
+    """One input of the task: its name, and for each shape a tensor's facts or the scalar itself."""
 
     name: str
     values: tuple[Any, ...]
@@ -47,10 +50,10 @@ class Input:
 class Examined:
     """A task file as an export sees it.
 
-    launcher, reference and make are names (of the functions that launch, that are right, that make inputs; in the
-    KernelBench form of classes); outputs is the number of tensors that are returned, 1 for a bare tensor, or None
-    where the function only changes its inputs: then returned names those that it gives back. in_tuple says whether what is
-    returned is a tuple. companion is the file with the reference, if it is another one.
+    launcher and reference are names of functions, in the KernelBench form of classes. outputs is the number of tensors
+    that the launcher returns, or None where it only changes its inputs: then returned names the inputs that it gives
+    back. in_tuple says whether the launcher returns a tuple. companion is the file with the reference, if that is
+    another file; init are the values that a module is made with.
     """
 
     task: Task
@@ -70,9 +73,9 @@ class Examined:
         return self.task.keys
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The first paragraph of the task file's docstring, empty without one."""
-        text = ast.get_docstring(parsed(text_of(self.task.path))) or ""
+        text = ast.get_docstring(parsed(read_text(self.task.path))) or ""
         return " ".join(text.split("\n\n")[0].split())
 
     @property
@@ -80,54 +83,127 @@ class Examined:
         return self.task.form == "kernelbench"
 
 
-def examine(path: str | Path, target: str = "h100") -> Examined:
+@dataclass(frozen=True)
+class Part:
+    """One task of a package: the kernels chosen for it, and its file as examined.
+
+    autotune says that configs are tuned at the user's first call. as_whole are the kernels by digest that
+    `@triton.autotune` cannot tune, with the reason: for these the package itself times whole calls.
+    """
+
+    chosen: Chosen
+    examined: Examined
+    autotune: bool = False
+    as_whole: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.chosen.name
+
+    @property
+    def folder(self) -> str:
+        return f"_{self.name}"
+
+    @cached_property
+    def seed(self) -> Kernel:
+        return Kernel.parse(self.examined.facts.seed)
+
+    @cached_property
+    def kernels(self) -> dict[str, Kernel]:
+        """All kernels that the package holds by digest, the seed among them."""
+        found = {f.digest: f.kernel for f in self.chosen.found}
+        return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
+
+    def tuned(self, digest: str) -> bool:
+        """Whether `@triton.autotune` chooses a kernel's config at the user's first call."""
+        return self.autotune and any(f.digest == digest for f in self.chosen.found) and digest not in self.as_whole
+
+    def module_of(self, digest: str) -> str:
+        return f"{'seed' if digest == self.seed.digest else 'kernel'}_{digest[:8]}"
+
+    def configs_of(self, digest: str) -> list[Config]:
+        """All configs that the package may launch a kernel with."""
+        candidates = [f for f in self.chosen.found if f.digest == digest]
+        configs = [c for f in candidates for c in (f.config, *(o for s in f.others for o in self.choices(f, s)))]
+        if digest == self.seed.digest:
+            configs.append(self.examined.facts.config)
+        return [dict(c) for _, c in sorted({config_key(c): c for c in configs}.items())]
+
+    def choices(self, found: Found, shape: str) -> list[Config]:
+        """The configs at a shape under which the package times whole calls, the best first; empty without a choice."""
+        if not self.autotune or found.digest not in self.as_whole:
+            return []
+        configs = (found.config, *found.others.get(shape, ()))
+        unique = list({config_key(c): dict(sorted(c.items())) for c in configs}.values())
+        return unique if len(unique) > 1 else []
+
+    def sites_of(self, digest: str) -> dict[str, tuple[Site, tuple[str, ...]]]:
+        """The sites that a kernel redefines, with the functions that it launches there in order."""
+        kernel, names = self.kernels[digest], self.examined.facts.sites
+        steps = {s.name: kernel.steps_at(s.name, names) for s in self.examined.sites}
+        return {s.name: (s, steps[s.name]) for s in self.examined.sites if steps[s.name] is not None}
+
+    def buckets(self, digest: str) -> list[tuple[str, Found]]:
+        """(Shape key, candidate) of the timed shapes where a kernel is chosen, for autotuned launches."""
+        pairs: dict[str, Found] = {}
+        for by_shape in self.chosen.devices.values():
+            for shape, found in by_shape.items():
+                if found.digest == digest:
+                    pairs.setdefault(shape, found)
+        return sorted(pairs.items())
+
+    def table_key(self, digest: str, shape: str) -> str:
+        return f"{digest} {shape}" if self.tuned(digest) else digest
+
+
+def examine(path: str | Path) -> Examined:
     """The task of a file. Raises TaskError for a file that is no task, ExportError for one that cannot be shipped."""
-    machine = named(target)
+    machine = named(TARGET)
     task = trace.open_task(path, machine)
+    file = task.path.name
     launches: list[intercept.Launch] = []
-    cases, results = {}, {}
+    cases: dict[str, Case] = {}
+    results: dict[str, Any] = {}
 
-    def traced(task: Task, key: str) -> Trace:
-        done, cases[key], results[key] = _run(task, key, machine)
-        launches.extend(done)
-        return Trace(key, tuple(trace.launch_fact(launch) for launch in done))
+    def trace_shape(task: Task, key: str) -> Trace:
+        run, results[key] = _run(task, key, machine)
+        cases[key] = run.case
+        launches.extend(run.launches)
+        return Trace(key, tuple(map(trace.launch_fact, run.launches)))
 
-    described = facts.describe(task, traced)
-    reference, companion = _reference(task)
-    inputs = _inputs(task, cases)
-    outputs, in_tuple, returned = _outputs(task, cases, results)
-    sites = tuple(_site(name, launches, described, task.path.name) for name in described.sites)
+    described = facts.describe(task, trace_shape)
+    reference, companion = _find_reference(task)
+    inputs = _examine_inputs(task, cases)
+    outputs, in_tuple, returned = _examine_outputs(task, cases, results)
+    sites = tuple(_examine_site(name, launches, described, file) for name in described.sites)
     launcher = task.roots[0]
     if hasattr(launcher, "_opoverload"):
-        raise ExportError(
-            f"{task.path.name} cannot be shipped: its launcher is a torch operator of its own; "
-            "name the plain function in LAUNCHER"
-        )
-    init = _init(task) if task.form == "kernelbench" else ()
+        raise cannot_ship(file, "its launcher is a torch operator of its own; name the plain function in LAUNCHER")
+    init = _init_values(task) if task.form == "kernelbench" else ()
     return Examined(
         task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, returned, companion, init
     )
 
 
-def _run(task: Task, key: str, machine: Any) -> tuple[list[intercept.Launch], Any, Any]:
-    """(Launches, case, result) of the launcher at one shape: without data, else with zeros that cost no memory."""
-    try:
-        return _launched(task, key, machine, "meta")
-    except TaskError:
-        return _launched(task, key, machine, "cpu")
+def _run(task: Task, key: str, machine: Target) -> tuple[trace.Run, Any]:
+    """The launcher at one shape, and its result as it is: without data, else with zeros that cost no memory."""
+    results: list[Any] = []
+
+    def build(params: Params, seed: int, device: str) -> Case:
+        case = task.builder(params, seed, device)
+
+        def launch(*inputs: Any) -> Any:
+            results.append(case.launch(*inputs))
+            return results[-1]
+
+        return replace(case, launch=launch)
+
+    run = trace.run(replace(task, builder=build), key, machine)
+    return run, results[-1]
 
 
-def _launched(task: Task, key: str, machine: Any, device: str) -> tuple[list[intercept.Launch], Any, Any]:
-    launches: list[intercept.Launch] = []
-    with standin.standing_in(machine, device):
-        case = task.build(key, 0, device)
-        result = trace._launched(task, key, case, launches.append)
-    if not launches:
-        raise TaskError(f"{task.path.name}: the launcher launches no kernel at {key}")
-    return launches, case, result
-
-
-def _reference(task: Task) -> tuple[str, Path | None]:
+def _find_reference(task: Task) -> tuple[str, Path | None]:
+    """(The reference's name, the companion file that holds it or None)."""
     if task.form == "kernelbench":
         return "Model", None
     case = task.build(facts.smallest(task), 0, "cpu")
@@ -139,147 +215,129 @@ def _reference(task: Task) -> tuple[str, Path | None]:
 # ---------------------------------------------------------------- inputs and outputs
 
 
-def _inputs(task: Task, cases: Mapping[str, Any]) -> tuple[Input, ...]:
+def _examine_inputs(task: Task, cases: Mapping[str, Case]) -> tuple[Input, ...]:
+    file = task.path.name
     names = {case.names for case in cases.values()}
     if len(names) != 1:
-        raise ExportError(f"{task.path.name} cannot be shipped: get_inputs gives different inputs at different shapes")
-    defaults = _defaults(task)
-    found = []
+        raise cannot_ship(file, "get_inputs gives different inputs at different shapes")
+    defaults = _plain_defaults(task.roots[0]) if task.form != "kernelbench" else {}
+    inputs = []
     for position, name in enumerate(names.pop()):
-        values = tuple(_value(cases[key].inputs[position], name, task) for key in task.keys)
-        found.append(Input(name, values, defaults.get(name, inspect.Parameter.empty)))
-    if not any(i.is_tensor for i in found):
-        raise ExportError(f"{task.path.name} cannot be shipped: no input is a tensor")
-    return tuple(found)
+        values = tuple(_as_fact(cases[key].inputs[position], name, file) for key in task.keys)
+        inputs.append(Input(name, values, defaults.get(name, inspect.Parameter.empty)))
+    if not any(i.is_tensor for i in inputs):
+        raise cannot_ship(file, "no input is a tensor")
+    return tuple(inputs)
 
 
-def _value(value: Any, name: str, task: Task) -> Any:
+def _as_fact(value: Any, name: str, file: str) -> Any:
     if isinstance(value, torch.Tensor):
         fact = intercept.tensor_fact(value)
         with torch._C.DisableTorchFunction():
             return replace(fact, dtype=str(value.dtype).removeprefix("torch."))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ExportError(
-        f"{task.path.name} cannot be shipped: input {name} is a {type(value).__name__}; "
-        "an operator of torch takes tensors, numbers and words"
+    raise cannot_ship(
+        file, f"input {name} is a {type(value).__name__}; an operator of torch takes tensors, numbers and words"
     )
 
 
-def _defaults(task: Task) -> dict[str, Any]:
-    if task.form == "kernelbench":
-        return {}
-    found = inspect.signature(task.roots[0]).parameters
+def _plain_defaults(function: Any) -> dict[str, Any]:
+    """The parameters' defaults that are None, numbers, truth values or texts."""
+    params = inspect.signature(function).parameters
     plain = (bool, int, float, str, type(None))
-    return {n: p.default for n, p in found.items() if isinstance(p.default, plain) and p.default is not p.empty}
+    return {n: p.default for n, p in params.items() if isinstance(p.default, plain)}
 
 
-def _outputs(
-    task: Task, cases: Mapping[str, Any], results: Mapping[str, Any]
+def _examine_outputs(
+    task: Task, cases: Mapping[str, Case], results: Mapping[str, Any]
 ) -> tuple[int | None, bool, tuple[str, ...]]:
     """`Examined`'s outputs, in_tuple and returned."""
     kinds = set()
     for key, result in results.items():
         case, tensors = cases[key], tree_leaves(result)
-        flat = isinstance(result, torch.Tensor) or (
-            isinstance(result, (tuple, list)) and all(isinstance(r, torch.Tensor) for r in result)
-        )
+        is_tensor = isinstance(result, torch.Tensor)
+        flat = is_tensor or (isinstance(result, (tuple, list)) and all(isinstance(r, torch.Tensor) for r in result))
         mutated = {id(v): n for n, v in zip(case.names, case.inputs, strict=True) if n in task.mutates}
         if task.mutates and all(t is None or id(t) in mutated for t in tensors):
             given = tuple(mutated[id(t)] for t in tensors if t is not None) if flat else ()
-            kinds.add((None, bool(given) and not isinstance(result, torch.Tensor), given))
+            kinds.add((None, bool(given) and not is_tensor, given))
         elif not flat or task.mutates or any(t is v for t in tensors for v in case.inputs):
-            raise ExportError(
-                f"{task.path.name} cannot be shipped: its launcher must return tensors of its own, one or a tuple, "
-                "or only change the inputs that MUTATES names"
+            raise cannot_ship(
+                task.path.name,
+                "its launcher must return tensors of its own, one or a tuple, "
+                "or only change the inputs that MUTATES names",
             )
         else:
-            kinds.add((len(tensors), not isinstance(result, torch.Tensor), ()))
+            kinds.add((len(tensors), not is_tensor, ()))
     if len(kinds) != 1:
-        raise ExportError(
-            f"{task.path.name} cannot be shipped: its launcher returns different things at different shapes"
-        )
+        raise cannot_ship(task.path.name, "its launcher returns different things at different shapes")
     return kinds.pop()
 
 
-# ---------------------------------------------------------------- sites
+# ---------------------------------------------------------------- sites and modules
 
 
-def _site(name: str, launches: list[intercept.Launch], described: TaskFacts, file: str) -> Site:
+def _examine_site(name: str, launches: Sequence[intercept.Launch], described: TaskFacts, file: str) -> Site:
     here = [launch for launch in launches if launch.site == name]
     for wrapper in (w for launch in here for w in launch.wrappers):
         if isinstance(wrapper, Heuristics):
-            raise ExportError(
-                f"{file} cannot be shipped: kernel {name} has @triton.heuristics; let the launcher pass these values"
-            )
+            raise cannot_ship(file, f"kernel {name} has @triton.heuristics; let the launcher pass these values")
         if isinstance(wrapper, Autotuner):
-            _refuse_tuner(wrapper, name, file)
+            _check_tuner(wrapper, name, file)
     known = [f for t in described.traces.values() for f in t.launches if f.site == name]
-    passed = [frozenset(f.args) for f in known]
-    params = here[0].params
-    defaults = {
-        n: p.default for n, p in inspect.signature(here[0].fn.fn).parameters.items() if p.default is not p.empty
-    }
-    plain = {n: v for n, v in defaults.items() if v is None or isinstance(v, (bool, int, float, str))}
-    always = frozenset.intersection(*passed)
-    if any(p != always for p in passed):
-        raise ExportError(
-            f"{file} cannot be shipped: kernel {name} is launched with different arguments at different shapes"
-        )
-    return Site(name, params, always, plain, _tensor(known[0], params), all(f.grid is not None for f in known))
+    passed = {frozenset(f.args) for f in known}
+    if len(passed) > 1:
+        raise cannot_ship(file, f"kernel {name} is launched with different arguments at different shapes")
+    params, args = here[0].params, known[0].args
+    tensor = next((n for n in params if isinstance(args.get(n), TensorFact)), None)
+    fixed_grid = all(f.grid is not None for f in known)
+    return Site(name, params, passed.pop(), _plain_defaults(here[0].fn.fn), tensor, fixed_grid)
 
 
-def _tensor(fact: LaunchFact, params: tuple[str, ...]) -> str | None:
-    return next((n for n in params if isinstance(fact.args.get(n), TensorFact)), None)
-
-
-def _refuse_tuner(tuner: Autotuner, name: str, file: str) -> None:
+def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:
     for config in tuner.configs:
         if config.pre_hook is not None:
-            raise ExportError(
-                f"{file} cannot be shipped: a config of kernel {name} has a pre_hook; let the launcher do what it does"
-            )
+            raise cannot_ship(file, f"a config of kernel {name} has a pre_hook; let the launcher do what it does")
         if not all(isinstance(v, (bool, int, float)) for k, v in config.kwargs.items() if k not in LAUNCH_OPTIONS):
-            raise ExportError(f"{file} cannot be shipped: a config of kernel {name} has a value that is no number")
+            raise cannot_ship(file, f"a config of kernel {name} has a value that is no number")
 
 
-# ---------------------------------------------------------------- shapes and modules
-
-
-def params_text(params: Mapping[str, Any], file: str) -> str:
-    """A shape's parameters as Python: `dict(rows=7, dtype=torch.float32)`."""
-    for name, value in params.items():
-        if not _is_literal(value):
-            raise ExportError(f"{file} cannot be shipped: shape parameter {name} is a {type(value).__name__}")
-    return f"dict({', '.join(f'{n}={v!r}' for n, v in params.items())})"
-
-
-def _is_literal(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(map(_is_literal, value))
-    return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
-
-
-def layouts_of(given: Input) -> tuple[str, ...]:
-    """The layouts of a tensor input over all judged shapes."""
-    return tuple(sorted({layout(v.shape, v.stride) for v in given.values if isinstance(v, TensorFact)}))
-
-
-def seed_kernel(examined: Examined) -> Kernel:
-    return Kernel.parse(examined.facts.seed)
-
-
-def text_of(path: Path) -> str:
-    return read_text(path)
-
-
-def _init(task: Task) -> tuple[Any, ...]:
+def _init_values(task: Task) -> tuple[Any, ...]:
     """get_init_inputs' values. Raises ExportError where the module cannot be made again from plain values."""
     make = getattr(task.module, "get_init_inputs", None)
     values = make() if callable(make) else []
-    if isinstance(values, Mapping) or not all(_is_literal(v) for v in values):
-        raise ExportError(f"{task.path.name} cannot be shipped: get_init_inputs must give a list of plain values")
+    if isinstance(values, Mapping) or not all(map(is_literal, values)):
+        raise cannot_ship(task.path.name, "get_init_inputs must give a list of plain values")
     names = forms.parameters(task.module.ModelNew.__init__)[1:]
     if len(values) > len(names) and "args" not in str(inspect.signature(task.module.ModelNew.__init__)):
-        raise ExportError(f"{task.path.name} cannot be shipped: ModelNew takes fewer values than get_init_inputs gives")
+        raise cannot_ship(task.path.name, "ModelNew takes fewer values than get_init_inputs gives")
     return tuple(values)
+
+
+def is_literal(value: Any) -> bool:
+    """True if a value can be written as Python: None, number, text, dtype of torch, or a list or tuple of these."""
+    if isinstance(value, (tuple, list)):
+        return all(map(is_literal, value))
+    return value is None or isinstance(value, (bool, int, float, str, torch.dtype))
+
+
+def layout(shape: Sequence[int], strides: Sequence[int]) -> str:
+    """A tensor's layout as a word: the order of its axes in memory, and whether there are gaps between them.
+
+    `contiguous`, `axes 1 0` (dense in another order), the same `with gaps`, or the strides where elements overlap.
+    Axes of size 1 do not count. shape and strides are in elements.
+    """
+    axes = sorted((a for a, n in enumerate(shape) if n != 1), key=lambda a: (-strides[a], a))
+    expected, dense = 1, True
+    for axis in reversed(axes):
+        if strides[axis] < expected:
+            return f"strides {' '.join(map(str, strides))}"
+        dense = dense and strides[axis] == expected
+        expected = strides[axis] * shape[axis]
+    unit = not axes or strides[axes[-1]] == 1
+    in_order = axes == sorted(axes)
+    if dense and in_order:
+        return "contiguous"
+    word = f"axes {' '.join(map(str, axes))}" if not in_order else "rows"
+    return word if dense else f"{word} with gaps" if unit else f"{word} with gaps everywhere"

@@ -1,7 +1,7 @@
-"""Turns a kernel's launch spec into plain Python: what happens where the launcher launches a site.
+"""Turns a kernel's launch spec into plain Python: the function that runs where the launcher launches a site.
 
-The same rules as `launch.plan`, written out once as readable code instead of being evaluated at every launch. The
-expressions were parsed and checked by `expressions`; the code here is made from their trees, never from their text.
+It follows the rules of `launch.plan`, written out once as readable code instead of evaluated at every launch.
+Expressions are parsed and checked by `expressions`; the code is made from their trees, never from their text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.core.parsing import parsed
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config
-from kernelsearch.export.errors import ExportError
+from kernelsearch.export import ExportError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.kernel.source import Function, Kernel, setting_names
@@ -26,11 +26,11 @@ _STALE = "?"
 
 @dataclass(frozen=True)
 class Site:
-    """One launch of the launcher: the parameters of its kernel in order, those that get a value there, defaults.
+    """One place where the launcher launches a kernel, and what it passes there.
 
-    passed are the names that have a value in every launch; defaults are literals of the others (None where a
-    decorator of the seed gave the value); tensor is a parameter that is a tensor, whose device scratch buffers take;
-    fixed_grid says that the launcher's grid is no function of the constexprs.
+    params are the kernel's parameters in order; passed are the names that have a value in every launch; defaults are
+    literals of the others (None where a decorator of the seed gave the value); tensor is a parameter that is a tensor,
+    whose device scratch buffers take; fixed_grid says that the launcher's grid is no function of the constexprs.
     """
 
     name: str
@@ -40,6 +40,14 @@ class Site:
     tensor: str | None = None
     fixed_grid: bool = False
 
+    def signature(self) -> list[str]:
+        """The parameters of a generated function as Python, with defaults from the first optional one on."""
+        names, optional = [], False
+        for name in self.params:
+            optional = optional or name not in self.passed or name in self.defaults
+            names.append(f"{name}={self.defaults.get(name)!r}" if optional else name)
+        return names
+
 
 def launch_name(site: str) -> str:
     """The generated function's name."""
@@ -47,45 +55,36 @@ def launch_name(site: str) -> str:
 
 
 def launch_function(site: Site, kernel: Kernel, steps: Sequence[str], configs: Sequence[Config]) -> str:
-    """The text of the function that launches `steps` of kernel at a site, under any of these configs.
+    """The text of the function that launches `steps` of a kernel at a site, under any of these configs.
 
-    It takes the config (`tuned`), the launcher's grid, and what the launcher passes. Raises ExportError.
+    The function takes the config (`tuned`), the launcher's grid, and the launcher's arguments. Raises ExportError.
     """
     try:
-        return _Writer(site, kernel, configs).function(steps)
+        return _LaunchWriter(site, kernel, configs).write(steps)
     except ExpressionError as error:
         raise ExportError(f"the launch of {site.name} cannot be written as Python: {error}") from None
 
 
-class _Writer:
+class _LaunchWriter:
     def __init__(self, site: Site, kernel: Kernel, configs: Sequence[Config]) -> None:
         self.site, self.kernel, self.configs = site, kernel, configs
         self.lines: list[str] = []
-        self.saved: dict[str, str] = {}  # launcher's values that a later step needs after a first one rebound them
+        self.saved: dict[str, str] = {}  # the launcher's values that a step needs after an earlier one rebound them
         self.bound: dict[str, str] = {}  # variable -> the code that it was assigned
-        self.tuned, self.grid, self.options = (self._free(n) for n in ("tuned", "grid", "options"))
-        self.known: dict[str, str] = {}  # of the step in hand: name -> variable
+        self.tuned, self.grid, self.options = (self._free_name(n) for n in ("tuned", "grid", "options"))
+        self.known: dict[str, str] = {}  # of the current step: name -> variable
 
-    def function(self, steps: Sequence[str]) -> str:
+    def write(self, steps: Sequence[str]) -> str:
         for number, name in enumerate(steps):
-            self._step(self.kernel.function(name), steps if number == 0 else ())
-        prelude = [f"{new} = {name}" for name, new in self.saved.items()]
+            self._write_step(self.kernel.function(name), steps if number == 0 else ())
+        params = fill_lines([self.tuned, self.grid, *self.site.signature(), f"**{self.options}"])
         names = ", then ".join(f"`{s}`" for s in steps)
-        head = (
-            f"def {launch_name(self.site.name)}(\n" + "\n".join(INDENT + p for p in _filled(self._signature())) + "\n):"
-        )
+        prelude = [f"{new} = {name}" for name, new in self.saved.items()]
         body = [f'"""Launches {names}."""', *prelude, *self.lines]
-        return "\n".join([head, *(INDENT + line for line in body)]) + "\n"
+        lines = [f"def {launch_name(self.site.name)}(", *indented(params), "):", *indented(body)]
+        return "\n".join(lines) + "\n"
 
-    def _signature(self) -> list[str]:
-        parts, optional = [self.tuned, self.grid], False
-        for name in self.site.params:
-            optional = optional or name not in self.site.passed or name in self.site.defaults
-            default = f"={self.site.defaults.get(name)!r}" if optional else ""
-            parts.append(name + default)
-        return [*parts, f"**{self.options}"]
-
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
         taken = {*self.site.params, *self.kernel.names, *(p for f in self.kernel.functions for p in f.params)}
         while name in taken:
             name += "_"
@@ -93,48 +92,50 @@ class _Writer:
 
     # ------------------------------------------------------------ one launch
 
-    def _step(self, function: Function, all_steps: Sequence[str]) -> None:
+    def _write_step(self, function: Function, all_steps: Sequence[str]) -> None:
         self.known = {}
         expressions = self.kernel.args.get(function.name, {})
         late = []
         for name in function.constexprs:
-            code = self._tuned(function.name, name, lambda name=name: self._untuned(name, function))
+            code = self._tuned_value(function.name, name, lambda name=name: self._untuned_value(name, function))
             if code is not None:
                 self._assign(function, name, code)
             elif name in expressions:
                 late.append(name)
             else:
-                self.known[name] = self._untuned(name, function)
-        for key in dict.fromkeys(k for c in self.configs for k in c):  # what only the launcher's grid still knows
+                self.known[name] = self._untuned_value(name, function)
+        for key in dict.fromkeys(k for c in self.configs for k in c):  # names that only the launcher's grid reads
             name = key.removeprefix(f"{self.site.name}.")
             if "." not in name and name not in LAUNCH_OPTIONS and name not in self.known and name in self.site.passed:
-                self._assign(function, name, self._tuned(function.name, name, lambda name=name: self._launchers(name)))
+                self._assign(
+                    function, name, self._tuned_value(function.name, name, lambda name=name: self._passed_value(name))
+                )
         for name, text in expressions.items():
             if name in late or name not in function.constexprs:
                 self._assign(function, name, self._code(text))
-        grid = self._grid(function)
+        grid = self._grid_code(function)
         if all_steps:
-            self._buffers(all_steps)
+            self._make_buffers(all_steps)
         self._launch(function, grid, expressions)
 
-    def _untuned(self, name: str, function: Function) -> str:
-        """The code of what an argument is without a config: what the launcher passes, else the kernel's default."""
+    def _untuned_value(self, name: str, function: Function) -> str:
+        """The code of an argument's value without a config: the launcher's, else the kernel's default."""
         if name in self.site.passed:
-            return self._launchers(name)
+            return self._passed_value(name)
         if name in function.defaults:
             return repr(function.defaults[name])
         raise ExportError(
             f"argument {name!r} of {function.name} has no value: neither launcher, ARGS nor config gives one"
         )
 
-    def _launchers(self, name: str) -> str:
-        """The launcher's own value of a parameter, though an earlier step may have given the name another."""
+    def _passed_value(self, name: str) -> str:
+        """The code of the launcher's own value of a parameter, which an earlier step may have rebound."""
         if name not in self.bound:
             return name
-        return self.saved.setdefault(name, self._free(f"passed_{name}"))
+        return self.saved.setdefault(name, self._free_name(f"passed_{name}"))
 
-    def _tuned(self, function: str, name: str, otherwise: Callable[[], str]) -> str | None:
-        """The code of a config's value, None where no config has the name. Expressions are written out."""
+    def _tuned_value(self, function: str, name: str, otherwise: Callable[[], str]) -> str | None:
+        """The code of a config's value, with expressions written out; None where no config has the name."""
         for key in setting_names(function, self.site.name, name):
             values = [c[key] for c in self.configs if key in c]
             if not values:
@@ -150,45 +151,39 @@ class _Writer:
         variable = name if self.bound.get(name, code) == code else f"{function.name}_{name}"
         if variable not in self.bound:
             self.lines.append(f"{variable} = {code}")
-            stale = re.compile(rf"\b{variable}\b")  # what was said with the launcher's value is not said again
+            stale = re.compile(rf"\b{variable}\b")  # code that read the launcher's value is not reused
             self.bound = {v: c if not stale.search(c) else _STALE for v, c in self.bound.items()}
             self.bound[variable] = code
         self.known[name] = variable
 
-    def _grid(self, function: Function) -> str:
+    def _grid_code(self, function: Function) -> str:
         text = self.kernel.grid.get(function.name)
-        if text is None:
-            return self._own_grid()
-        tree = parsed(text.strip(), "eval").body
-        code = self._code(text)
-        return code if isinstance(tree, ast.Tuple) else f"({code},)"
+        return self._launcher_grid() if text is None else as_tuple(text, self._code(text))
 
-    def _own_grid(self) -> str:
-        """The launcher's grid; a function of the constexprs is called with them, as they are known now."""
+    def _launcher_grid(self) -> str:
+        """The launcher's grid; a function of the constexprs is called with their values at this step."""
         if self.site.fixed_grid:
             return self.grid
         names = {
-            n: self.known.get(n) or self._launchers(n)
+            n: self.known.get(n) or self._passed_value(n)
             for n in self.site.params
             if n in self.site.passed or n in self.known
         }
-        names.update({n: v for n, v in self.known.items() if n not in names})
-        meta = "".join(f", {n}={v}" for n, v in names.items())
-        code = f"own_grid({self.grid}{meta})"
+        parts = [self.grid, *(f"{n}={v}" for n, v in {**names, **self.known}.items())]
+        code = f"own_grid({', '.join(parts)})"
         variable = next((v for v, c in self.bound.items() if c == code), None)
         if variable is None:
-            variable = self._free("launcher_grid")
+            variable = self._free_name("launcher_grid")
             while variable in self.bound:
                 variable += "_"
-            parts = _filled([self.grid, *(f"{n}={v}" for n, v in names.items())])
-            long = len(code) > 100
-            self.lines += (
-                [f"{variable} = own_grid(", *(INDENT + p for p in parts), ")"] if long else [f"{variable} = {code}"]
-            )
+            if len(code) > 100:
+                self.lines += [f"{variable} = own_grid(", *indented(fill_lines(parts)), ")"]
+            else:
+                self.lines.append(f"{variable} = {code}")
             self.bound[variable] = code
         return variable
 
-    def _buffers(self, steps: Sequence[str]) -> None:
+    def _make_buffers(self, steps: Sequence[str]) -> None:
         params = {p for name in steps for p in self.kernel.function(name).params}
         device = f"{self.site.tensor}.device" if self.site.tensor else '"cuda"'
         torch_names = {v: k for k, v in TRITON_DTYPES.items()}
@@ -197,81 +192,84 @@ class _Writer:
                 dtype = torch_names.get(spec[0], spec[0])
                 if dtype not in TRITON_DTYPES:
                     raise ExportError(f"SCRATCH dtype {spec[0]!r} is unknown")
-                shape = self._code(spec[1])
+                shape = as_tuple(spec[1], self._code(spec[1]))
                 make = "zeros" if len(spec) == 3 else "empty"
-                whole = shape if isinstance(parsed(spec[1].strip(), "eval").body, ast.Tuple) else f"({shape},)"
-                self.lines.append(f"{name} = torch.{make}({whole}, dtype=torch.{dtype}, device={device})")
+                self.lines.append(f"{name} = torch.{make}({shape}, dtype=torch.{dtype}, device={device})")
         for name, value in self.kernel.init.items():
             if name in params:
-                self.lines.append(f"{self._launchers(name)}.fill_({value!r})")
+                self.lines.append(f"{self._passed_value(name)}.fill_({value!r})")
 
     def _launch(self, function: Function, grid: str, expressions: Mapping[str, str]) -> None:
         parts, positional = [], True
         for name in function.params:
-            if name in function.constexprs:
-                value, positional = self.known[name], False
+            positional = positional and name not in function.constexprs
+            if name in function.constexprs or (name in expressions and name not in self.kernel.scratch):
+                value = self.known[name]
             elif name in self.kernel.scratch:
                 value = name
-            elif name in expressions:
-                value = self.known[name]
             else:
-                value = self._untuned(name, function)
+                value = self._untuned_value(name, function)
             parts.append(value if positional else f"{name}={value}")
-        chosen = [(n, self._tuned(function.name, n, lambda: "None")) for n in LAUNCH_OPTIONS]
-        given = "".join(f", {n}={code}" for n, code in chosen if code is not None)
+        options = {n: self._tuned_value(function.name, n, lambda: "None") for n in LAUNCH_OPTIONS}
+        given = "".join(f", {n}={code}" for n, code in options.items() if code is not None)
         parts.append(f"**launch_options({self.options}{given})" if given else f"**{self.options}")
-        self.lines.append(f"{how_launched(function)}({function.name})[{grid}](")
-        self.lines += [INDENT + line for line in _filled(parts)]
-        self.lines.append(")")
+        self.lines += [f"{how_launched(function)}({function.name})[{grid}](", *indented(fill_lines(parts)), ")"]
 
     # ------------------------------------------------------------ expressions
 
     def _code(self, text: str) -> str:
         validate(text)
-        return _expression(parsed(text.strip(), "eval").body, self._name, self._tensor, self._own_grid)
+        return write_expression(text, self._name, self._tensor, self._launcher_grid)
 
     def _name(self, name: str) -> str:
         if name == "num_sms":
             return f"num_sms({self.site.tensor})"
-        found = self.known.get(name) or (self._launchers(name) if name in self.site.passed else None)
-        if found is None:
+        if name not in self.known and name not in self.site.passed:
             raise ExpressionError(f"{name!r} is not an argument of {self.site.name}")
-        return found
+        return self.known.get(name) or self._passed_value(name)
 
     def _tensor(self, name: str) -> str:
         if name not in self.site.passed:
             raise ExpressionError(f"{name!r} is not a tensor argument of {self.site.name}")
-        return self._launchers(name)
+        return self._passed_value(name)
 
 
 def how_launched(function: Function) -> str:
-    """The helper that launches it: tensor descriptors that a kernel makes live in memory that the launch provides."""
+    """The name of the helper that launches a function; one that makes tensor descriptors needs memory for them."""
     return "launched_with_workspace" if "make_tensor_descriptor" in function.text else "launched"
 
 
-def _expression(
-    node: ast.expr, name: Callable[[str], str], tensor: Callable[[str], str], own: Callable[[], str]
+def as_tuple(text: str, code: str) -> str:
+    """An expression's code as a tuple: code itself where the expression's text is one already."""
+    return code if isinstance(_parse(text), ast.Tuple) else f"({code},)"
+
+
+def write_expression(
+    text: str, name: Callable[[str], str], tensor: Callable[[str], str], own_grid: Callable[[], str]
 ) -> str:
-    """An expression of the launch spec as Python; fully parenthesised by `ast.unparse` where it must be."""
+    """An expression of the launch spec as Python; `ast.unparse` adds the parentheses that it needs.
+
+    name and tensor give the code of a name as a number and as a tensor, own_grid that of the launcher's grid.
+    """
 
     def plain(item: ast.expr) -> ast.expr:
         match item:
             case ast.Call(func=ast.Name(id="shape"), args=[ast.Name(id=of), axis]):
-                return _parsed(f"{tensor(of)}.shape[{ast.unparse(plain(axis))}]")
+                return _parse(f"{tensor(of)}.shape[{ast.unparse(plain(axis))}]")
             case ast.Call(func=ast.Name(id="stride"), args=[ast.Name(id=of), axis]):
-                return _parsed(f"{tensor(of)}.stride({ast.unparse(plain(axis))})")
+                return _parse(f"{tensor(of)}.stride({ast.unparse(plain(axis))})")
             case ast.Call(func=ast.Name(id="numel"), args=[ast.Name(id=of)]):
-                return _parsed(f"{tensor(of)}.numel()")
+                return _parse(f"{tensor(of)}.numel()")
             case ast.Call(func=ast.Name(id="aligned"), args=[ast.Name(id=of)]):
-                return _parsed(f"aligned({tensor(of)})")
+                return _parse(f"aligned({tensor(of)})")
             case ast.Call(func=ast.Name(id="grid"), args=[axis]):
-                return _parsed(f"grid_axis({own()}, {ast.unparse(plain(axis))})")
+                return _parse(f"grid_axis({own_grid()}, {ast.unparse(plain(axis))})")
             case ast.Call(func=ast.Name(id="min" | "max"), args=[only]):
                 return plain(only)
             case ast.Call(func=function, args=args):
                 return ast.Call(function, [plain(a) for a in args], [])
             case ast.Name(id=word):
-                return _parsed(name(word))
+                return _parse(name(word))
             case ast.Tuple(elts=items):
                 return ast.Tuple([plain(i) for i in items], ast.Load())
             case ast.BinOp(left=left, op=op, right=right):
@@ -286,19 +284,23 @@ def _expression(
                 return ast.IfExp(plain(test), plain(body), plain(orelse))
         return item
 
-    return ast.unparse(plain(node))
+    return ast.unparse(plain(_parse(text)))
 
 
-def _parsed(code: str) -> ast.expr:
-    return parsed(code, "eval").body
+def _parse(code: str) -> ast.expr:
+    return parsed(code.strip(), "eval").body
 
 
-def _filled(parts: Sequence[str], width: int = 104) -> list[str]:
-    """Arguments in lines of at most about width characters, a comma after each."""
-    lines, line = [], ""
+def fill_lines(parts: Sequence[str], width: int = 104) -> list[str]:
+    """Arguments in lines of at most about `width` characters, with a comma after each."""
+    lines: list[str] = []
     for part in parts:
-        if line and len(line) + len(part) + 2 > width:
-            lines.append(line)
-            line = ""
-        line += ("" if not line else " ") + part + ","
-    return [*lines, line] if line else lines
+        if lines and len(lines[-1]) + len(part) + 2 <= width:
+            lines[-1] += f" {part},"
+        else:
+            lines.append(f"{part},")
+    return lines
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return [INDENT + line for line in lines]

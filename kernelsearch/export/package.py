@@ -1,4 +1,4 @@
-"""Puts a package together: every file of it by path, as bytes, the same for the same databases and options."""
+"""Puts a package together: all its files by path, as bytes, the same for the same databases and options."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ import inspect
 import keyword
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import tempfile
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
-from kernelsearch.core.types import Evidence
-from kernelsearch.export import huggingface, layouts, tables, texts, wheel, write
-from kernelsearch.export.choose import Chosen, choose
-from kernelsearch.export.errors import ExportError
-from kernelsearch.export.licences import licence
-from kernelsearch.export.modules import task_files
-from kernelsearch.export.part import Part
+from hatchling.builders.wheel import WheelBuilder
 
-FORMATS = ("pip", "hf", "configs")
-CONFIGS = ("table", "autotune")
-TAKEN = frozenset({"NotVerified", "benchmark", "evidence", "explain", "strict", "tests", "configs"})
+from kernelsearch.core.files import write_folder
+from kernelsearch.core.types import Evidence
+from kernelsearch.export import ExportError, huggingface, tables, texts
+from kernelsearch.export.autotune import as_whole
+from kernelsearch.export.choose import Chosen, choose
+from kernelsearch.export.examine import Part, examine, layout
+from kernelsearch.export.function_form import operator_module
+from kernelsearch.export.module_form import module_files
+from kernelsearch.export.task_modules import task_files
+from kernelsearch.verify import tolerance
+
+TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())
 """Names that every package has of its own."""
 
 RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
-MODULE_RUNTIME = ("_module.py",)
+TEMPLATES = resources.files("kernelsearch.export") / "templates"
+LICENCES = ("MIT", "BSD-3-Clause", "ISC")
+
+MARK = ".kernelsearch-export"
+"""The file by which an export recognises its own folders."""
 
 
 @dataclass(frozen=True)
@@ -53,72 +62,65 @@ class Exported:
     out: Path
     files: tuple[str, ...]
     wheel: Path | None
-    parts: tuple[Part, ...] = field(default=())
+    parts: tuple[Part, ...] = ()
     module: str = ""
 
 
 def export(options: Options) -> Exported:
-    """Writes what the options ask for. Raises KernelsearchError before anything is written."""
+    """Writes the package for these options. Raises KernelsearchError before anything is written."""
     label = _label(options)
     if options.format == "configs" and options.configs == "autotune":
         raise ExportError("--format configs writes tables, which --configs autotune leaves out: say one of the two")
     out = Path(options.out)
-    write.refuse_existing(out, options.force)
+    _check_free(out, options.force)
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
-    _distinct(parts)
-    files = {write.MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
-    built = None
+    _check_distinct(parts)
+    files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     if options.format == "configs":
         for part in parts:
             files.update({name: text.encode() for name, text in tables.config_tables(part).items()})
-        write.write_folder(out, files, options.force)
-        return Exported(out, tuple(sorted(files)), None, parts, label.module)
-    spdx, licence_text = licence(options.license, label.author, _year(parts))
-    label = texts.Label(label.distribution, label.module, label.version, spdx, label.author)
-    inside = package_files(parts, label, options.format)
-    if options.format == "hf":
-        files.update(huggingface.repository(label, parts, inside, licence_text))
     else:
-        readme = texts.readme(label, parts)
-        files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-        files.update(
-            {
-                "README.md": readme.encode(),
-                "LICENSE": licence_text.encode(),
-                "pyproject.toml": texts.pyproject(label, parts).encode(),
-            }
-        )
-        installed = {f"{label.module}/{path}": data for path, data in inside.items()}
-        metadata = texts.metadata(label, parts, readme)
-        name, data = wheel.wheel(label.distribution, label.version, metadata, installed, licence_text.encode())
-        files[f"dist/{name}"] = data
-        built = out / "dist" / name
-    write.write_folder(out, files, options.force)
-    return Exported(out, tuple(sorted(files)), built, parts, label.module)
+        spdx, licence_text = _licence(options.license, label.author, _year(parts))
+        label = replace(label, licence=spdx)
+        inside = package_files(parts, label)
+        if options.format == "hf":
+            files.update(huggingface.repository(label, parts, inside, licence_text))
+        else:
+            files.update({f"{label.module}/{path}": data for path, data in inside.items()})
+            files["README.md"] = texts.readme(label, parts).encode()
+            files["LICENSE"] = licence_text.encode()
+            files["pyproject.toml"] = texts.pyproject(label, parts).encode()
+    _check_free(out, options.force)
+    wheel = None
+    try:
+        if options.format == "pip":
+            name, data = _build_wheel(files)
+            files[f"dist/{name}"] = data
+            wheel = out / "dist" / name
+        write_folder(out, files)
+    except OSError as error:
+        raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
+    return Exported(out, tuple(sorted(files)), wheel, parts, label.module)
 
 
-def package_files(parts: Sequence[Part], label: texts.Label, layout: str = "pip") -> dict[str, bytes]:
+def package_files(parts: Sequence[Part], label: texts.Label) -> dict[str, bytes]:
     """The files of the import package by path inside it."""
-    from kernelsearch.export.module_form import module_files
-    from kernelsearch.export.operator import operator_module
-    from kernelsearch.verify import tolerance
-
-    files = {name: template(name) for name in RUNTIME}
-    files["_layouts.py"] = inspect.getsource(layouts)
+    runtime = [*RUNTIME, *(["_module.py"] if any(p.examined.is_module for p in parts) else [])]
+    files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
+    files["_layouts.py"] = (
+        '"""The layout of a tensor as a word: what is verified and what is called are described alike."""\n\n'
+        f"from collections.abc import Sequence\n\n\n{inspect.getsource(layout)}"
+    )
     files["tests/tolerance.py"] = inspect.getsource(tolerance)
     files["py.typed"] = ""
     files["__init__.py"] = texts.init(label, parts)
-    files["evidence.json"] = tables.dumped(tables.evidence(tuple(parts), label.distribution, label.version))
-    files["_build.py"] = (
-        f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{label.module}"\n'
-    )
-    if any(p.examined.is_module for p in parts):
-        files.update({name: template(name) for name in MODULE_RUNTIME})
+    files["_build.py"] = texts.build_module(label.module)
+    files["evidence.json"] = tables.dumped(tables.evidence(parts, label.distribution, label.version))
     for part in parts:
-        made = task_files(part)
-        made["__init__.py"] = module_files(part) if part.examined.is_module else operator_module(part)
-        files.update({f"{part.folder}/{name}": text for name, text in made.items()})
+        modules = task_files(part)
+        modules["__init__.py"] = module_files(part) if part.examined.is_module else operator_module(part)
+        files.update({f"{part.folder}/{name}": text for name, text in modules.items()})
         files.update({f"configs/{name}": text for name, text in tables.config_tables(part).items()})
     for name, text in files.items():
         if name.endswith(".py"):
@@ -126,8 +128,15 @@ def package_files(parts: Sequence[Part], label: texts.Label, layout: str = "pip"
     return {name: text.encode() for name, text in sorted(files.items())}
 
 
-def template(name: str) -> str:
-    return (resources.files("kernelsearch.export") / "templates" / f"{name}.txt").read_text(encoding="utf-8")
+def _build_wheel(files: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """(File name, content) of the project's wheel, the same for the same files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, data in files.items():
+            place = Path(folder, path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        wheel = Path(next(WheelBuilder(folder).build(directory=folder, versions=["standard"])))
+        return wheel.name, wheel.read_bytes()
 
 
 # ---------------------------------------------------------------- names and parts
@@ -154,27 +163,48 @@ def _label(options: Options) -> texts.Label:
 
 
 def _part(chosen: Chosen, options: Options) -> Part:
-    from kernelsearch.export.autotuned import as_whole
-    from kernelsearch.export.examine import examine
-
     if not chosen.name.isidentifier() or keyword.iskeyword(chosen.name) or chosen.name in TAKEN:
         raise ExportError(
             f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again"
         )
-    autotune = options.configs == "autotune"
-    part = Part(chosen, examine(chosen.path), autotune)
-    part = replace(part, as_whole=as_whole(part)) if autotune else part
+    part = Part(chosen, examine(chosen.path), options.configs == "autotune")
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")
-    return part
+    return replace(part, as_whole=as_whole(part)) if part.autotune else part
 
 
-def _distinct(parts: Sequence[Part]) -> None:
+def _check_distinct(parts: Sequence[Part]) -> None:
     names = [part.name for part in parts]
     twice = [n for n in names if names.count(n) > 1]
     if twice:
         raise ExportError(f"two of the tasks are called {twice[0]}: a package has one function of a name")
+
+
+def _check_free(out: Path, force: bool) -> None:
+    """Raises ExportError for a place that is taken. force allows to replace a folder that an export wrote."""
+    if not (out.exists() or out.is_symlink()):
+        return
+    if not force:
+        raise ExportError(f"{out} is there already: name another folder, or say --force to replace it")
+    ours = out.is_dir() and not out.is_symlink() and (not any(out.iterdir()) or (out / MARK).is_file())
+    if not ours:
+        raise ExportError(
+            f"{out} was not written by an export, so --force does not replace it: remove it, or name another"
+        )
+
+
+def _licence(choice: str, author: str, year: str) -> tuple[str, str]:
+    """(SPDX expression, text) of a licence by its name, or of the user's own file. Raises ExportError."""
+    if choice in LICENCES:
+        text = (TEMPLATES / "licences" / f"{choice}.txt").read_text(encoding="utf-8")
+        return choice, text.format(author=author, year=year)
+    try:
+        return "LicenseRef-Own", Path(choice).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise ExportError(
+            f"--license {textwrap.shorten(choice, 60)} is neither {', '.join(LICENCES)} nor a file with a licence"
+        ) from None
 
 
 def _year(parts: Sequence[Part]) -> str:

@@ -1,8 +1,8 @@
 """The part of a task file that a package needs: launcher, reference and inputs, with all that they use, and no kernels.
 
-Statements of the file's top level are kept or left out whole, in their order and with the comments above them. What
-cannot be shipped (other modules, files that are read, a kernel used in another way than `kernel[grid](...)`) raises
-ExportError with the line and the reason.
+Each statement of the file's top level is kept or left out whole, in its order and with the comments above it. Code that
+cannot be shipped (it imports other modules, reads files, or uses a kernel in another way than `kernel[grid](...)`)
+raises ExportError with the line and the reason.
 """
 
 from __future__ import annotations
@@ -10,49 +10,43 @@ from __future__ import annotations
 import ast
 import symtable
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
 from kernelsearch.core.parsing import parsed
-from kernelsearch.export.errors import ExportError
+from kernelsearch.export import ExportError, cannot_ship
 
 LIBRARIES = frozenset({"torch", "triton", "__future__"})
-"""What may be imported besides the standard library: a package needs nothing else."""
+"""The packages that may be imported besides the standard library."""
 
 FILES = frozenset({"open", "__file__", "__path__", "exec", "eval", "__import__"})
 MODULES = frozenset({"importlib", "subprocess", "ctypes", "pathlib", "glob", "socket", "urllib"})
-"""Modules of the standard library whose use says that the file does not stand alone."""
+"""Names and standard modules whose use means that the file does not stand alone."""
 
-
-@dataclass(frozen=True)
-class Shipped:
-    """The text of a module, and which names of the task file it holds."""
-
-    text: str
-    names: frozenset[str]
+Import = ast.Import | ast.ImportFrom
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def shipped(
     text: str, file: str, roots: Sequence[str], sites: Collection[str], head: str, *, lenient: bool = False
-) -> Shipped:
-    """The module of these roots. sites are the kernels that the launcher launches: they become imported `Site`s.
+) -> str:
+    """The text of the module that holds these roots and all that they use.
 
-    head is the module's docstring; lenient lets a function import any package when it is called. Raises ExportError.
+    sites are the kernels that the launcher launches: they become imported `Site`s. head is the module's docstring;
+    lenient lets a function import any package when it is called. Raises ExportError.
     """
     work = _File(text, file, frozenset(sites), lenient)
-    kept = work.reached(roots)
+    statements = work.find_reachable(roots)
+    used = _used_names(statements)
     parts = [f'"""{head}"""', "", "from __future__ import annotations", ""]
-    imports = [work.import_text(n, work.used_names(kept)) for n in kept if isinstance(n, (ast.Import, ast.ImportFrom))]
-    parts += [i for i in imports if i]
-    used = sorted(site for site in sites if work.uses(kept, site))
-    if used:
-        parts += ["", f"from .sites import {', '.join(used)}"]
-    for node in kept:
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+    parts += [code for n in statements if isinstance(n, Import) and (code := _import_text(n, used))]
+    used_sites = sorted(site for site in sites if site in used)
+    if used_sites:
+        parts += ["", f"from .sites import {', '.join(used_sites)}"]
+    for node in statements:
+        if not isinstance(node, Import):
             gap = [""] if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) else ["", ""]
             parts += [*gap, work.segment(node)]
-    defined = frozenset(name for node in kept for name in bound_names(node))
-    return Shipped("\n".join(parts).rstrip() + "\n", defined)
+    return "\n".join(parts).rstrip() + "\n"
 
 
 class _File:
@@ -67,85 +61,68 @@ class _File:
                     f"{file}: kernel {site} is launched, but not defined at the file's top level: move it into the file"
                 )
 
-    def reached(self, roots: Sequence[str]) -> list[ast.stmt]:
-        """Statements that define the roots and what they use.
+    def find_reachable(self, roots: Sequence[str]) -> list[ast.stmt]:
+        """The statements that define the roots and what they use.
 
-        One that only acts is left out (a script's tests and prints, switches of torch: importing a package must change
-        nothing), but for assignments into what was defined here (`TABLE["x"] = 1`).
+        A statement that only acts is left out (tests, prints, switches of torch: importing a package must change
+        nothing), except assignments into something defined here (`TABLE["x"] = 1`).
         """
         binding: dict[str, list[ast.stmt]] = {}
         for node in self.statements:
-            for name in bound_names(node) or _changed(node):
+            for name in bound_names(node) or _changed_names(node):
                 binding.setdefault(name, []).append(node)
         missing = [name for name in roots if name not in binding]
         if missing:
             raise ExportError(f"{self.file}: {missing[0]} is not defined at the file's top level")
-        kept: set[int] = set()
+        needed: set[int] = set()
         queue = list(roots)
         while queue:
-            name = queue.pop()
-            for node in binding.get(name, ()):
-                if id(node) not in kept and not self._is_site(node):
-                    kept.add(id(node))
-                    if not isinstance(node, (ast.Import, ast.ImportFrom)):
-                        queue.extend(loaded(node))
-        chosen = [n for n in self.statements if id(n) in kept]
-        for node in chosen:
-            self._refuse(node, self.used_names(chosen))
-        return chosen
-
-    def _is_site(self, node: ast.stmt) -> bool:
-        return isinstance(node, ast.FunctionDef) and node.name in self.sites
-
-    def used_names(self, kept: Sequence[ast.stmt]) -> frozenset[str]:
-        return frozenset(name for n in kept if not isinstance(n, (ast.Import, ast.ImportFrom)) for name in loaded(n))
-
-    def uses(self, kept: Sequence[ast.stmt], name: str) -> bool:
-        return name in self.used_names(kept)
+            for node in binding.get(queue.pop(), ()):
+                is_site = isinstance(node, ast.FunctionDef) and node.name in self.sites
+                if id(node) not in needed and not is_site:
+                    needed.add(id(node))
+                    if not isinstance(node, Import):
+                        queue.extend(_loaded_names(node))
+        statements = [n for n in self.statements if id(n) in needed]
+        used = _used_names(statements)
+        for node in statements:
+            self._check(node, used)
+        return statements
 
     # ------------------------------------------------------------ what cannot be shipped
 
-    def _refuse(self, node: ast.stmt, used: frozenset[str]) -> None:
+    def _check(self, node: ast.stmt, used: Collection[str]) -> None:
         for item in ast.walk(node):
-            if isinstance(item, (ast.Import, ast.ImportFrom)):
+            if isinstance(item, Import):
                 if item is node or not self.lenient:
-                    self._refuse_import(item, used if item is node else None)
+                    self._check_import(item, used if item is node else None)
             elif isinstance(item, ast.Name) and isinstance(item.ctx, ast.Load) and item.id in FILES:
-                self._no(item, f"uses {item.id}, so that it needs more than its own text")
+                self._refuse(item, f"uses {item.id}, so that it needs more than its own text")
             elif isinstance(item, ast.Attribute) and item.attr in ("load_inline", "cpp_extension"):
-                self._no(item, f"builds an extension ({item.attr})")
-        for use in _wrong_uses(node, self.sites):
-            self._no(use, f"uses kernel {use.id} in another way than `{use.id}[grid](...)`")
+                self._refuse(item, f"builds an extension ({item.attr})")
+        for use in _other_uses(node, self.sites):
+            self._refuse(use, f"uses kernel {use.id} in another way than `{use.id}[grid](...)`")
 
-    def _refuse_import(self, node: ast.Import | ast.ImportFrom, used: frozenset[str] | None) -> None:
+    def _check_import(self, node: Import, used: Collection[str] | None) -> None:
         if isinstance(node, ast.ImportFrom) and node.level:
-            self._no(node, "imports relatively")
+            self._refuse(node, "imports relatively")
         for alias in node.names:
             if alias.name == "*":
-                self._no(node, f"imports everything of {node.module}: name what is needed")
-            if used is not None and _binds(alias) not in used:
+                self._refuse(node, f"imports everything of {node.module}: name what is needed")
+            if used is not None and _bound_name(alias) not in used:
                 continue
             module = (node.module if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
             if module in MODULES or (module not in LIBRARIES and module not in sys.stdlib_module_names):
-                self._no(
+                self._refuse(
                     node,
                     f"imports {module}, which an exported package cannot count on: "
                     "put what the launcher and the reference need of it into the task file",
                 )
 
-    def _no(self, node: ast.AST, why: str) -> None:
-        raise ExportError(f"{self.file} cannot be shipped: line {node.lineno} {why}")
+    def _refuse(self, node: ast.AST, why: str) -> None:
+        raise cannot_ship(self.file, f"line {node.lineno} {why}")
 
     # ------------------------------------------------------------ text
-
-    def import_text(self, node: ast.Import | ast.ImportFrom, used: frozenset[str]) -> str:
-        """An import with the names that are used; empty when none is."""
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            return ""
-        names = [a for a in node.names if _binds(a) in used]
-        if isinstance(node, ast.ImportFrom):
-            return ast.unparse(ast.ImportFrom(node.module, names, 0)) if names else ""
-        return "\n".join(ast.unparse(ast.Import([a])) for a in names)
 
     def segment(self, node: ast.stmt) -> str:
         """The statement's own text with the comments above it; `wrap_triton(kernel)` becomes the kernel."""
@@ -162,26 +139,34 @@ class _File:
         return b"\n".join(lines).decode()
 
 
+def _import_text(node: Import, used: Collection[str]) -> str:
+    """An import reduced to the names that are used; empty when none is."""
+    names = [a for a in node.names if _bound_name(a) in used]
+    if isinstance(node, ast.Import):
+        return "\n".join(ast.unparse(ast.Import([a])) for a in names)
+    return ast.unparse(ast.ImportFrom(node.module, names, 0)) if names and node.module != "__future__" else ""
+
+
 def reads(text: str, roots: Sequence[str]) -> set[str]:
-    """Names of the file's top level that these and what they use read; a parameter of the same name hides one."""
+    """The top-level names that the roots read, directly or through others; a parameter of the same name hides one."""
     tree = parsed(text)
     binding: dict[str, list[ast.stmt]] = {}
     for node in tree.body:
         for name in bound_names(node):
             binding.setdefault(name, []).append(node)
-    found, queue = set(), list(roots)
+    names, queue = set(), list(roots)
     while queue:
         for node in binding.get(queue.pop(), ()):
-            new = _global_reads(symtable.symtable(ast.unparse(node), "task", "exec")) & set(binding) - found
-            found |= new
+            new = _global_reads(symtable.symtable(ast.unparse(node), "task", "exec")) & set(binding) - names
+            names |= new
             queue.extend(new)
-    return found
+    return names
 
 
 def _global_reads(table: symtable.SymbolTable) -> set[str]:
     outermost = table.get_type() == "module"
-    found = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outermost or s.is_global())}
-    return found.union(*map(_global_reads, table.get_children()))
+    names = {s.get_name() for s in table.get_symbols() if s.is_referenced() and (outermost or s.is_global())}
+    return names.union(*map(_global_reads, table.get_children()))
 
 
 def _is_main(node: ast.stmt) -> bool:
@@ -192,51 +177,42 @@ def _is_docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _binds(alias: ast.alias) -> str:
+def _bound_name(alias: ast.alias) -> str:
     return alias.asname or alias.name.partition(".")[0]
 
 
-def bound_names(node: ast.stmt) -> set[str]:
-    """Names that a top-level statement gives to the module; those inside functions and classes are their own."""
-    match node:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return {_binds(a) for a in names}
-    found = {n.id for n in _outside_functions(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    inner = [n for n in _outside_functions(node) if n is not node and isinstance(n, ast.stmt)]
-    return found.union(*(bound_names(n) for n in inner if isinstance(n, _NAMED))) if inner else found
+def bound_names(node: ast.AST) -> set[str]:
+    """The names that a statement binds at the top level; functions and classes keep those inside them."""
+    if isinstance(node, Definition):
+        return {node.name}
+    if isinstance(node, Import):
+        return {_bound_name(a) for a in node.names}
+    names = {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
+    children = () if isinstance(node, ast.Lambda) else ast.iter_child_nodes(node)
+    return names.union(*map(bound_names, children))
 
 
-def _changed(node: ast.stmt) -> set[str]:
+def _changed_names(node: ast.stmt) -> set[str]:
     """The names whose insides a statement assigns to."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
-    found = set()
+    names = set()
     for target in targets:
         while isinstance(target, (ast.Attribute, ast.Subscript)):
             target = target.value
         if isinstance(target, ast.Name) and target.id not in LIBRARIES:
-            found.add(target.id)
-    return found
+            names.add(target.id)
+    return names
 
 
-_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+def _used_names(statements: Sequence[ast.stmt]) -> set[str]:
+    return {name for node in statements if not isinstance(node, Import) for name in _loaded_names(node)}
 
 
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _outside_functions(child)
-
-
-def loaded(node: ast.AST) -> set[str]:
-    """Names that a statement reads anywhere; annotations that are texts count as read."""
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return found | {
-        n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)
-    }
+def _loaded_names(node: ast.AST) -> set[str]:
+    """The names that a statement reads anywhere; `x += 1` reads x."""
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    changed = {n.target.id for n in ast.walk(node) if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+    return read | changed
 
 
 def _is_wrap(node: ast.AST) -> bool:
@@ -246,8 +222,8 @@ def _is_wrap(node: ast.AST) -> bool:
     return called in ("wrap_triton", "capture_triton")
 
 
-def _wrong_uses(node: ast.stmt, sites: Collection[str]) -> list[ast.Name]:
-    """Uses of a site's name that a `Site` cannot stand in for."""
+def _other_uses(node: ast.stmt, sites: Collection[str]) -> list[ast.Name]:
+    """Uses of a site's name where a `Site` cannot stand in for the kernel."""
     right: set[int] = set()
     for item in ast.walk(node):
         match item:

@@ -1,4 +1,4 @@
-"""What a package carries as data: a table of configs per task and device, and the evidence for every claim."""
+"""A package's data files: a table of configs per task and device, and the evidence for every claim."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelsearch.core.types import TensorFact
 from kernelsearch.export.choose import Found
-from kernelsearch.export.part import Part
+from kernelsearch.export.examine import Part
 from kernelsearch.measure.timing import protocol
 from kernelsearch.measure.timing.by_shape import gain
 
@@ -17,26 +17,23 @@ def dumped(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"
 
 
-def file_name(task: str, device: str) -> str:
-    """As vLLM and SGLang name their tuned tables."""
-    safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
-    return f"{task},device_name={safe}.json"
-
-
 def config_tables(part: Part) -> dict[str, str]:
-    """The JSON of each device by file name: an entry per timed shape."""
-    return {file_name(part.name, device): dumped(_table(part, device)) for device in sorted(part.chosen.devices)}
+    """The JSON of each device, an entry per timed shape, by file name; vLLM and SGLang name their tables so."""
+    tables = {}
+    for device, by_shape in sorted(part.chosen.devices.items()):
+        safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
+        table = {"task": part.name, "task_digest": part.chosen.digest, "device_name": device}
+        tables[f"{part.name},device_name={safe}.json"] = dumped({**table, "entries": _entries(part, by_shape)})
+    return tables
 
 
-def _table(part: Part, device: str) -> dict[str, Any]:
-    by_shape = part.chosen.devices[device]
+def _entries(part: Part, by_shape: Mapping[str, Found]) -> list[dict[str, Any]]:
     labels = {s.key: s.label for s in part.examined.facts.shapes}
     entries = []
     for shape, found in by_shape.items():
-        place = part.examined.keys.index(shape) if shape in part.examined.keys else None
-        if place is None or shape not in labels:
+        if shape not in labels:
             continue
-        values = [i.values[place] for i in part.examined.inputs]
+        values = [i.values[part.examined.keys.index(shape)] for i in part.examined.inputs]
         entries.append(
             {
                 "label": labels[shape],
@@ -51,13 +48,13 @@ def _table(part: Part, device: str) -> dict[str, Any]:
                 "vs_fastest": _claim(found, shape),
             }
         )
-    return {"task": part.name, "task_digest": part.chosen.digest, "device_name": device, "entries": entries}
+    return entries
 
 
 def _claim(found: Found, shape: str) -> dict[str, Any] | None:
-    """The confirmed speed-up over the fastest baseline at one shape, with the margin that it has to be seen with.
+    """The confirmed speed-up over the fastest baseline at one shape; None without one.
 
-    margin is that of the confirmed protocol, as a fraction: the resolution with which another process can check the claim.
+    margin is the confirmed protocol's, as a fraction: the resolution with which another process can check the claim.
     """
     for s in (found.finding or {}).get("shapes", ()):
         if s["shape"] == shape and s["vs_fastest"]:
@@ -73,14 +70,14 @@ def _claim(found: Found, shape: str) -> dict[str, Any] | None:
 
 
 def by_shape_gain(by_shape: Mapping[str, Found]) -> dict[str, Any] | None:
-    """What a package gains on one device (see `measure.by_shape.gain`); None where not all of it is confirmed."""
+    """A package's gain on one device (see `measure.by_shape.gain`); None where not all of it is confirmed."""
     if any(f.finding is None for f in by_shape.values()):
         return None
     return gain({shape: found.finding for shape, found in by_shape.items()})
 
 
 def evidence(parts: tuple[Part, ...], package: str, version: str) -> dict[str, Any]:
-    """Everything that a claim rests on, down to the row: database file, run, trial."""
+    """The evidence for each claim, down to the row: database file, run, trial."""
     return {"package": package, "version": version, "tasks": {p.name: _task_evidence(p) for p in parts}}
 
 
@@ -117,12 +114,6 @@ def _kernel_evidence(part: Part, found: Found) -> dict[str, Any]:
         "verdict": dict(found.verdict),
         "versions": dict(found.versions),
         "measured": found.measured,
-        "finding": _without_private(found.finding),
-        "lineage": [
-            {"kernel": a.kernel, "edit": a.edit, "rationale": a.rationale, "gain": a.gain} for a in found.ancestors
-        ],
+        "finding": found.finding and {k: v for k, v in found.finding.items() if k != "candidate"},
+        "lineage": [vars(a) for a in found.ancestors],
     }
-
-
-def _without_private(finding: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if finding is None else {k: v for k, v in finding.items() if k != "candidate"}

@@ -1,23 +1,33 @@
-"""The texts around the code of a package: README, pyproject, metadata, the package's `__init__`."""
+"""The texts around the code of a package: README, pyproject, the package's `__init__`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import jinja2
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import Found
-from kernelsearch.export.part import Part
+from kernelsearch.export.examine import Input, Part
 from kernelsearch.export.tables import by_shape_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("kernelsearch.export"),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
 
 
 @dataclass(frozen=True)
 class Label:
-    """What a package is called: distribution and import name, version, licence (SPDX), author."""
+    """A package's names and owner: distribution and import name, version, licence (SPDX), author."""
 
     distribution: str
     module: str
@@ -26,101 +36,54 @@ class Label:
     author: str
 
 
+def render(template: str, **values: Any) -> str:
+    """The text of one of the export's Jinja templates."""
+    return TEMPLATES.get_template(template).render(values)
+
+
 def summary(parts: Sequence[Part]) -> str:
     kinds = sorted({f"{f.evidence.value} on {f.device}" for p in parts for f in p.chosen.found})
     return f"{', '.join(p.name for p in parts)}: Triton kernels found by a search, {' and '.join(kinds)}"
 
 
 def requires(parts: Sequence[Part]) -> tuple[str, str]:
-    """What the package depends on; block pointers keep it to the Tritons that have them."""
+    """The package's dependencies on torch and Triton; kernels with block pointers need a Triton that has them."""
     major, minor = LAST_BLOCK_POINTERS
     pointers = any("make_block_ptr" in k.code for p in parts for k in p.kernels.values())
     return TORCH, f"{TRITON},<{major}.{minor + 1}" if pointers else TRITON
 
 
 def pyproject(label: Label, parts: Sequence[Part]) -> str:
-    lines = [
-        "[build-system]",
-        'requires = ["hatchling>=1.27"]',
-        'build-backend = "hatchling.build"',
-        "",
-        "[project]",
-        f'name = "{label.distribution}"',
-        f'version = "{label.version}"',
-        f'description = "{summary(parts)}"',
-        'readme = "README.md"',
-        f'requires-python = "{PYTHON}"',
-        f'license = "{label.licence}"',
-        'license-files = ["LICENSE"]',
-        f"dependencies = [{', '.join(_quoted(requires(parts)))}]",
-        "",
-        "[project.optional-dependencies]",
-        'test = ["pytest>=8"]',
-        "",
-        "[tool.hatch.build.targets.wheel]",
-        f'packages = ["{label.module}"]',
-    ]
-    return "\n".join(lines) + "\n"
+    dependencies = quote_all(requires(parts))
+    return render("pyproject.toml.jinja", label=label, summary=summary(parts), python=PYTHON, dependencies=dependencies)
 
 
-def metadata(label: Label, parts: Sequence[Part], readme: str) -> str:
-    """The wheel's METADATA (core metadata 2.4)."""
-    lines = [
-        "Metadata-Version: 2.4",
-        f"Name: {label.distribution}",
-        f"Version: {label.version}",
-        f"Summary: {summary(parts)}",
-        f"License-Expression: {label.licence}",
-        "License-File: LICENSE",
-        f"Requires-Python: {PYTHON}",
-        *(f"Requires-Dist: {r}" for r in requires(parts)),
-        "Provides-Extra: test",
-        "Requires-Dist: pytest>=8; extra == 'test'",
-        "Description-Content-Type: text/markdown",
-    ]
-    return "\n".join(lines) + "\n\n" + readme
-
-
-def _quoted(words: Sequence[str]) -> list[str]:
-    return [f'"{w}"' for w in words]
+def quote_all(words: Sequence[str]) -> str:
+    return ", ".join(f'"{w}"' for w in words)
 
 
 def init(label: Label, parts: Sequence[Part]) -> str:
     """The package's `__init__.py`."""
-    weak = [p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
-    said = [f"Not confirmed: {', '.join(weak)} (see `evidence()`).", ""] if weak else []
-    names = sorted([*(n for p in parts for n in public_names(p)), "NotVerified", "evidence", "explain", "strict"])
-    imports = [f"from ._{p.name} import {', '.join(public_names(p))}" for p in sorted(parts, key=lambda p: p.name)]
-    lines = [
-        f'"""{summary(parts)}.',
-        "",
-        *said,
-        "Where a call was not verified the reference runs; `strict()` forbids that, `explain` says what a call runs.",
-        '"""',
-        "",
-        "import json",
-        "from pathlib import Path",
-        "from typing import Any",
-        "",
-        "from ._dispatch import NotVerified, explain, strict",
-        *imports,
-        "",
-        f'__version__ = "{label.version}"',
-        f"__all__ = [{', '.join(_quoted(names))}]",
-        "",
-        "",
-        "def evidence() -> dict[str, Any]:",
-        '    """What every claim of this package rests on: verdicts, measurements, devices, versions, digests, rows."""',
-        '    return json.loads((Path(__file__).parent / "evidence.json").read_text(encoding="utf-8"))',
-    ]
-    return "\n".join(lines) + "\n"
+    imports = {p.name: public_names(p) for p in sorted(parts, key=lambda p: p.name)}
+    exported = [*(n for names in imports.values() for n in names), "NotVerified", "evidence", "explain", "strict"]
+    return render(
+        "init.py.jinja",
+        summary=summary(parts),
+        weak=", ".join(p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED),
+        imports=imports.items(),
+        version=label.version,
+        exported=quote_all(sorted(exported)),
+    )
+
+
+def build_module(namespace: str) -> str:
+    """The package's `_build.py`."""
+    return f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{namespace}"\n'
 
 
 def public_names(part: Part) -> tuple[str, ...]:
-    """What users import of a task: the function named after it; of a module, the class too."""
-    if not part.examined.is_module:
-        return (part.name,)
-    return tuple(dict.fromkeys((class_name(part.name), part.name)))
+    """The names that users import for a task: the function named after it; for a module, the class too."""
+    return tuple(dict.fromkeys((class_name(part.name), part.name))) if part.examined.is_module else (part.name,)
 
 
 def class_name(task: str) -> str:
@@ -131,68 +94,49 @@ def class_name(task: str) -> str:
 
 
 def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
-    lines = [f"# {label.distribution}", "", f"{summary(parts)}.", ""]
+    candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
-    if weak:
-        names = ", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak)
-        lines += [
-            f"> **Not confirmed.** {names}: no number of it comes from the confirmed protocol, and none should be "
-            "quoted as a speed-up.",
-            "",
-        ]
-    lines += [
-        *_use(label, parts, layout),
-        *_numbers(parts),
-        *_measured(parts),
-        *_when(parts, label),
-        *_check(label, layout, parts),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _use(label: Label, parts: Sequence[Part], layout: str) -> list[str]:
-    lines = ["```python"]
-    lines += (
-        [
-            "from pathlib import Path",
-            "from kernels import get_local_kernel",
-            f'{label.module} = get_local_kernel(Path("..."))',
-        ]
-        if layout == "hf"
-        else [f"import {label.module}"]
+    return render(
+        "README.md.jinja",
+        label=label,
+        parts=parts,
+        layout=layout,
+        summary=summary(parts),
+        weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),
+        calls=[_example_call(label, p) for p in parts],
+        tables=[(p, d, *_table(p, shapes)) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
+        kinds={f.evidence.value for _, f in candidates},
+        confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
+        inputs=[_input_line(p, i) for p in parts for i in p.examined.inputs],
+        untunable=[(w[:1].upper() + w[1:], _has_choices(p, d)) for p in parts for d, w in p.as_whole.items()],
+        baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
-    for part in parts:
-        names = ", ".join(i.name for i in part.examined.inputs)
-        if part.examined.is_module:
-            values = ", ".join(map(repr, part.examined.init))
-            lines.append(f"y = {label.module}.{class_name(part.name)}({values})({names})")
-        else:
-            result = "" if part.examined.outputs is None else "y = "
-            lines.append(f"{result}{label.module}.{part.name}({names})")
-    lines += ["```", ""]
-    said = {part.name: part.examined.said for part in parts if part.examined.said}
-    return lines + [line for name, text in said.items() for line in (f"`{name}`: {text}", "")]
 
 
-def _numbers(parts: Sequence[Part]) -> list[str]:
-    lines = ["## Numbers", ""]
-    for part in parts:
-        labels = {s.key: s.label for s in part.examined.facts.shapes}
-        for device, by_shape in sorted(part.chosen.devices.items()):
-            kind = next(iter(by_shape.values())).evidence
-            lines += [f"`{part.name}` on {device}, **{kind.value}**:", ""]
-            runs = {key: _runs(part, found, key) for key, found in by_shape.items()}
-            lines += (
-                _confirmed_table(labels, by_shape, runs)
-                if kind is Evidence.CONFIRMED
-                else _weaker_table(labels, by_shape, runs, kind)
-            )
-            lines.append("")
-    return lines
+def _example_call(label: Label, part: Part) -> str:
+    e, names = part.examined, ", ".join(i.name for i in part.examined.inputs)
+    if e.is_module:
+        return f"y = {label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
+    return f"{'' if e.outputs is None else 'y = '}{label.module}.{part.name}({names})"
+
+
+def _table(part: Part, by_shape: Mapping[str, Found]) -> tuple[str, list[str]]:
+    """(Evidence, the lines of the table) of the numbers on one device."""
+    kind = next(iter(by_shape.values())).evidence
+    labels = {s.key: s.label for s in part.examined.facts.shapes}
+    runs = {key: _runs(part, found, key) for key, found in by_shape.items()}
+    if kind is Evidence.CONFIRMED:
+        return kind.value, _confirmed_table(labels, by_shape, runs)
+    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
+    for key, found in by_shape.items():
+        ratio = found.ratios.get(key)
+        gain = f"{1 / ratio:.2f}x" if ratio else "not known"
+        lines.append(f"| {labels.get(key, key)} | {found.times[key]:.1f} us | {gain} | {runs[key]} |")
+    return kind.value, lines
 
 
 def _runs(part: Part, found: Found, shape: str) -> str:
-    """What runs at a shape: the kernel, and its config where that is not tuned at the first call."""
+    """The kernel that runs at a shape, and its config where that is not tuned at the first call."""
     name = "the task's own" if found.digest == part.seed.digest else f"`{found.digest[:8]}`"
     tuned = part.tuned(found.digest) or part.choices(found, shape)
     config = "tuned at the first call" if tuned else " ".join(f"{n}={v}" for n, v in sorted(found.config.items()))
@@ -210,29 +154,30 @@ def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], r
             f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
             f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} | {runs[key]} |"
         )
-    kernels = [f for f in _once(by_shape) if not f.is_seed]
-    lines += ["", *_together(by_shape)] if len(kernels) != 1 or len(_once(by_shape)) > 1 else []
-    for found in kernels:
-        finding, rivals = found.finding, found.finding["vs_fastest"]
+    candidates = list({(f.digest, str(f.config)): f for f in by_shape.values()}.values())
+    if len(candidates) > 1 or candidates[0].is_seed:
+        lines += ["", *_package_gain(by_shape)]
+    for found in candidates:
+        finding, rivals = found.finding, found.finding["vs_fastest"] if not found.is_seed else None
         if rivals and not finding.get("champion_at") and len(finding["shapes"]) > 1:
-            said = "faster than" if finding["faster"] else "not shown to be faster than"
-            lines += [
-                "",
-                f"Kernel {found.digest[:8]} over all shapes: {_interval(rivals)} the fastest baselines ({said} them).",
-            ]
+            lines += ["", f"Kernel {found.digest[:8]} over all shapes: {_against_baselines(finding)}."]
     return lines
 
 
-def _together(by_shape: Mapping[str, Found]) -> list[str]:
-    """What the package gains, whose shapes do not all run the same."""
-    gained = by_shape_gain(by_shape)
+def _against_baselines(gain: Mapping[str, Any]) -> str:
+    word = "faster than" if gain["faster"] else "not shown to be faster than"
+    return f"{_interval(gain['vs_fastest'])} the fastest baselines ({word} them)"
+
+
+def _package_gain(by_shape: Mapping[str, Found]) -> list[str]:
+    """The gain of a package whose shapes do not all run the same candidate."""
+    gain = by_shape_gain(by_shape)
     own = [f for f in by_shape.values() if f.is_seed]
     lines = []
-    if gained:
-        said = "faster than" if gained["faster"] else "not shown to be faster than"
+    if gain:
         lines.append(
-            f"The package, which runs at each shape what was confirmed as best there: {_interval(gained['vs_fastest'])} the "
-            f"fastest baselines ({said} them), the task's own kernel among these."
+            "The package, which runs at each shape what was confirmed as best there: "
+            f"{_against_baselines(gain)}, the task's own kernel among these."
         )
     if own:
         where = f"{len(own)} of {len(by_shape)} shapes" if len(own) < len(by_shape) else "every shape"
@@ -240,146 +185,31 @@ def _together(by_shape: Mapping[str, Found]) -> list[str]:
     return lines
 
 
-def _weaker_table(
-    labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str], kind: Evidence
-) -> list[str]:
-    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
-    for key, found in by_shape.items():
-        ratio = found.ratios.get(key)
-        gain = f"{1 / ratio:.2f}x" if ratio else "not known"
-        lines.append(f"| {labels.get(key, key)} | {found.times[key]:.1f} us | {gain} | {runs[key]} |")
-    return lines
+def _interval(gain: Mapping[str, float] | None) -> str:
+    return f"{gain['ratio']:.3f}x [{gain['low']:.3f}, {gain['high']:.3f}]" if gain else "-"
 
 
-def _once(by_shape: Mapping[str, Found]) -> list[Found]:
-    return list({(f.digest, str(f.config)): f for f in by_shape.values()}.values())
-
-
-def _interval(found: Mapping[str, float] | None) -> str:
-    return f"{found['ratio']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]" if found else "-"
-
-
-def _measured(parts: Sequence[Part]) -> list[str]:
-    kinds = {f.evidence for p in parts for f in p.chosen.found}
-    lines = ["## How they were obtained", ""]
-    if Evidence.CONFIRMED in kinds:
-        lines += [
-            "*Confirmed*: in a fresh process, blocks in random order (A B B A) of this kernel, the task's own and every",
-            "baseline; inputs rotated, L2 flushed before each sample, device events behind the flush so that host time is",
-            "hidden; the median of paired log-ratios with a block-bootstrap interval; throttled blocks dropped; timed outputs",
-            "judged against float64. Faster means: the interval's lower end is above 1 + max(1 %, the A/A control's spread).",
-        ]
-        for part in parts:
-            for f in (f for f in part.chosen.found if f.finding):
-                versions = ", ".join(f"{k} {v}" for k, v in sorted(f.versions.items()))
-                clocks = next((s["clocks"] for s in f.finding["shapes"] if s["clocks"]), {})
-                sm = f", SM {clocks['sm_mhz']:.0f} MHz, memory {clocks['memory_mhz']:.0f} MHz" if clocks else ""
-                lines.append(
-                    f"`{part.name}` {f.digest[:8]} on {f.device}: {f.measured[:10]}, {versions}{sm}; intervals at "
-                    f"{f.finding['level']:.4g}, A/A spread {f.finding['aa_spread'] or 0:.2%}."
-                )
-        lines.append("")
-    if Evidence.MEASURED in kinds:
-        lines += ["*Measured*: device events during the search. The best of many such numbers is optimistic.", ""]
-    if Evidence.ESTIMATED in kinds:
-        lines += ["*Estimated*: a static model of the target read the compiled binary; no GPU ran it.", ""]
-    return [
-        *lines,
-        "Every number can be traced to a row of its database: `evidence.json` names file, run and trial.",
-        "",
-    ]
-
-
-def _when(parts: Sequence[Part], label: Label) -> list[str]:
-    lines = [
-        "## When a kernel runs",
-        "",
-        "Where it was verified: on these devices, with these dtypes and layouts, each size between the smallest and the",
-        "largest that was judged. Everything else (CPU tensors too) runs the reference, the same function in plain torch;",
-        f"`{label.module}.strict()`, or `fallback=False` in a call, raises `NotVerified` instead, and",
-        f'`{label.module}.explain("{parts[0].name}", ...)` says what a call runs and why.',
-        "",
-    ]
-    for part in parts:
-        for given in part.examined.inputs:
-            values = [v for v in given.values if v is not None]
-            if given.is_tensor:
-                dtypes = " or ".join(sorted({v.dtype for v in values}))
-                axes = " x ".join(f"{min(a)}..{max(a)}" for a in zip(*(v.shape for v in values), strict=True))
-                lines.append(f"- `{part.name}`: `{given.name}` {dtypes}, {axes or 'a scalar'}")
-            else:
-                lines.append(f"- `{part.name}`: `{given.name}` in {', '.join(sorted({repr(v) for v in values}))}")
-    lines += [
-        "",
-        "The kernels are forward only: where a gradient is asked for (an input requires one, and gradients are on) the",
-        "reference gives result and gradient; the bare operator raises. `torch.compile(fullgraph=True)` and fake tensors",
-        "work; under dynamic shapes the sizes are specialised.",
-        "",
-    ]
-    if any(p.autotune for p in parts):
-        lines += [
-            "Configs are tuned by `@triton.autotune` at the first call near each timed shape, over the few that were",
-            "best there; of those only the shipped one was judged at full depth.",
-            "",
-        ]
-    for part in parts:
-        for digest, why in part.as_whole.items():
-            if any(
-                part.choices(f, shape)
-                for d in part.chosen.devices.values()
-                for shape, f in d.items()
-                if f.digest == digest
-            ):
-                lines += [
-                    f"{_sentence(why)}. So the package itself times whole calls with each of its configs, but never inside "
-                    "`torch.compile` or a CUDA graph, where the record's best one runs.",
-                    "",
-                ]
-            else:
-                lines += [f"{_sentence(why)}. One config was tried of it, so that there is nothing to tune.", ""]
-    return lines
-
-
-def _sentence(why: str) -> str:
-    return why[:1].upper() + why[1:]
-
-
-def _check(label: Label, layout: str, parts: Sequence[Part]) -> list[str]:
-    named = sorted({f"`{name}`" for part in parts for name in part.examined.task.baselines})
-    also = (
-        [
-            f"The benchmark compares with {', '.join(named)} too where that is installed; a claim against what is missing "
-            "is said to be not checked.",
-            "",
-        ]
-        if named
-        else []
+def _confirmed_line(part: Part, found: Found) -> str:
+    """When, on what and with which spread a kernel was confirmed."""
+    finding = found.finding
+    versions = ", ".join(f"{k} {v}" for k, v in sorted(found.versions.items()))
+    clocks = next((s["clocks"] for s in finding["shapes"] if s["clocks"]), {})
+    sm = f", SM {clocks['sm_mhz']:.0f} MHz, memory {clocks['memory_mhz']:.0f} MHz" if clocks else ""
+    return (
+        f"`{part.name}` {found.digest[:8]} on {found.device}: {found.measured[:10]}, {versions}{sm}; intervals at "
+        f"{finding['level']:.4g}, A/A spread {finding['aa_spread'] or 0:.2%}."
     )
-    if layout == "hf":
-        return ["## Check it", "", "`kernels benchmark PATH` runs `benchmarks/benchmark.py`.", "", *also]
-    return [
-        "## Check it",
-        "",
-        "```console",
-        "$ pip install pytest",
-        f"$ python -m pytest --pyargs {label.module}     # right on this machine?",
-        f"$ python -m {label.module}.benchmark            # as fast as claimed on this machine? needs a GPU",
-        "```",
-        "",
-        *_verdicts(parts),
-        *also,
-    ]
 
 
-def _verdicts(parts: Sequence[Part]) -> list[str]:
-    """What the benchmark's words mean, where there is a claim that it can check."""
-    if all(f.finding is None for part in parts for f in part.chosen.found):
-        return []
-    return [
-        "The benchmark says of each claim: *reproduced* (its interval and the claim's meet within the resolution), *slower",
-        "than claimed* (the speed-up here is smaller by more than that: the claim does not hold here, and the exit code is 1),",
-        "*faster than claimed* (larger by more than that), or *not checked* and why. The resolution is the margin that the claim",
-        "itself had to pass, 1 % or its A/A control's spread, or the A/A spread here where that is larger: an interval holds",
-        "what varies inside one process, not what varies from one process to the next.",
-        "",
-    ]
+def _input_line(part: Part, given: Input) -> str:
+    """The verified values of one input."""
+    values = [v for v in given.values if v is not None]
+    if not given.is_tensor:
+        return f"`{part.name}`: `{given.name}` in {', '.join(sorted({repr(v) for v in values}))}"
+    dtypes = " or ".join(sorted({v.dtype for v in values}))
+    axes = " x ".join(f"{min(a)}..{max(a)}" for a in zip(*(v.shape for v in values), strict=True))
+    return f"`{part.name}`: `{given.name}` {dtypes}, {axes or 'a scalar'}"
+
+
+def _has_choices(part: Part, digest: str) -> bool:
+    return any(part.choices(found, shape) for shape, found in part.buckets(digest))

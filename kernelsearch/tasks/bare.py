@@ -1,22 +1,24 @@
-"""A bare Triton file: kernels, a launcher, and the PyTorch function that it is compared with.
+"""A bare Triton file: kernels, a launcher, and the PyTorch function to compare with.
 
 The reference is, in this order:
 1. a companion file beside it, `softmax_reference.py` for `softmax.py`, in the native form: `reference`,
-   and, where the file itself has none, `get_inputs`, SHAPES and the rest;
+   and `get_inputs`, SHAPES and the rest where the file itself has none;
 2. in the file, the function that tutorials and tests name after the launcher: `softmax_ref`,
    `softmax_reference`, `ref_softmax`, `reference_softmax`, `softmax_torch`, `torch_softmax`,
    `softmax_naive`, `naive_softmax`, `softmax_pytorch`, `pytorch_softmax`;
-3. in the file, the one function of such a name (`torch_...`, `..._ref`) that has the launcher's parameters.
+3. in the file, the only function with such a name (`torch_...`, `..._ref`) and the launcher's parameters.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import content_digest
-from kernelsearch.tasks.forms import Form, Source, no_kernel, own_callables, parameters
+from kernelsearch.tasks.forms import Source, own_callables, parameters
 from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.native import from_functions
 from kernelsearch.tasks.reach import kernels_reached
@@ -34,13 +36,10 @@ def adapt(source: Source, need_kernel: bool) -> Task:
     companion = source.path.with_name(f"{source.path.stem}_reference.py")
     if companion.exists():
         return _with_companion(source, companion, need_kernel)
-    reference = _reference_in(source)
+    reference = _find_reference(source)
     if reference is None:
         raise TaskError(no_reference(source))
     return from_functions(source, "bare", reference, source.get("get_inputs"), need_kernel)
-
-
-FORM = Form("bare", matches, adapt)
 
 
 def no_reference(source: Source) -> str:
@@ -53,7 +52,7 @@ def no_reference(source: Source) -> str:
     )
 
 
-def _with_companion(source: Source, companion, need_kernel: bool) -> Task:
+def _with_companion(source: Source, companion: Path, need_kernel: bool) -> Task:
     other = import_file(companion, f"{source.module.__name__}_reference")
     if not callable(getattr(other, "reference", None)):
         raise TaskError(f"{companion.name} has no function named reference")
@@ -65,11 +64,10 @@ def _with_companion(source: Source, companion, need_kernel: bool) -> Task:
     return from_functions(both, "bare", other.reference, source.get("get_inputs"), need_kernel)
 
 
-def _reference_in(source: Source):
+def _find_reference(source: Source) -> Any:
+    """The reference that the file itself holds, None without one."""
     functions = own_callables(source)
     launching = {n: f for n, f in functions.items() if kernels_reached([f])}
-    if not launching and not kernels_reached(vars(source.module).values()):
-        raise TaskError(no_kernel(source))
     marked = {n: f for n, f in functions.items() if n not in launching and MARK.search(n)}
     for name in launching:
         for other, function in marked.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,12 +23,12 @@ def describe(
     kernels: Mapping[str, Any] | None = None,
     retrace: Callable[[Task, str, Config], Trace] | None = None,
 ) -> TaskFacts:
-    """What the driver knows of a task.
+    """The driver's knowledge of a task.
 
-    trace and outputs are the worker's (`worker/trace.py`): nothing is launched or computed here.
-    kernels are the live kernels by site when the caller saw them; else the launcher's code is
-    searched. retrace is trace under a given config; with it, heuristics that follow the config are
-    noticed and said. Raises TaskError when reference and launcher disagree in what they return.
+    trace and outputs are the worker's (`worker/trace.py`): nothing is launched or computed here. kernels are the live
+    kernels by site when the caller saw them; else the launcher's code is searched. retrace is trace under a given
+    config; with it, a note says which heuristics follow the config. Raises TaskError when reference and launcher return
+    different shapes or dtypes.
     """
     traces = {key: trace(task, key) for key in task.keys}
     sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
@@ -35,10 +36,10 @@ def describe(
     seed = seeds.extract(live)
     numbers = spaces.numbers(task.space, task.config, live, seed.kernel, traces.values())
     if outputs is not None:
-        _agree(task, smallest(task), outputs)
+        _check_outputs(task, smallest(task), outputs)
     notes = [*task.notes, *seed.notes, *numbers.notes]
     if retrace is not None:
-        notes.extend(_following(task, traces, numbers, retrace))
+        notes.extend(_heuristic_notes(task, traces, numbers, retrace))
     return TaskFacts(
         name=task.name,
         path=str(task.path),
@@ -64,15 +65,12 @@ def shape_fact(task: Task, key: str) -> ShapeFact:
 
 
 def smallest(task: Task) -> str:
-    """The key of the test shape with the least product of integers, of several the first."""
+    """The key of the test shape with the least product of integers; of several, the first."""
 
-    def size(item: tuple[str, Mapping[str, Any]]) -> int:
-        product = 1
-        for value in item[1].values():
-            product *= value if type(value) is int and value > 0 else 1
-        return product
+    def size(params: Mapping[str, Any]) -> int:
+        return math.prod(v for v in params.values() if type(v) is int and v > 0)
 
-    return min(task.test_shapes or task.shapes, key=size)[0]
+    return min(task.test_shapes or task.shapes, key=lambda shape: size(shape[1]))[0]
 
 
 def _plain(value: Any) -> Any:
@@ -82,14 +80,14 @@ def _plain(value: Any) -> Any:
 
 
 def _kernels_at(task: Task, sites: tuple[str, ...], kernels: Mapping[str, Any] | None) -> dict[str, Any]:
-    found = kernels if kernels is not None else task.kernels()
-    lost = [site for site in sites if site not in found]
-    if lost:
-        raise TaskError(f"{task.path.name}: kernel {lost[0]} is launched, but not found in the launcher's code")
-    return {site: found[site] for site in sites}
+    known = kernels if kernels is not None else task.kernels()
+    missing = [site for site in sites if site not in known]
+    if missing:
+        raise TaskError(f"{task.path.name}: kernel {missing[0]} is launched, but not found in the launcher's code")
+    return {site: known[site] for site in sites}
 
 
-def _agree(task: Task, key: str, outputs: Outputs) -> None:
+def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
     expected, given = outputs(task, key)
     where = f"{task.path.name}: at {shape_fact(task, key).label or key}"
     if len(expected) != len(given):
@@ -102,10 +100,10 @@ def _agree(task: Task, key: str, outputs: Outputs) -> None:
             )
 
 
-def _following(
+def _heuristic_notes(
     task: Task, traces: Mapping[str, Trace], numbers: spaces.Numbers, retrace: Callable[[Task, str, Config], Trace]
 ) -> list[str]:
-    """A note when a heuristic's value follows the config: such a trace holds for the seed's config only."""
+    """A note when a heuristic's value follows the config: then a trace holds for the seed's config only."""
     key = smallest(task)
     for name, values in numbers.space.items():
         for value in (values[0], values[-1]):

@@ -1,26 +1,32 @@
-"""What the three forms share: reading a file's optional names, choosing shapes, finding the launcher."""
+"""Shared by the three forms of task file: optional names, shapes, the launcher, and the `Task` made of them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+import torch
+
 from kernelsearch.core.errors import NoKernelError, TaskError
+from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.reach import LIBRARIES, kernels_reached, loaded_names
-from kernelsearch.tasks.task import Params, Task
+from kernelsearch.tasks.shrink import shrunk
+from kernelsearch.tasks.task import Case, Params, Task
 
 A_MODEL = "kernelsearch optimize FILE --model openai:http://HOST:PORT/v1#MODEL"
 
-
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
-"""What PRECISION may say; `verify/precision.py` has what each means."""
+"""The values of PRECISION; `verify/precision.py` has their meaning."""
 
 DOMAINS = ("positive", "nonnegative", "unit", "fixed")
-"""What DOMAIN may say of an input; `verify/regimes.py` has what each means."""
+"""The values of DOMAIN for an input; `verify/regimes.py` has their meaning."""
+
+Builder = Callable[[Params, int, str], Case]
+"""Makes the case of a shape's parameters, a seed and a device."""
 
 
 @dataclass(frozen=True)
@@ -39,44 +45,79 @@ class Source:
         return getattr(self.module, name, default)
 
 
-@dataclass(frozen=True)
-class Form:
-    """One form of task file: how to recognise it, and how to make a Task of it.
+def make_task(
+    source: Source,
+    form: str,
+    complete: Callable[[Mapping[str, Any]], Params],
+    builder: Builder,
+    roots: tuple[Any, ...],
+    probe: Builder | None = None,
+) -> Task:
+    """A Task with the file's shapes; test shapes are made here where the file has none. Raises TaskError.
 
-    adapt takes the source and whether a kernel must be there.
+    complete gives a shape of the file all its parameters. probe builds the cases on which smaller shapes are tried, by
+    default builder does.
     """
+    shapes = [complete(s) for s in _shape_list(source, "SHAPES") or [{}]]
+    tests, note = _shape_list(source, "TEST_SHAPES"), ""
+    if tests is None:
+        tests, note = shrunk(shapes[0], lambda params: _input_elements(probe or builder, params))
+    return Task(
+        name=source.name,
+        path=source.path,
+        digest=source.digest,
+        form=form,
+        shapes=tuple((f"timed:{i}", params) for i, params in enumerate(shapes)),
+        test_shapes=tuple((f"test:{i}", complete(params)) for i, params in enumerate(tests)),
+        builder=builder,
+        module=source.module,
+        roots=roots,
+        notes=(note,) if note else (),
+        precision=_precision(source),
+        tolerance=_tolerance(source),
+        mutates=_mutates(source),
+        domain=_domain(source),
+        space=source.get("SPACE"),
+        config=source.get("CONFIG"),
+        baselines=_mapping(source, "BASELINES", "a dict of functions by name"),
+    )
 
-    name: str
-    matches: Callable[[Source], bool]
-    adapt: Callable[[Source, bool], Task]
 
-
-def options(source: Source) -> dict[str, Any]:
-    """The optional names that every form may have, as fields of Task."""
-    return {
-        "precision": _word(source, "PRECISION", PRECISIONS),
-        "tolerance": _factor(source, "TOLERANCE"),
-        "mutates": _names(source),
-        "domain": _domain(source),
-        "space": source.get("SPACE"),
-        "config": source.get("CONFIG"),
-        "baselines": dict(_typed(source, "BASELINES", Mapping, {}, "a dict of functions by name")),
-    }
-
-
-def shape_list(source: Source, name: str) -> list[dict[str, Any]] | None:
+def _shape_list(source: Source, name: str) -> list[Mapping[str, Any]] | None:
     """SHAPES or TEST_SHAPES, None when absent. Raises TaskError when it is not a list of dicts."""
     value = source.get(name)
     if value is None:
         return None
-    good = isinstance(value, (list, tuple)) and value and all(isinstance(s, Mapping) for s in value)
-    if not good:
+    if not (isinstance(value, (list, tuple)) and value and all(isinstance(s, Mapping) for s in value)):
         raise TaskError(f"{source.path.name}: {name} must be a list of dicts, such as [dict(rows=7, cols=1000)]")
-    return [dict(s) for s in value]
+    return list(value)
 
 
-def keyed(prefix: str, shapes: list[Params]) -> tuple[tuple[str, Params], ...]:
-    return tuple((f"{prefix}:{i}", dict(params)) for i, params in enumerate(shapes))
+def _input_elements(build: Builder, params: Params) -> int | None:
+    """The number of elements of all inputs; None when the reference does not take them (tried on meta)."""
+    try:
+        case = build(params, 0, "meta")
+        case.reference(*case.inputs)
+    except (TaskError, *USER_ERRORS):
+        return None
+    return sum(v.numel() for v in case.inputs if isinstance(v, torch.Tensor))
+
+
+def as_inputs(source: Source, given: Any, device: str) -> tuple[Any, ...]:
+    """The result of get_inputs as a tuple with its tensors on device. Raises TaskError."""
+    if isinstance(given, torch.Tensor):
+        given = (given,)
+    if not isinstance(given, (list, tuple)):
+        raise TaskError(f"{source.path.name}: get_inputs must return a list of inputs, not {type(given).__name__}")
+    return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in given)
+
+
+def check_inputs(source: Source, count: int, reference: Any, names: Sequence[str], needed: Sequence[str]) -> None:
+    """Raises TaskError when there are not as many inputs as the reference takes (names; needed have no default)."""
+    if not len(needed) <= count <= len(names):
+        raise TaskError(
+            f"{source.path.name}: get_inputs gives {count} inputs, but {reference.__name__} takes ({', '.join(names)})"
+        )
 
 
 def parameters(function: Any) -> tuple[str, ...]:
@@ -97,21 +138,20 @@ def required(function: Any) -> tuple[str, ...]:
 
 def own_callables(source: Source) -> dict[str, Any]:
     """Functions that the file itself defines or binds at its top level, kernels not among them."""
-    found = {}
-    for name, value in vars(source.module).items():
+
+    def is_own(value: Any) -> bool:
         if isinstance(value, FunctionType):
-            if value.__module__.partition(".")[0] not in LIBRARIES:
-                found[name] = value
-        elif hasattr(value, "_opoverload"):
-            found[name] = value
-    return found
+            return value.__module__.partition(".")[0] not in LIBRARIES
+        return hasattr(value, "_opoverload")
+
+    return {name: value for name, value in vars(source.module).items() if is_own(value)}
 
 
 def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
-    """The launcher: what LAUNCHER names, else the one function with the reference's parameters that reaches a kernel.
+    """The launcher: the function in LAUNCHER, else the one with the reference's parameters that reaches a kernel.
 
-    takes are the reference's parameters. A function of that many required parameters under other
-    names counts only when no function has those very names. Raises TaskError, which says what to add.
+    takes are the reference's parameters. A function of that many required parameters under other names counts only when
+    no function has those very names. Raises TaskError, which says what to add.
     """
     named = source.get("LAUNCHER")
     if named is not None:
@@ -119,8 +159,8 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
         if not callable(launcher):
             raise TaskError(f"{source.path.name}: LAUNCHER names {named!r}, which is no function of this file")
         return launcher
-    ignored = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
-    launching = {name: f for name, f in own_callables(source).items() if name not in ignored and kernels_reached([f])}
+    other = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
+    launching = {n: f for n, f in own_callables(source).items() if n not in other and kernels_reached([f])}
     if not launching:
         raise NoKernelError(no_kernel(source))
     exact = {
@@ -158,15 +198,15 @@ def no_kernel(source: Source) -> str:
 
 
 def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
-    """Of several launching functions those that no other of them calls: a wrapper hides what it wraps."""
-    called = set()
+    """The functions that no other of these calls: a wrapper hides the function that it wraps."""
+    called: set[str] = set()
     for name, function in functions.items():
         code = getattr(function, "__code__", None)
         called |= {n for n in functions if n != name and code is not None and n in loaded_names(code)}
     return {n: f for n, f in functions.items() if n not in called}
 
 
-def _names(source: Source) -> tuple[str, ...]:
+def _mutates(source: Source) -> tuple[str, ...]:
     value = source.get("MUTATES", ())
     value = (value,) if isinstance(value, str) else value
     if not isinstance(value, (tuple, list)) or not all(isinstance(n, str) for n in value):
@@ -174,33 +214,33 @@ def _names(source: Source) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _word(source: Source, name: str, known: tuple[str, ...]) -> str:
-    value = source.get(name, known[0])
-    if value not in known:
-        raise TaskError(f"{source.path.name}: {name} must be one of {', '.join(known)}, not {value!r}")
+def _precision(source: Source) -> str:
+    value = source.get("PRECISION", PRECISIONS[0])
+    if value not in PRECISIONS:
+        raise TaskError(f"{source.path.name}: PRECISION must be one of {', '.join(PRECISIONS)}, not {value!r}")
     return value
 
 
-def _factor(source: Source, name: str) -> float | None:
-    value = source.get(name)
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-    if value is not None and not good:
+def _tolerance(source: Source) -> float | None:
+    value = source.get("TOLERANCE")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (is_number and 0 < value < float("inf")):
         raise TaskError(
-            f"{source.path.name}: {name} must be a number above 0 that multiplies what is allowed, not {value!r}"
+            f"{source.path.name}: TOLERANCE must be a number above 0 that multiplies the allowed error, not {value!r}"
         )
     return value
 
 
 def _domain(source: Source) -> dict[str, str]:
-    value = dict(_typed(source, "DOMAIN", Mapping, {}, 'a dict such as {"x": "positive"}'))
+    value = _mapping(source, "DOMAIN", 'a dict such as {"x": "positive"}')
     wrong = [limit for limit in value.values() if limit not in DOMAINS]
     if wrong:
         raise TaskError(f"{source.path.name}: a domain is one of {', '.join(DOMAINS)}, not {wrong[0]!r}")
     return value
 
 
-def _typed(source: Source, name: str, kind: Any, default: Any, expected: str) -> Any:
-    value = source.get(name, default)
-    if not isinstance(value, kind):
+def _mapping(source: Source, name: str, expected: str) -> dict[str, Any]:
+    value = source.get(name, {})
+    if not isinstance(value, Mapping):
         raise TaskError(f"{source.path.name}: {name} must be {expected}")
-    return value
+    return dict(value)

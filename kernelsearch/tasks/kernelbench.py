@@ -6,6 +6,7 @@ Its module-level integers that `get_inputs` or `get_init_inputs` use are its sha
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
@@ -14,11 +15,19 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
-from kernelsearch.tasks.forms import A_MODEL, Form, Source, keyed, no_kernel, options, parameters, required, shape_list
+from kernelsearch.tasks.forms import (
+    A_MODEL,
+    Builder,
+    Source,
+    as_inputs,
+    check_inputs,
+    make_task,
+    no_kernel,
+    parameters,
+    required,
+)
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.native import as_inputs, fits, input_elements
 from kernelsearch.tasks.reach import kernels_reached, loaded_names
-from kernelsearch.tasks.shrink import shrunk
 from kernelsearch.tasks.task import Case, Params, Task
 
 
@@ -38,37 +47,23 @@ def adapt(source: Source, need_kernel: bool) -> Task:
         raise NoKernelError(f"{lacks}; let a model write the first one (`{A_MODEL}`), or add {_model_new(source)}")
     if need_kernel and not kernels_reached([new]):
         raise NoKernelError(no_kernel(source))
-    base = shape_parameters(source.module)
-    shapes = [{**base, **_known(source, base, s)} for s in shape_list(source, "SHAPES") or [{}]]
-    build = _builder(source, new if need_kernel else None)
-    tests = shape_list(source, "TEST_SHAPES")
-    notes: tuple[str, ...] = ()
-    if tests is None:
-        numbers = {k: v for k, v in shapes[0].items() if type(v) is int}
-        reference_only = _builder(source, None)
-        tests, note = shrunk(shapes[0], numbers, lambda params: input_elements(reference_only, params))
-        notes = (note,) if note else ()
-    return Task(
-        name=source.name,
-        path=source.path,
-        digest=source.digest,
-        form="kernelbench",
-        shapes=keyed("timed", shapes),
-        test_shapes=keyed("test", [{**base, **_known(source, base, s)} for s in tests]),
-        builder=build,
-        module=source.module,
-        roots=(new,) if need_kernel else (),
-        notes=notes,
-        **options(source),
-    )
+    base = _shape_parameters(source.module)
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        strange = [k for k in given if k not in base]
+        if strange:
+            known = ", ".join(base) or "none"
+            raise TaskError(f"{source.path.name}: a shape has {strange[0]!r}; the file's shape parameters are {known}")
+        return {**base, **given}
+
+    probe = _builder(source, None)
+    build = _builder(source, new) if need_kernel else probe
+    return make_task(source, "kernelbench", complete, build, (new,) if need_kernel else (), probe)
 
 
-FORM = Form("kernelbench", matches, adapt)
-
-
-def shape_parameters(module: ModuleType) -> dict[str, int]:
-    """Module-level integers that get_inputs or get_init_inputs use, directly or through the file's functions."""
-    found: dict[str, int] = {}
+def _shape_parameters(module: ModuleType) -> dict[str, int]:
+    """Module-level integers that get_inputs or get_init_inputs use, directly or through functions of the file."""
+    numbers: dict[str, int] = {}
     queue = [getattr(module, n, None) for n in ("get_inputs", "get_init_inputs")]
     seen: set[int] = set()
     while queue:
@@ -79,10 +74,10 @@ def shape_parameters(module: ModuleType) -> dict[str, int]:
         for name in loaded_names(function.__code__):
             value = vars(module).get(name)
             if type(value) is int:
-                found[name] = value
+                numbers[name] = value
             elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
                 queue.append(value)
-    return found
+    return numbers
 
 
 @contextmanager
@@ -96,11 +91,12 @@ def overridden(module: ModuleType, params: Mapping[str, Any]) -> Iterator[None]:
         vars(module).update(before)
 
 
-def _builder(source: Source, new: type | None) -> Callable[[Params, int, str], Case]:
-    module = source.module
-    names = parameters(source.get("Model").forward)[1:]
+def _builder(source: Source, new: type | None) -> Builder:
+    """Builds cases of Model and, where it is given, of ModelNew."""
+    module, model_type = source.module, source.get("Model")
+    names, needed = parameters(model_type.forward)[1:], required(model_type.forward)[1:]
 
-    def made(kind: type, seed: int, device: str) -> torch.nn.Module:
+    def make(kind: type, seed: int, device: str) -> torch.nn.Module:
         init = source.get("get_init_inputs")
         arguments = init() if callable(init) else []
         torch.manual_seed(seed)
@@ -110,35 +106,27 @@ def _builder(source: Source, new: type | None) -> Callable[[Params, int, str], C
     def build(params: Params, seed: int, device: str) -> Case:
         try:
             with overridden(module, params), torch.device(device), torch.no_grad():
-                model = made(source.get("Model"), seed, device)
-                fast = None if new is None else made(new, seed, device)
+                model = make(model_type, seed, device)
+                fast = None if new is None else make(new, seed, device)
                 torch.manual_seed(seed)
                 inputs = as_inputs(source, source.get("get_inputs")(), device)
         except USER_ERRORS as error:
             raise TaskError(
                 f"{source.path.name}: building the model or its inputs fails: {said(error, source.path)}"
             ) from error
-        fits(source, inputs, source.get("Model").forward, names, required(source.get("Model").forward)[1:])
+        check_inputs(source, len(inputs), model_type.forward, names, needed)
         if fast is not None:
             _copy_weights(model, fast)
-        wide = _Lazy64(model)
-        launch = None if fast is None else _within(module, params, fast)
-        return Case(inputs, names[: len(inputs)], _within(module, params, model), _within(module, params, wide), launch)
+        wide = functools.cache(lambda: copy.deepcopy(model).double())  # at its first call: most builds never need it
+        return Case(
+            inputs,
+            names[: len(inputs)],
+            _within(module, params, model),
+            _within(module, params, lambda *inputs: wide()(*inputs)),
+            None if fast is None else _within(module, params, fast),
+        )
 
     return build
-
-
-class _Lazy64:
-    """The model in float64, made at its first call: most builds never ask for it."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
-        self.wide: torch.nn.Module | None = None
-
-    def __call__(self, *inputs: Any) -> Any:
-        if self.wide is None:
-            self.wide = copy.deepcopy(self.model).double()
-        return self.wide(*inputs)
 
 
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,19 +138,11 @@ def _within(module: ModuleType, params: Params, function: Callable[..., Any]) ->
 
 
 def _copy_weights(model: torch.nn.Module, new: torch.nn.Module) -> None:
-    """ModelNew's parameters and buffers take the reference's values where name and shape are the same."""
+    """Gives ModelNew's parameters and buffers the reference's values where name and shape are the same."""
     theirs = model.state_dict()
     own = new.state_dict()
     same = {n: theirs[n] for n, t in own.items() if n in theirs and theirs[n].shape == t.shape}
     new.load_state_dict(same, strict=False)
-
-
-def _known(source: Source, base: Mapping[str, int], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    strange = [k for k in given if k not in base]
-    if strange:
-        known = ", ".join(base) or "none"
-        raise TaskError(f"{source.path.name}: a shape has {strange[0]!r}; the file's shape parameters are {known}")
-    return given
 
 
 def _model_new(source: Source) -> str:

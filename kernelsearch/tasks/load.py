@@ -1,4 +1,4 @@
-"""Loads a task file: imports it once and hands it to the first form that recognises it."""
+"""Loads a task file: imports it once and gives it to the first form that recognises it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import content_digest
 from kernelsearch.tasks import bare, kernelbench, native
 from kernelsearch.tasks.bare import no_reference
-from kernelsearch.tasks.forms import Form, Source
+from kernelsearch.tasks.forms import Source
 from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.task import Task
 
-FORMS: tuple[Form, ...] = (kernelbench.FORM, native.FORM, bare.FORM)
-"""The forms, in the order in which they are tried."""
+FORMS = (kernelbench, native, bare)
+"""The forms, in the order in which they are tried: modules with `matches(source)` and `adapt(source, need_kernel)`."""
 
 
 def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     """The task of a file. Runs the file's top level, never its `__main__` block.
 
-    need_kernel=False accepts a file with a reference and no kernel, for a model to write the
-    first one. Raises TaskError, one sentence and the lines to add, when something is missing.
+    need_kernel=False accepts a file with a reference and no kernel, so that a model can write the first one. Raises
+    TaskError, one sentence and the lines to add, when something is missing.
     """
     path = Path(path)
     digest = content_digest(read_text(path))

@@ -1,4 +1,4 @@
-"""Imports a user's file under a name of its own, so that its `__main__` block never runs."""
+"""Imports a user's file under a name of its own: its `__main__` block never runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ USER_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What a user's own code may raise where the answer is a sentence about the user's file.
+"""The exceptions of a user's own code that are reported as a sentence about the user's file.
 
-Named one by one: an interrupt or the project's own errors pass through.
+Interrupts and the project's own errors are not among them.
 """
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises TaskError in one sentence when there is none."""
+    """The file's text. Raises TaskError, one sentence, when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def read_text(path: Path) -> str:
 
 
 def import_file(path: Path, name: str) -> ModuleType:
-    """Runs the file as module `name`; its folder is searched for what it imports.
+    """Runs the file as module `name`, with its folder on the search path for its imports.
 
     Raises TaskError with the line of this file that failed.
     """
@@ -62,29 +62,23 @@ def import_file(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    advice = 'what only a script should do belongs under `if __name__ == "__main__":`'
     try:
         spec.loader.exec_module(module)
     except SystemExit as error:
         del sys.modules[name]
-        raise TaskError(
-            f"{path.name} ends the program when it is imported{_code(error)}; what only a script should do "
-            'belongs under `if __name__ == "__main__":`'
-        ) from None
+        code = "" if error.code is None else f" (exit {error.code})"
+        raise TaskError(f"{path.name} ends the program when it is imported{code}; {advice}") from None
     except USER_ERRORS as error:
         del sys.modules[name]
-        advice = ""
-        if not isinstance(error, (ImportError, NameError, SyntaxError)):
-            advice = '; what only a script should do belongs under `if __name__ == "__main__":`'
-        raise TaskError(f"{path.name} cannot be imported: {said(error, path)}{advice}") from None
+        own_fault = isinstance(error, (ImportError, NameError, SyntaxError))
+        hint = "" if own_fault else f"; {advice}"
+        raise TaskError(f"{path.name} cannot be imported: {said(error, path)}{hint}") from None
     return module
 
 
-def _code(error: SystemExit) -> str:
-    return "" if error.code is None else f" (exit {error.code})"
-
-
 def said(error: BaseException, path: Path) -> str:
-    """An exception of the user's code in one line, with the last line of the user's file that it passed."""
+    """An exception of the user's code in one line, with the last line of the user's file in its traceback."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
     where = f" (line {lines[-1]})" if lines else ""
     message = " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Which of a task's timed shapes a command is about: `--shape`, by number, key or label."""
+"""Narrows a task to some of its timed shapes: `--shape`, by number, key or label."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from kernelsearch.core.types import TaskFacts
 
 
 def narrow_to_shapes(facts: TaskFacts, wanted: tuple[str, ...]) -> TaskFacts:
-    """The task with only the wanted timed shapes: numbers (`0`), keys (`timed:0`) or words of labels. Raises TaskError."""
+    """The task with only the wanted shapes: numbers (`0`), keys (`timed:0`) or words of labels. Raises TaskError."""
     if not wanted:
         return facts
-    kept = []
+    shapes = {}
     for name in wanted:
-        found = [s for s in facts.shapes if name in (s.key, s.key.removeprefix("timed:")) or name in s.label.split()]
-        found = found or [s for s in facts.shapes if name.split() and set(name.split()) <= set(s.label.split())]
-        if len(found) != 1:
+        words = set(name.split())
+        matches = [
+            s
+            for s in facts.shapes
+            if name in (s.key, s.key.removeprefix("timed:")) or (words and words <= set(s.label.split()))
+        ]
+        if len(matches) != 1:
             labels = "; ".join(f"{s.key.removeprefix('timed:')}: {s.label}" for s in facts.shapes)
-            what = "no shape is" if not found else "several shapes are"
+            what = "several shapes are" if matches else "no shape is"
             raise TaskError(f"{what} meant by --shape {name!r}; the shapes are {labels}")
-        kept += [s for s in found if s not in kept]
-    return replace(facts, shapes=tuple(kept))
+        shapes[matches[0].key] = matches[0]
+    return replace(facts, shapes=tuple(shapes.values()))

@@ -10,17 +10,16 @@ import torch
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.forms import (
-    Form,
+    Builder,
     Source,
+    as_inputs,
+    check_inputs,
     find_launcher,
-    keyed,
-    options,
+    make_task,
     parameters,
     required,
-    shape_list,
 )
 from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.shrink import shrunk
 from kernelsearch.tasks.task import Case, Params, Task
 
 
@@ -32,11 +31,8 @@ def adapt(source: Source, need_kernel: bool) -> Task:
     return from_functions(source, "native", source.get("reference"), source.get("get_inputs"), need_kernel)
 
 
-FORM = Form("native", matches, adapt)
-
-
 def from_functions(source: Source, form: str, reference: Any, get_inputs: Any, need_kernel: bool) -> Task:
-    """A Task of a reference, an inputs function and the launcher that the file holds."""
+    """A Task made of a reference, an inputs function and the file's launcher. Raises TaskError."""
     if not callable(get_inputs):
         raise TaskError(
             f"{source.path.name} has no get_inputs; add\n"
@@ -45,48 +41,9 @@ def from_functions(source: Source, form: str, reference: Any, get_inputs: Any, n
             f"  # for {reference.__name__}({', '.join(parameters(reference))})"
         )
     takes = required(reference) or parameters(reference)
-    launcher = find_launcher(source, takes) if need_kernel else None
-    shapes = [_complete(source, get_inputs, s) for s in shape_list(source, "SHAPES") or [{}]]
-    build = _builder(source, reference, get_inputs, launcher)
-    tests = shape_list(source, "TEST_SHAPES")
-    notes: tuple[str, ...] = ()
-    if tests is None:
-        numbers = {k: v for k, v in shapes[0].items() if type(v) is int}
-        tests, note = shrunk(shapes[0], numbers, lambda params: input_elements(build, params))
-        notes = (note,) if note else ()
-    return Task(
-        name=source.name,
-        path=source.path,
-        digest=source.digest,
-        form=form,
-        shapes=keyed("timed", shapes),
-        test_shapes=keyed("test", [_complete(source, get_inputs, s) for s in tests]),
-        builder=build,
-        module=source.module,
-        roots=(launcher,) if launcher is not None else (),
-        notes=notes,
-        **options(source),
-    )
-
-
-def as_inputs(source: Source, made: Any, device: str) -> tuple[Any, ...]:
-    """What get_inputs returned, as a tuple with its tensors on device."""
-    if isinstance(made, torch.Tensor):
-        made = (made,)
-    if not isinstance(made, (list, tuple)):
-        raise TaskError(f"{source.path.name}: get_inputs must return a list of inputs, not {type(made).__name__}")
-    return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in made)
-
-
-def fits(
-    source: Source, inputs: tuple[Any, ...], reference: Any, names: tuple[str, ...], needed: tuple[str, ...]
-) -> None:
-    """Raises TaskError when the inputs are not as many as the reference takes."""
-    if not len(needed) <= len(inputs) <= len(names):
-        raise TaskError(
-            f"{source.path.name}: get_inputs gives {len(inputs)} inputs, "
-            f"but {reference.__name__} takes ({', '.join(names)})"
-        )
+    roots = (find_launcher(source, takes),) if need_kernel else ()
+    build = _builder(source, reference, get_inputs, *roots)
+    return make_task(source, form, lambda given: _complete(source, get_inputs, given), build, roots)
 
 
 def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +54,7 @@ def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any) -> Callable[[Params, int, str], Case]:
+def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any = None) -> Builder:
     names = parameters(reference)
 
     def build(params: Params, seed: int, device: str) -> Case:
@@ -108,7 +65,7 @@ def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any) -> 
         except USER_ERRORS as error:
             given = ", ".join(f"{name}={value!r}" for name, value in params.items())
             raise TaskError(f"{source.path.name}: get_inputs({given}) fails: {said(error, source.path)}") from error
-        fits(source, inputs, reference, names, required(reference))
+        check_inputs(source, len(inputs), reference, names, required(reference))
         plain = without_gradients(reference)
         launch = None if launcher is None else without_gradients(launcher)
         return Case(inputs, names[: len(inputs)], plain, plain, launch)
@@ -117,7 +74,7 @@ def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any) -> 
 
 
 def _complete(source: Source, get_inputs: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A shape with get_inputs' own defaults filled in."""
+    """A shape with get_inputs' own defaults filled in. Raises TaskError for a name that get_inputs does not take."""
     accepted = inspect.signature(get_inputs).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     strange = [k for k in given if k not in accepted and not anything]
@@ -133,13 +90,3 @@ def _complete(source: Source, get_inputs: Any, given: Mapping[str, Any]) -> dict
         )
     defaults = {n: p.default for n, p in named.items() if p.default is not p.empty}
     return {**defaults, **given}
-
-
-def input_elements(build: Callable[[Params, int, str], Case], params: Params) -> int | None:
-    """How many elements the inputs of these parameters have; None when the reference does not take them (on meta)."""
-    try:
-        case = build(params, 0, "meta")
-        case.reference(*case.inputs)
-    except (TaskError, *USER_ERRORS):
-        return None
-    return sum(v.numel() for v in case.inputs if isinstance(v, torch.Tensor))

@@ -1,4 +1,4 @@
-"""What is known of a task without a kernel: plain data, so that the process that loaded it can say it to the driver."""
+"""A task without a kernel as plain data, which the process that loaded it sends to the driver."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Argument = TensorFact | float | int | bool | str | None
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of a task without a kernel.
+    """The facts about a task without a kernel.
 
-    inputs and outputs are by shape key, inputs by the reference's parameter in their order; what is no tensor and no
-    number is its type's name. source is the reference's text, constants are the numbers in it and in the globals that
-    it reads; stateful says that it has weights of its own (a KernelBench Model with parameters).
+    inputs are by shape key, then by the reference's parameter in their order; a value that is no tensor and no number
+    is its type's name. outputs are by shape key. source is the reference's text; constants are the numbers in it and in
+    the globals that it reads; stateful says that it has weights of its own (a KernelBench Model with parameters).
     """
 
     name: str

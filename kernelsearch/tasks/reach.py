@@ -1,10 +1,11 @@
-"""Which Triton kernels a function's code can reach, found by following the names it uses; nothing is called."""
+"""The Triton kernels that a function's code can reach, found by following the names it uses; nothing is called."""
 
 from __future__ import annotations
 
 import dis
 import inspect
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -15,12 +16,12 @@ LIBRARIES = ("torch", "triton", "numpy")
 
 
 def kernels_reached(roots: Iterable[Any]) -> dict[str, Any]:
-    """Kernels by function name, in the order in which the code names them.
+    """The kernels that the roots' code can reach, by function name, in the order in which the code names them.
 
-    Follows module-level functions, classes (their methods), closures, `functools.partial`
-    objects, custom operators, and attributes of the user's own modules.
+    Follows module-level functions, classes (their methods), closures, `functools.partial` objects, custom operators,
+    and attributes of the user's own modules.
     """
-    found: dict[str, Any] = {}
+    kernels: dict[str, Any] = {}
     seen: set[int] = set()
     queue = list(roots)
     while queue:
@@ -29,10 +30,10 @@ def kernels_reached(roots: Iterable[Any]) -> dict[str, Any]:
             continue
         seen.add(id(item))
         if isinstance(item, KernelInterface):
-            found.setdefault(innermost(item).__name__, item)
+            kernels.setdefault(innermost(item).__name__, item)
         else:
-            queue.extend(_mentioned(item))
-    return found
+            queue.extend(_follow(item))
+    return kernels
 
 
 def innermost(kernel: Any) -> Any:
@@ -51,13 +52,13 @@ def layers(kernel: Any) -> tuple[Any, ...]:
     return tuple(chain)
 
 
-def _mentioned(item: Any) -> Iterator[Any]:
-    """What an object leads to."""
+def _follow(item: Any) -> Iterator[Any]:
+    """The objects that an object leads to."""
     item = inspect.unwrap(item) if isinstance(item, FunctionType) else item
     if isinstance(item, (staticmethod, classmethod)):
         yield item.__func__
     elif isinstance(item, FunctionType):
-        yield from _of_function(item)
+        yield from _follow_function(item)
     elif isinstance(item, type):
         if item.__module__.partition(".")[0] not in LIBRARIES:
             yield from vars(item).values()
@@ -75,8 +76,8 @@ def _mentioned(item: Any) -> Iterator[Any]:
                 yield inner
 
 
-def _of_function(function: FunctionType) -> Iterator[Any]:
-    scope = {**function.__globals__, **_closure(function)}
+def _follow_function(function: FunctionType) -> Iterator[Any]:
+    scope = {**function.__globals__, **_closure_values(function)}
     attributes = _loaded(function.__code__, _ATTRIBUTES)
     for name in loaded_names(function.__code__):
         value = scope.get(name)
@@ -88,19 +89,16 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     yield from (d for d in function.__defaults__ or () if d is not None)
 
 
-def _closure(function: FunctionType) -> dict[str, Any]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    held = {}
-    for name, cell in cells:
-        try:
-            held[name] = cell.cell_contents
-        except ValueError:  # a cell that is not filled yet
-            continue
-    return held
+def _closure_values(function: FunctionType) -> dict[str, Any]:
+    values = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a cell that is not filled yet
+            values[name] = cell.cell_contents
+    return values
 
 
 def loaded_names(code: CodeType) -> tuple[str, ...]:
-    """Names that a function's code, and functions inside it, read from outside: globals and closures, no attributes."""
+    """The globals and closure names (no attributes) that a function's code, and functions inside it, read."""
     return _loaded(code, _GLOBALS)
 
 
@@ -109,8 +107,8 @@ _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def _loaded(code: CodeType, operations: frozenset[str]) -> tuple[str, ...]:
-    found = [i.argval for i in dis.get_instructions(code) if i.opname in operations]
+    names = [i.argval for i in dis.get_instructions(code) if i.opname in operations]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found.extend(_loaded(constant, operations))
-    return tuple(dict.fromkeys(found))
+            names.extend(_loaded(constant, operations))
+    return tuple(dict.fromkeys(names))

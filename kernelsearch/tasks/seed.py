@@ -1,9 +1,9 @@
 """The seed as a kernel file: the task's live jit functions, made self-contained.
 
-Decorators other than `@triton.jit` (with its literal flags) go; helper jit functions come along, from
-wherever they were imported; names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become
-`NAME = tl.constexpr(value)`. What a kernel file cannot hold is left as it is and said in a note:
-the gate then refuses the seed's source, and the seed is tuned by numbers only.
+Decorators other than `@triton.jit` (with its literal flags) are removed; imported helper jit functions are copied in;
+names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become `NAME = tl.constexpr(value)`.
+Code that a kernel file cannot hold stays as it is, with a note: the gate then refuses the seed's source, and only the
+seed's numbers are tuned.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.reach import innermost
 
 LITERALS = (bool, int, float, str)
+Span = tuple[int, int, int, int]
+"""First line and column, last line and column; lines count from 1, columns are bytes."""
 
 
 @dataclass(frozen=True)
 class Seed:
-    """The seed kernel and sentences for the user about what could not be carried over."""
+    """The seed kernel, and sentences for the user about code that a kernel file cannot hold."""
 
     kernel: Kernel
     notes: tuple[str, ...] = ()
@@ -46,50 +48,45 @@ def extract(kernels: Mapping[str, Any]) -> Seed:
     work = _Extraction()
     for kernel in kernels.values():
         work.add(innermost(kernel))
+    functions = "\n\n".join(work.texts.values())
     lines = ["import triton", "import triton.language as tl"]
-    if any("libdevice." in text for text in work.texts.values()):
+    if "libdevice." in functions:
         lines.append("from triton.language.extra import libdevice")
     constants = [f"{name} = tl.constexpr({value!r})" for name, value in work.constants.items()]
-    text = "\n".join([*lines, "", *constants, "", "", "\n\n".join(work.texts.values())])
-    return Seed(Kernel.parse(text), tuple(work.notes))
+    return Seed(Kernel.parse("\n".join([*lines, "", *constants, "", "", functions])), tuple(work.notes))
 
 
 @dataclass
 class _Extraction:
-    """What has been collected so far; texts are in the order in which they are defined, helpers first."""
+    """The parts collected so far; texts are in the order in which they are defined, helpers first."""
 
     texts: dict[str, str] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     _names: dict[FunctionType, str] = field(default_factory=dict)
 
     def add(self, function: FunctionType) -> str:
-        """Adds a function with all that it needs; the name that it has in the kernel file."""
+        """Adds a function with everything that it uses. Returns its name in the kernel file."""
         if function in self._names:
             return self._names[function]
         name = function.__name__
         while name in self._names.values():
             name += "_"
         self._names[function] = name
-        source = _Source.of(function)
-        changes = dict(_changes(source, self))
-        self.texts[name] = source.rewritten(name, changes)
+        source = _FunctionText.read(function)
+        self.texts[name] = source.rewrite(name, dict(_find_changes(source, self)))
         return name
 
-    def constant(self, name: str, value: Any) -> str:
-        """A literal global under its own name, or under another when two modules use the name differently."""
+    def add_constant(self, name: str, value: Any) -> str:
+        """Adds a literal global. Returns its name in the kernel file, a new one if two modules use it differently."""
         while name in self.constants and self.constants[name] != value:
             name += "_"
         self.constants[name] = value
         return name
 
-    def note(self, sentence: str) -> None:
-        if sentence not in self.notes:
-            self.notes.append(sentence)
-
 
 @dataclass(frozen=True)
-class _Source:
+class _FunctionText:
     """A function's text and tree; positions in the tree are positions in the text."""
 
     function: FunctionType
@@ -97,7 +94,7 @@ class _Source:
     node: ast.FunctionDef
 
     @classmethod
-    def of(cls, function: FunctionType) -> _Source:
+    def read(cls, function: FunctionType) -> _FunctionText:
         try:
             text = textwrap.dedent(inspect.getsource(function))
         except (OSError, TypeError):
@@ -107,8 +104,8 @@ class _Source:
             raise TaskError(f"kernel {function.__name__} must be a plain function")
         return cls(function, text, node)
 
-    def rewritten(self, name: str, changes: Mapping[tuple[int, int, int, int], str]) -> str:
-        """The text with the spans replaced, bearing this name, under `@triton.jit` and nothing else."""
+    def rewrite(self, name: str, changes: Mapping[Span, str]) -> str:
+        """The text with the spans replaced and under this name, with no decorator but `@triton.jit`."""
         lines = [line.encode() for line in self.text.splitlines(keepends=True)]
         for (row, col, end_row, end_col), new in sorted(changes.items(), reverse=True):
             tail = lines[end_row - 1][end_col:]
@@ -122,53 +119,52 @@ class _Source:
         """The literal flags of `@triton.jit(...)` that a kernel file may keep, as text."""
         for decorator in self.node.decorator_list:
             if isinstance(decorator, ast.Call) and (_chain(decorator.func) or ("",))[-1] == "jit":
-                kept = [k for k in decorator.keywords if k.arg in JIT_FLAGS and _is_literal(k.value)]
-                return f"({', '.join(f'{k.arg}={ast.unparse(k.value)}' for k in kept)})" if kept else ""
+                flags = [k for k in decorator.keywords if k.arg in JIT_FLAGS and _is_literal(k.value)]
+                return f"({', '.join(f'{k.arg}={ast.unparse(k.value)}' for k in flags)})" if flags else ""
         return ""
 
 
-def _span(node: ast.AST) -> tuple[int, int, int, int]:
+def _span(node: ast.AST) -> Span:
     return (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
 
-def _changes(source: _Source, work: _Extraction) -> Iterator[tuple[tuple[int, int, int, int], str]]:
-    """The spans of a function to replace, and with what."""
+def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Span, str]]:
+    """The spans of a function to replace, each with its new text."""
     function, node = source.function, source.node
     scope = {**vars(builtins), **function.__globals__, **inspect.getclosurevars(function).nonlocals}
     local = _local_names(node)
+    skipped = [*node.decorator_list]
     for parameter in _parameters(node):
-        if parameter.annotation is not None and not _device_annotation(parameter.annotation, scope):
-            annotation = _span(parameter.annotation)
-            yield (parameter.lineno, parameter.col_offset, *annotation[2:]), parameter.arg
+        if parameter.annotation is not None and not _is_device_annotation(parameter.annotation, scope):
+            skipped.append(parameter.annotation)
+            yield (parameter.lineno, parameter.col_offset, *_span(parameter.annotation)[2:]), parameter.arg
     if node.returns is not None:
-        yield from _without_returns(source)
-    dropped = {
-        id(n)
-        for p in _parameters(node)
-        if p.annotation is not None
-        for n in ast.walk(p.annotation)
-        if not _device_annotation(p.annotation, scope)
-    }
-    dropped |= {id(n) for n in ast.walk(node.returns)} if node.returns is not None else set()
-    dropped |= {id(n) for d in node.decorator_list for n in ast.walk(d)}
-    inside: set[int] = set()
+        skipped.append(node.returns)
+        yield from _cut_returns(source)
+    done = {id(n) for tree in skipped for n in ast.walk(tree)}
     for item in ast.walk(node):
-        if id(item) in dropped or id(item) in inside or isinstance(item, ast.JoinedStr):
-            inside |= {id(n) for n in ast.walk(item)} if isinstance(item, ast.JoinedStr) else set()
+        if id(item) in done:
             continue
+        if isinstance(item, ast.JoinedStr):
+            done |= {id(n) for n in ast.walk(item)}
         if not isinstance(item, (ast.Attribute, ast.Name)) or not isinstance(item.ctx, ast.Load):
             continue
         chain = _chain(item)
         if chain is None or chain[0] in local:
             continue
-        new, length = _carried(chain, scope, work, function.__name__)
-        inside |= {id(n) for n in ast.walk(item)}
+        new, length = _translate(chain, scope, work, function.__name__)
+        done |= {id(n) for n in ast.walk(item)}
         if new is not None and new != ".".join(chain[:length]):
-            yield _prefix_span(item, len(chain) - length), new
+            prefix = item
+            for _ in range(len(chain) - length):
+                prefix = prefix.value
+            yield _span(prefix), new
 
 
-def _carried(chain: tuple[str, ...], scope: Mapping[str, Any], work: _Extraction, where: str) -> tuple[str | None, int]:
-    """(What a dotted name becomes, how many of its parts that replaces); None leaves it as it is."""
+def _translate(
+    chain: tuple[str, ...], scope: Mapping[str, Any], work: _Extraction, where: str
+) -> tuple[str | None, int]:
+    """(New text of a dotted name, how many of its parts that replaces); None leaves the name as it is."""
     value: Any = scope.get(chain[0], _ABSENT)
     for length in range(1, len(chain) + 1):
         if length > 1:
@@ -180,16 +176,15 @@ def _carried(chain: tuple[str, ...], scope: Mapping[str, Any], work: _Extraction
             return known, length
         if isinstance(value, KernelInterface):
             return work.add(innermost(value)), length
-        if isinstance(value, tl.constexpr) and isinstance(value.value, LITERALS):
-            return work.constant(chain[length - 1], value.value), length
-        if isinstance(value, LITERALS):
-            return work.constant(chain[length - 1], value), length
+        literal = value.value if isinstance(value, tl.constexpr) else value
+        if isinstance(literal, LITERALS):
+            return work.add_constant(chain[length - 1], literal), length
         if not isinstance(value, ModuleType):
             break
     if isinstance(value, ModuleType):
         return _language_name(value), len(chain)
     if chain[0] not in vars(builtins) and value is not None:
-        work.note(f"the seed's {where} uses {'.'.join(chain)}, which a kernel file cannot hold")
+        work.notes[f"the seed's {where} uses {'.'.join(chain)}, which a kernel file cannot hold"] = None
     return None, len(chain)
 
 
@@ -197,11 +192,7 @@ _ABSENT = object()
 
 
 def _language_name(value: Any) -> str | None:
-    """How a kernel file says an object of Triton: `tl.load`, `libdevice.erf`, `triton.cdiv`; None for any other."""
-    if value is triton:
-        return "triton"
-    if value is tl:
-        return "tl"
+    """An object of Triton as a kernel file writes it: `tl.load`, `libdevice.erf`, `triton.cdiv`; None for any other."""
     for prefix, module in _language_modules():
         if value is module:
             return prefix
@@ -215,19 +206,10 @@ def _language_name(value: Any) -> str | None:
 
 
 def _language_modules() -> list[tuple[str, ModuleType]]:
+    extra = triton.language.extra
     modules = [("tl", tl), ("tl.math", tl.math), ("triton", triton)]
-    for path in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
-        module = _imported(path)
-        if module is not None:
-            modules.append(("libdevice", module))
-    return modules
-
-
-def _imported(path: str) -> ModuleType | None:
-    value: Any = triton
-    for part in path.split(".")[1:]:
-        value = getattr(value, part, None)
-    return value if isinstance(value, ModuleType) else None
+    libdevices = (getattr(extra, "libdevice", None), getattr(getattr(extra, "cuda", None), "libdevice", None))
+    return modules + [("libdevice", module) for module in libdevices if isinstance(module, ModuleType)]
 
 
 def _is_literal(node: ast.expr) -> bool:
@@ -242,12 +224,6 @@ def _chain(node: ast.AST) -> tuple[str, ...] | None:
     return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else None
 
 
-def _prefix_span(node: ast.AST, attributes_kept: int) -> tuple[int, int, int, int]:
-    for _ in range(attributes_kept):
-        node = node.value
-    return _span(node)
-
-
 def _parameters(node: ast.FunctionDef) -> list[ast.arg]:
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
@@ -257,8 +233,8 @@ def _local_names(node: ast.FunctionDef) -> set[str]:
     return stored | {p.arg for p in _parameters(node)}
 
 
-def _device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> bool:
-    """Whether Triton reads an annotation: constexpr, its own types, a word, or Python's number types."""
+def _is_device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> bool:
+    """True if Triton reads an annotation: constexpr, its own types, a text, or Python's number types."""
     if isinstance(annotation, ast.Constant):
         return isinstance(annotation.value, str)
     chain = _chain(annotation)
@@ -270,7 +246,7 @@ def _device_annotation(annotation: ast.expr, scope: Mapping[str, Any]) -> bool:
     return value in (int, float, bool) or _language_name(value) is not None
 
 
-def _without_returns(source: _Source) -> Iterator[tuple[tuple[int, int, int, int], str]]:
+def _cut_returns(source: _FunctionText) -> Iterator[tuple[Span, str]]:
     """Cuts `-> annotation`, from the closing parenthesis to the colon."""
     row, col, end_row, end_col = _span(source.node.returns)
     line = source.text.splitlines()[row - 1].encode()

@@ -18,10 +18,10 @@ def names() -> tuple[str, ...]:
 
 def path(name: str) -> Path:
     """The file of a shipped task. Raises TaskError, which lists the known ones."""
-    for file in _files():
-        if file.stem == name:
-            return file
-    raise TaskError(f"no shipped task is called {name!r}; there are {', '.join(names()) or 'none'}")
+    files = {file.stem: file for file in _files()}
+    if name not in files:
+        raise TaskError(f"no shipped task is called {name!r}; there are {', '.join(names()) or 'none'}")
+    return files[name]
 
 
 def text(name: str) -> str:

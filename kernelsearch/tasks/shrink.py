@@ -1,7 +1,7 @@
-"""Makes test shapes from a timed one: its integers shrink as far as the reference still takes them.
+"""Makes test shapes from a timed one: its integers shrink as far as the reference accepts.
 
-Large integers go first, to sizes that divide nothing and then to powers of two. If the inputs are still
-too many elements for Triton's interpreter, small integers follow, the batch first.
+Large integers go first, to sizes that divide nothing and then to powers of two. If the inputs still have too many
+elements for Triton's interpreter, small integers follow, the batch first.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ FIRST = 4
 SMALL = (3, 2, 8, 4, 1)
 
 Elements = Callable[[Mapping[str, Any]], int | None]
-"""How many elements a shape's inputs have; None when the reference does not take them."""
+"""The number of elements of a shape's inputs; None when the reference does not take them."""
 
 
-def shrunk(base: Mapping[str, Any], numbers: Mapping[str, int], elements: Elements) -> tuple[list[dict[str, Any]], str]:
-    """One or two test shapes, and a note for the user when they are not small.
+def shrunk(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
+    """One or two test shapes made from `base`'s parameters, and a note for the user when they are not small.
 
-    base are all parameters, numbers the integer ones among them. Parameters of equal value shrink
-    together where the reference takes that: they are likely one size under two names.
+    Parameters of equal value shrink together where the reference accepts that: they are likely one size under two
+    names.
     """
+    numbers = [name for name, value in base.items() if type(value) is int]
     if not numbers:
         return [dict(base)], "get_inputs has no integer to shrink for test shapes; add TEST_SHAPES"
     shapes: list[dict[str, Any]] = []
     for sizes in (ODD, EVEN):
-        shape = _smaller(dict(base), list(numbers), sizes, elements)
+        shape = _shrink(dict(base), numbers, sizes, elements)
         if shape not in shapes:
             shapes.append(shape)
     most = max(elements(s) or 0 for s in shapes)
+    note = ""
     if shapes == [dict(base)] and most > ENOUGH:
-        return shapes, "no smaller test shape was found: the timed shape is judged; add TEST_SHAPES"
-    if most > ENOUGH:
-        return (
-            shapes,
-            f"the test shapes still have {most} elements, because the reference takes none smaller; add TEST_SHAPES",
-        )
-    return shapes, ""
+        note = "no smaller test shape was found: the timed shape is judged; add TEST_SHAPES"
+    elif most > ENOUGH:
+        note = f"the test shapes still have {most} elements, because the reference takes none smaller; add TEST_SHAPES"
+    return shapes, note
 
 
-def _smaller(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], elements: Elements) -> dict[str, Any]:
+def _shrink(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], elements: Elements) -> dict[str, Any]:
     used: dict[int, int] = {}
     for value in sorted({shape[n] for n in names if shape[n] > LARGE}, reverse=True):
         together = [n for n in names if shape[n] == value]
@@ -56,18 +55,18 @@ def _smaller(shape: dict[str, Any], names: Sequence[str], sizes: Sequence[int], 
         for group, allowed in [(together, first), *(([n], sizes) for n in together), (together, sizes)]:
             if all(shape[n] == value for n in group):
                 ranked = sorted((s for s in allowed if s < value), key=lambda s: used.get(s, 0))
-                shape = _first_taken(shape, group, ranked, elements, used)
+                shape = _try_sizes(shape, group, ranked, elements, used)
     for name in sorted(names, key=lambda n: ("batch" not in n.lower(), -shape[n])):
         if (elements(shape) or 0) <= ENOUGH:
             break
-        shape = _first_taken(shape, [name], [s for s in SMALL if s < shape[name]], elements, used)
+        shape = _try_sizes(shape, [name], [s for s in SMALL if s < shape[name]], elements, used)
     return shape
 
 
-def _first_taken(
+def _try_sizes(
     shape: dict[str, Any], group: Sequence[str], sizes: Sequence[int], elements: Elements, used: dict[int, int]
 ) -> dict[str, Any]:
-    """The shape with the group at the first size that the reference takes and that makes the inputs smaller."""
+    """The shape with the group at the first size that the reference accepts and that makes the inputs smaller."""
     before = elements(shape) or 0
     for size in sizes:
         tried = {**shape, **dict.fromkeys(group, size)}

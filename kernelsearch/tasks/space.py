@@ -1,12 +1,13 @@
-"""A task's space of configs: what its file says, else the union of its autotuner's configs, else inferred.
+"""A task's space of configs: its file's SPACE, else the union of its autotuner's configs, else inferred.
 
-Inference changes only what cannot make a kernel wrong on purpose: `num_warps`, `num_stages`, and
-powers of two around constexprs named like a tile, where the launcher gives the same value at every
-shape, and its grid is a function that follows the value or cannot depend on it (`steps`).
+Inference covers only numbers that should not make a kernel wrong: `num_warps`, `num_stages`, and powers of two around
+constexprs named like a tile. Such a constexpr must have the same value at every shape, and the launcher's grid must be
+a function that follows it, or the constexpr must be only a loop's step (`is_step`), on which no grid can depend.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,22 +16,24 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError
+from kernelsearch.core.parsing import parsed
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
-from kernelsearch.kernel.source import Kernel, flat_config, flat_space
+from kernelsearch.kernel.source import Function, Kernel, flat_config, flat_space
 from kernelsearch.kernel.space import MAX_WARPS
 from kernelsearch.tasks.reach import layers
-from kernelsearch.tasks.steps import is_step
 
 TILE = re.compile(r"BLOCK|TILE|GROUP|SPLIT|ROWS", re.IGNORECASE)
 """A constexpr with such a name is a size that the search may choose."""
 
 NOT_TILE = re.compile(r"DMODEL|HEAD|DIM|(^|_)D[KV]?$", re.IGNORECASE)
-"""A constexpr with such a name is a size of the problem, though it may also say BLOCK."""
+"""A constexpr with such a name is a size of the problem, even if the name also has BLOCK in it."""
 
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
 TRITON_DEFAULTS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 MAX_TILE = 16384
+LOOPS = ("range", "tl.range", "tl.static_range")
+DIVISIONS = ("tl.cdiv", "triton.cdiv")
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,15 @@ class Numbers:
 def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel, traces: Iterable[Trace]) -> Numbers:
     """The space and the seed's config.
 
-    declared and config are the file's SPACE and CONFIG, or None; kernels are the live ones by site,
-    traces those of all shapes. A name whose value the launcher computes from the shape is in the
-    config only when the file's CONFIG says so. Raises SpaceError for a SPACE or CONFIG that is none.
+    declared and config are the file's SPACE and CONFIG, or None; kernels are the live ones by site; traces are those of
+    all shapes. A name whose value the launcher computes from the shape is in the config only when the file's CONFIG has
+    it. Raises SpaceError for an invalid SPACE or CONFIG.
     """
     launches = [launch for trace in traces for launch in trace.launches]
     notes: list[str] = []
     if declared is not None:
         space = _checked(flat_space, declared, "SPACE")
-        _must_exist(space, seed, kernels)
-        _must_be_possible(space)
+        _check_declared(space, seed, kernels)
     else:
         space = autotuned(kernels)
         if not space:
@@ -68,28 +70,31 @@ def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel
     return Numbers(_with_values(space, own), own, tuple(notes))
 
 
-def _must_be_possible(space: Mapping[str, tuple[Value, ...]]) -> None:
-    """Raises SpaceError when no value of a num_warps is one that Triton takes."""
+def _check_declared(space: Mapping[str, tuple[Value, ...]], seed: Kernel, kernels: Mapping[str, Any]) -> None:
+    """Raises SpaceError for unknown names, and when Triton takes no value of a num_warps."""
+    if not space:
+        raise SpaceError("SPACE is empty; leave it out to have one inferred")
     for name, values in space.items():
-        if name.rpartition(".")[2] == "num_warps" and not any(_is_warps(v) for v in values):
+        site, _, plain = name.rpartition(".")
+        sites = [site] if site else list(kernels)
+        known = {c for s in sites if s in seed.names for c in seed.function(s).constexprs} | set(LAUNCH_OPTIONS)
+        if plain not in known:
+            raise SpaceError(f"SPACE has {name!r}, which is no constexpr of {', '.join(sites)} and no launch option")
+        # an expression may give a possible number of warps: only a launch can evaluate it
+        possible = any(isinstance(v, str) or (_is_power(v) and v <= MAX_WARPS) for v in values)
+        if plain == "num_warps" and not possible:
             raise SpaceError(
                 f"SPACE is impossible: {name} is a power of two from 1 to {MAX_WARPS}, not one of {list(values)}"
             )
 
 
-def _is_warps(value: Value) -> bool:
-    if isinstance(value, str):
-        return True  # an expression, which only a launch can evaluate
-    return _is_power(value) and value <= MAX_WARPS
-
-
 def _is_power(value: Any) -> bool:
-    """Whether this is a power of two: 1, 2, 4, ..."""
+    """True for the integers 1, 2, 4, ..."""
     return type(value) is int and value > 0 and value & (value - 1) == 0
 
 
-def _passed(name: str, facts: list[LaunchFact]) -> Any:
-    """What all launches pass as a constexpr, None where they differ."""
+def _common_value(name: str, facts: list[LaunchFact]) -> Any:
+    """The value of a constexpr in all launches, None where they differ."""
     values = {f.args.get(name) for f in facts}
     return next(iter(values)) if len(values) == 1 else None
 
@@ -110,18 +115,18 @@ def autotuned(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
 
 
 def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, tuple[Value, ...]]:
-    """num_warps, num_stages where there is a loop, and tiles as this file's first sentences say."""
+    """num_warps, num_stages where there is a loop, and tiles, by the rules at the top of this file."""
     space: dict[str, tuple[Value, ...]] = {}
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
         ruled = {n for w in layers(kernel) if isinstance(w, Heuristics) for n in w.values}
         function = seed.function(site)
-        dotted = "tl.dot" in seed.code
-        follows = all(f.grid is None for f in facts)
+        grid_follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
-            value = _passed(name, facts)
-            if name not in ruled and tunable(name, value) and (follows or is_step(function, name)):
-                space[_named(site, name, kernels)] = around(value, 16 if dotted and _is_block(name) else 1)
+            value = _common_value(name, facts)
+            if name not in ruled and tunable(name, value) and (grid_follows or is_step(function, name)):
+                of_dot = "tl.dot" in seed.code and re.search(r"BLOCK|TILE", name, re.IGNORECASE)
+                space[_named(site, name, kernels)] = around(value, 16 if of_dot else 1)
         space[_named(site, "num_warps", kernels)] = WARPS
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
             space[_named(site, "num_stages", kernels)] = STAGES
@@ -131,19 +136,19 @@ def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact
 def left_alone(
     space: Mapping[str, Any], seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
 ) -> list[str]:
-    """A sentence on the constexprs that look like sizes and are not in an inferred space, and how to have them tuned."""
-    names, fixed = [], []
+    """Sentences on the constexprs that look like sizes but are not in an inferred space, and how to have them tuned."""
+    sizes, fixed = [], []
     for site in kernels:
         facts = [launch for launch in launches if launch.site == site]
         for name in seed.function(site).constexprs:
-            value = _passed(name, facts)
+            value = _common_value(name, facts)
             if value == 1 or not _is_power(value) or _named(site, name, kernels) in space or NOT_TILE.search(name):
                 continue
-            (fixed if tunable(name, value) else names).append(f"{_named(site, name, kernels)}={value}")
+            (fixed if tunable(name, value) else sizes).append(f"{_named(site, name, kernels)}={value}")
     notes = []
-    if names:
+    if sizes:
         notes.append(
-            f"not tuned: {', '.join(names)}, which may be a size of the problem: if it is a tile, name it in SPACE"
+            f"not tuned: {', '.join(sizes)}, which may be a size of the problem: if it is a tile, name it in SPACE"
         )
     if fixed:
         notes.append(
@@ -154,7 +159,7 @@ def left_alone(
 
 
 def tunable(name: str, value: Any) -> bool:
-    """Whether a constexpr of this name and value is a size that the search may choose: no flag, no dimension."""
+    """True if a constexpr of this name and value is a size that the search may choose: no flag, no dimension."""
     return _is_power(value) and bool(TILE.search(name)) and not NOT_TILE.search(name)
 
 
@@ -165,7 +170,7 @@ def around(value: int, least: int) -> tuple[int, ...]:
 
 
 def seed_config(space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, Value]:
-    """What the seed itself uses for the space's names: its autotuner's first config, else what the launcher passes."""
+    """The seed's own values for the space's names: from its autotuner's first config, else from the launcher."""
     config: dict[str, Value] = {}
     for name in space:
         dotted, _, plain = name.rpartition(".")
@@ -196,17 +201,13 @@ def _named(site: str, name: str, kernels: Mapping[str, Any]) -> str:
     return name if len(kernels) == 1 else f"{site}.{name}"
 
 
-def _is_block(name: str) -> bool:
-    return bool(re.search(r"BLOCK|TILE", name, re.IGNORECASE))
-
-
 def _ordered(values: tuple[Value, ...]) -> tuple[Value, ...]:
     numeric = all(type(v) in (int, float) for v in values)
     return tuple(sorted(values)) if numeric else values
 
 
 def _with_values(space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Value]) -> dict[str, tuple[Value, ...]]:
-    """The space with the seed's own values in it, so that the seed is a point of its space."""
+    """The space with the seed's own values added: the seed is a point of its space."""
     whole = dict(space)
     for name, value in config.items():
         if name in whole and value not in whole[name]:
@@ -221,12 +222,35 @@ def _checked(read: Any, value: Any, where: str) -> dict[str, Any]:
         raise SpaceError(str(error)) from None
 
 
-def _must_exist(space: Mapping[str, Any], seed: Kernel, kernels: Mapping[str, Any]) -> None:
-    if not space:
-        raise SpaceError("SPACE is empty; leave it out to have one inferred")
-    for name in space:
-        site, _, plain = name.rpartition(".")
-        sites = [site] if site else list(kernels)
-        known = {c for s in sites if s in seed.names for c in seed.function(s).constexprs} | set(LAUNCH_OPTIONS)
-        if plain not in known:
-            raise SpaceError(f"SPACE has {name!r}, which is no constexpr of {', '.join(sites)} and no launch option")
+# ---------------------------------------------------------------- constexprs that are only a loop's step
+
+
+def is_step(function: Function, name: str) -> bool:
+    """True if each use of the constexpr is a loop's step, a range's length, a block's shape or `loop variable * name`.
+
+    At least one loop must have it as its step, or run over `cdiv(size, name)`.
+    """
+    (tree,) = parsed(function.text).body
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    counters = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
+    uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]
+    kinds = [_kind_of_use(use, above, counters) for use in uses]
+    return all(kinds) and "step" in kinds
+
+
+def _kind_of_use(use: ast.Name, above: Mapping[ast.AST, ast.AST], counters: set[str]) -> str:
+    """`step`, `shape`, or nothing for any other use."""
+    parent = above[use]
+    if isinstance(parent, ast.Call):
+        called, place = ast.unparse(parent.func), parent.args.index(use) if use in parent.args else None
+        around = above[parent]
+        counts_a_loop = isinstance(around, ast.Call) and ast.unparse(around.func) in LOOPS
+        if (called in LOOPS and place == 2) or (called in DIVISIONS and place == 1 and counts_a_loop):
+            return "step"
+        return "shape" if called == "tl.arange" and place == 1 else ""
+    if isinstance(parent, (ast.List, ast.Tuple)):
+        return "shape" if isinstance(above[parent], (ast.Call, ast.keyword)) else ""
+    if isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+        other = parent.right if parent.left is use else parent.left
+        return "shape" if isinstance(other, ast.Name) and other.id in counters else ""
+    return ""

@@ -1,4 +1,4 @@
-"""A task while it is alive: inputs, reference and launcher for each of its shapes, in a trusted process with torch."""
+"""A loaded task: inputs, reference and launcher for each of its shapes, in a trusted process with torch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ Params = Mapping[str, Any]
 class Case:
     """One shape of a task with one seed's inputs.
 
-    inputs are what the task's get_inputs gave, names are the parameters that they bind to.
-    reference takes such inputs, reference64 takes them with floating tensors in float64,
-    launch is the user's launcher; all three return what the user's code returns, without
-    gradients. launch is None for a task that has no kernel yet.
+    inputs come from the task's get_inputs; names are the parameters that they bind to. reference takes such inputs,
+    reference64 takes them with floating tensors in float64, launch is the user's launcher, None for a task that has no
+    kernel yet. All three return the result of the user's code, without gradients.
     """
 
     inputs: tuple[Any, ...]
@@ -36,10 +35,9 @@ class Case:
 class Task:
     """A task file, loaded. shapes and test_shapes pair a key (`timed:0`, `test:1`) with its parameters.
 
-    roots are the launcher's function or class, where its kernels are looked for; space and
-    config are what the file says, None when it does not; mutates names inputs that the
-    launcher writes to; domain narrows inputs (`{"x": "positive"}`); notes are for the user.
-    digest is of this file's own text; modules that it imports are not part of it.
+    roots are the launcher's function or class, where kernels are looked for; space and config are the file's SPACE and
+    CONFIG, or None; mutates names the inputs that the launcher writes to; domain narrows inputs (`{"x": "positive"}`);
+    notes are for the user. digest covers this file's own text, not the modules that it imports.
     """
 
     name: str
@@ -66,32 +64,32 @@ class Task:
         return tuple(key for key, _ in (*self.shapes, *self.test_shapes))
 
     def params(self, key: str) -> Params:
-        for known, params in (*self.shapes, *self.test_shapes):
-            if known == key:
-                return params
-        raise TaskError(f"{self.name} has no shape {key!r}; it has {', '.join(self.keys)}")
+        shapes = dict((*self.shapes, *self.test_shapes))
+        if key not in shapes:
+            raise TaskError(f"{self.name} has no shape {key!r}; it has {', '.join(self.keys)}")
+        return shapes[key]
 
     def build(self, key: str, seed: int = 0, device: str = "cpu") -> Case:
         """Inputs and callables of one shape; tensors are made on device, under `torch.manual_seed(seed)`.
 
-        A file that names "cuda" itself needs the stand-in (`worker/standin.py`) around this
-        call on a machine without a GPU. Raises TaskError when the user's code does.
+        A file that names "cuda" itself needs the stand-in (`worker/standin.py`) around this call on a machine without a
+        GPU. Raises TaskError when the user's code fails.
         """
         return self.builder(self.params(key), seed, device)
 
     def bytes_moved(self, key: str) -> int | None:
         """The file's `bytes_moved(**shape)`, in bytes; None when it has none."""
-        return self._figure("bytes_moved", key)
+        return self._evaluate("bytes_moved", key)
 
     def flops(self, key: str) -> int | None:
         """The file's `flops(**shape)`; None when it has none."""
-        return self._figure("flops", key)
+        return self._evaluate("flops", key)
 
     def kernels(self) -> dict[str, Any]:
         """Triton kernels that the launcher's code can reach, by name, each with its outermost decorator."""
         return kernels_reached(self.roots)
 
-    def _figure(self, name: str, key: str) -> int | None:
+    def _evaluate(self, name: str, key: str) -> int | None:
         function = getattr(self.module, name, None)
         if function is None:
             return None
@@ -100,9 +98,7 @@ class Task:
         accepted = inspect.signature(function).parameters
         anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
         params = {k: v for k, v in self.params(key).items() if anything or k in accepted}
-        missing = [
-            n for n, p in accepted.items() if p.default is p.empty and n not in params and p.kind is not p.VAR_KEYWORD
-        ]
-        if missing:
-            raise TaskError(f"{self.path.name}: {name} asks for {missing[0]!r}, which is no parameter of the shape")
+        for parameter, p in accepted.items():
+            if p.default is p.empty and parameter not in params and p.kind is not p.VAR_KEYWORD:
+                raise TaskError(f"{self.path.name}: {name} asks for {parameter!r}, which is no parameter of the shape")
         return int(function(**params))

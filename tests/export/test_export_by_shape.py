@@ -1,4 +1,4 @@
-"""Each timed shape has what was confirmed as best there: one kernel, another, or the task's own where nothing is faster."""
+"""Each timed shape gets its confirmed best: one kernel, another, or the task's own where nothing is faster."""
 
 import json
 

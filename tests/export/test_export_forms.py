@@ -9,7 +9,7 @@ import pytest
 from gated_record import imported, trial
 
 from kernelsearch.core.types import Evidence
-from kernelsearch.export.errors import ExportError
+from kernelsearch.export import ExportError
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import Options, export
 from kernelsearch.export.ship import reads
@@ -221,9 +221,9 @@ with torch.no_grad():
     torch.testing.assert_close(form_scaled.Scaled(7)(torch.ones(1, 7)).shape, torch.Size([1, 7]))
     task = form_scaled._dispatch.TASKS["scaled"]
     state = [*made.parameters(), *made.buffers()]
-    print(task.missing(state, made._made_with) or "covered")
-    print(task.missing(state, form_scaled.Scaled(128, 3.0)._made_with))
-    print(task.missing([s.half() for s in state], made._made_with))
+    print(task.explain_gap(state, made._made_with) or "covered")
+    print(task.explain_gap(state, form_scaled.Scaled(128, 3.0)._made_with))
+    print(task.explain_gap([s.half() for s in state], made._made_with))
 """
     out = ran(code, packages["scaled"].out).splitlines()
     assert out == [
@@ -307,23 +307,23 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
     monkeypatch.setattr(benchmark.torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(task, "seed", None)  # without a GPU its launch fails as the active driver pleases
     inputs = task.inputs(task.cases[-1])
-    calls, absent = benchmark.contestants(task, inputs)
+    calls, absent = benchmark.prepare_contestants(task, inputs)
     assert "rival" not in calls and absent["rival"] == "rival needs rival_kernels, which is not installed here"
     claim = {"vs_fastest": {"fastest": "rival", "ratio": 2.0, "low": 1.9, "high": 2.1}}
     shape = {"baselines": {}, "absent": absent, "control": {"low": 1.0, "high": 1.0}}
-    found = benchmark.verdict(shape, claim)
+    found = benchmark.judge_claim(shape, claim)
     assert (found["verdict"], found["why"], found["claim"]) == ("not checked", absent["rival"], claim["vs_fastest"])
     (tmp_path / "rival_kernels.py").write_text("def two_out(x, scale): return 'rival ran'\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    calls, absent = benchmark.contestants(task, inputs)
+    calls, absent = benchmark.prepare_contestants(task, inputs)
     assert calls["rival"](*inputs) == "rival ran" and "rival" not in absent
     timed = {
         **shape,
         "absent": absent,
         "baselines": {"rival": {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}},
     }
-    assert benchmark.verdict(timed, claim)["verdict"] == "reproduced"
+    assert benchmark.judge_claim(timed, claim)["verdict"] == "reproduced"
 
 
 def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):

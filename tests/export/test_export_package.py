@@ -43,7 +43,7 @@ def test_the_wheel_is_one_that_pip_takes_and_needs_no_kernelsearch(package, tmp_
     done = package[0]
     with zipfile.ZipFile(done.wheel) as archive:
         names = archive.namelist()
-        assert {i.date_time for i in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {i.date_time for i in archive.infolist()} == {(2020, 2, 2, 0, 0, 0)}  # hatchling's own
         record = next(n for n in names if n.endswith("RECORD"))
         rows = {r[0]: r[1] for r in csv.reader(io.StringIO(archive.read(record).decode()))}
         for name in names:
@@ -116,7 +116,7 @@ def test_the_table_dispatches_by_shape_nearest_in_log_space(package):
     assert [e.label for e in table] == ["rows=256 cols=64", "rows=64 cols=128"]
     assert table[0].config == CONFIG and table[1].config["SPLIT"] == 4  # each shape has what was best there
     for sizes, wanted in (((200, 50, 50, 200), 0), ((32, 100, 100, 32), 1), ((1, 1, 1, 1), 1)):
-        assert dispatch.nearest(table, sizes, ("float32", "float32", None)) is table[wanted]
+        assert dispatch.find_nearest(table, sizes, ("float32", "float32", None)) is table[wanted]
 
 
 def gpu(dispatch, *inputs):
@@ -205,11 +205,11 @@ def test_a_kernel_with_several_launches_and_scratch_is_tuned_by_whole_calls(whol
         dict(sorted(c.items())) for c in (CONFIG, OTHER)
     ] and first.config == first.configs[0]
     inputs, ran = (torch.randn(9, 5), torch.randn(5, 9), True), []
-    monkeypatch.setattr(package._tune, "milliseconds", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
+    monkeypatch.setattr(package._tune, "time_call", lambda call: (call(), {2: 3.0, 4: 1.0}[ran[-1]["SPLIT"]])[1])
     monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
     dispatch._NAMES[torch.device("cpu")] = H100
     choice = dispatch.Choice(first, task.launches[first.kernel])
-    settled = task.settled(choice, inputs, lambda given, chosen: ran.append(chosen[1]))
+    settled = task.settle_config(choice, inputs, lambda given, chosen: ran.append(chosen[1]))
     assert [c["SPLIT"] for c in ran] == [2, 4] and settled.entry.config["SPLIT"] == 4 and settled.entry.configs == ()
     assert task.tuned[H100, first.label] is settled.entry  # the next call near this shape is not timed again
     assert gpu(dispatch, fake(200, 60), fake(60, 200), True).entry is settled.entry
@@ -222,27 +222,29 @@ def test_a_config_that_this_device_refuses_is_passed_over(whole_calls, monkeypat
     tune = whole_calls[1]._tune
     times = {"a": tune.OutOfResources(300_000, 232_448, "shared memory"), "b": 2.0, "c": 1.5}
 
-    def milliseconds(call):
+    def time_call(call):
         found = times[call()]
         if isinstance(found, Exception):
             raise found
         return found
 
-    monkeypatch.setattr(tune, "milliseconds", milliseconds)
-    assert tune.fastest(["a", "b", "c"], lambda config: config) == "c"
+    monkeypatch.setattr(tune, "time_call", time_call)
+    assert tune.find_fastest(["a", "b", "c"], lambda config: config) == "c"
     times.update(b=times["a"], c=times["a"])
-    assert tune.fastest(["a", "b", "c"], lambda config: config) == "a"
+    assert tune.find_fastest(["a", "b", "c"], lambda config: config) == "a"
 
 
 def test_inputs_that_a_kernel_changes_are_copied_before_it_is_timed(whole_calls, monkeypatch):
     dispatch, task = whole_calls[1]._dispatch, whole_calls[1]._dispatch.TASKS["gated_sum"]
-    monkeypatch.setattr(whole_calls[1]._tune, "milliseconds", lambda call: (call(), 1.0)[1])
+    monkeypatch.setattr(whole_calls[1]._tune, "time_call", lambda call: (call(), 1.0)[1])
     monkeypatch.setattr(dispatch.torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(task, "mutates", ("x",))
     dispatch._NAMES[torch.device("cpu")] = H100
     x, g = torch.ones(9, 5), torch.ones(5, 9)
     (entry, _) = task.tables[H100]
-    task.settled(dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_()))
+    task.settle_config(
+        dispatch.Choice(entry, {}), (x, g, True), lambda given, chosen: (given[0].zero_(), given[1].zero_())
+    )
     assert bool((x == 1).all()) and bool((g == 0).all())
     task.tuned.clear()
 
@@ -251,10 +253,10 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     """One of two kernels is a split reduction: it has the record's config, the seed is tuned, and the page says so."""
     from dataclasses import replace
 
-    from kernelsearch.export import autotuned, operator, tables, texts
+    from kernelsearch.export import autotune, function_form, tables, texts
     from kernelsearch.export.choose import Chosen, Found
-    from kernelsearch.export.modules import task_files
-    from kernelsearch.export.part import Part
+    from kernelsearch.export.examine import Part
+    from kernelsearch.export.task_modules import task_files
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
     made = {k.digest: Found(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
@@ -263,7 +265,7 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
         "gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}}
     )
     part = Part(chosen, examined, autotune=True)
-    part = replace(part, as_whole=autotuned.as_whole(part))
+    part = replace(part, as_whole=autotune.as_whole(part))
     assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
     first, second = _entries(tables, part)
     assert first["config"] == {} and first["kernel"] == f"{seed.digest} timed:0"
@@ -271,9 +273,9 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     files = task_files(part)
     assert "triton.autotune(" in files[f"{part.module_of(seed.digest)}.py"]
     assert "triton.autotune(" not in files[f"{part.module_of(split.digest)}.py"]
-    assert {key for key, _ in operator.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
+    assert {key for key, _ in function_form.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
     assert "configs" not in first and "configs" not in second  # the record has no further config to choose from
-    assert "One config was tried of it" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
+    assert "Only one of its configs was tried" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
 
 
 def _entries(tables, part):

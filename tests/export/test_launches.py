@@ -1,4 +1,4 @@
-"""The generated launch code launches what `launch.bind` plans: functions, grids, arguments, constexprs, options, scratch."""
+"""Generated launch code follows the plan of `launch.bind`: functions, grids, arguments, constexprs, scratch."""
 
 import os
 import subprocess
@@ -99,7 +99,7 @@ print("kernels ran")
 
 
 def test_a_traced_call_is_made_of_wrapped_kernels(package):
-    """What torch.compile sees of the operator on a GPU: three launches, two kernels sharing scratch; also with symbolic sizes."""
+    """The operator as torch.compile sees it on a GPU: three launches, two kernels sharing scratch; also symbolic sizes."""
     from torch._functorch.aot_autograd import aot_export_module
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernelsearch.export.errors import ExportError
-from kernelsearch.export.layouts import layout
+from kernelsearch.export import ExportError
+from kernelsearch.export.examine import layout
 from kernelsearch.export.ship import shipped
 
 HEAD = """\
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 def module(more="", body="pass"):
-    return shipped(HEAD.format(more=more, body=body), "task.py", ["launcher", "reference"], ["my_kernel"], "head").text
+    return shipped(HEAD.format(more=more, body=body), "task.py", ["launcher", "reference"], ["my_kernel"], "head")
 
 
 def test_only_what_is_used_is_kept():

@@ -3,7 +3,7 @@
 import pytest
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.tasks.steps import is_step
+from kernelsearch.tasks.space import is_step
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):\n"
 SUM = """    row = tl.program_id(0)

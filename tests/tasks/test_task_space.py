@@ -57,7 +57,8 @@ def test_a_plain_grid_cannot_follow_a_tile():
 
 def test_what_is_not_tuned_is_said_with_what_would_tune_it():
     cols = Kernel.parse(
-        "import triton.language as tl\n@triton.jit\ndef k(x_ptr, n, BLOCK: tl.constexpr, COLS: tl.constexpr, CAUSAL: tl.constexpr):\n    pass\n"
+        "import triton.language as tl\n@triton.jit\n"
+        "def k(x_ptr, n, BLOCK: tl.constexpr, COLS: tl.constexpr, CAUSAL: tl.constexpr):\n    pass\n"
     )
     args = dict(n=100, BLOCK=256, COLS=64, CAUSAL=True)
     (_, names) = numbers(None, None, {"k": plain}, cols, traces(args)).notes

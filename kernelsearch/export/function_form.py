@@ -1,0 +1,230 @@
+"""The module with a task's public function and its torch operator, written for the task's own inputs and outputs.
+
+It also says what was verified of the task: dtypes, layouts, sizes, scalars, and every judged shape.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelsearch.core.types import Evidence, TensorFact
+from kernelsearch.export import ExportError, cannot_ship
+from kernelsearch.export.examine import Input, Part, is_literal, layout
+from kernelsearch.export.task_modules import module_that_defines
+from kernelsearch.export.texts import render
+
+
+def operator_module(part: Part) -> str:
+    """The text of a task folder's `__init__.py`."""
+    e = part.examined
+    names = [i.name for i in e.inputs]
+    switch = _free_name("fallback", names)
+    tensors = [i.name for i in e.inputs if i.is_tensor]
+    optional = [i.name for i in e.inputs if _is_optional(i)]
+    gradient = " or ".join(
+        f"({n} is not None and {n}.requires_grad)" if n in optional else f"{n}.requires_grad" for n in tensors
+    )
+    key = ", ".join(_key(n, n in optional) if n in tensors else n for n in names)
+    if e.outputs is None:
+        back = ", ".join(e.returned) + ("," if e.in_tuple and len(e.returned) == 1 else "") if e.returned else "None"
+        returns = tensors_type(len(e.returned), e.in_tuple) if e.returned else "None"
+    else:
+        back, returns = "", tensors_type(e.outputs, e.in_tuple)
+    return render(
+        "task_function.py.jinja",
+        **template_values(part),
+        dispatch_names="Case, Task, Verified",
+        optional=optional,
+        typed=", ".join(f"{i.name}: {annotation(i)}" for i in e.inputs),
+        public=", ".join(f"{i.name}: {annotation(i)}{default_text(i)}" for i in _defaults_last(e.inputs)),
+        switch=switch,
+        returns=returns,
+        operator_returns="None" if e.outputs is None else returns,
+        back=back,
+        key=key + ("," if len(names) == 1 and "," not in key else ""),
+        gradient=gradient if len(tensors) == 1 else f"({gradient})",
+        not_plain=" or ".join(f"type({n}) not in _PLAIN" for n in tensors),  # not a loop: each call pays for it
+        tolerance=_tolerance(part),
+        kinds=", ".join(sorted({f"{f.evidence.value} on {f.device}" for f in part.chosen.found})),
+        input_lines=_input_lines(part),
+    )
+
+
+def _free_name(word: str, taken: list[str]) -> str:
+    return word if word not in taken else _free_name(word + "_", taken)
+
+
+def _is_optional(given: Input) -> bool:
+    return any(v is None for v in given.values)
+
+
+def _key(name: str, optional: bool) -> str:
+    facts = tensor_key(name)
+    return f"None if {name} is None else ({facts})" if optional else facts
+
+
+def _defaults_last(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    """The inputs, with defaults only after the last input that has none."""
+    last = max((n for n, i in enumerate(inputs) if not default_text(i)), default=-1)
+    return tuple(replace(i, default=inspect.Parameter.empty) if n < last else i for n, i in enumerate(inputs))
+
+
+# ---------------------------------------------------------------- used by both forms of a task
+
+
+def template_values(part: Part) -> dict[str, Any]:
+    """The values that the templates of both forms use."""
+    e = part.examined
+    names = [i.name for i in e.inputs]
+    homes = {name: module_that_defines(part, name) for name in ("reference", "get_inputs")}
+    kernels = sorted(part.module_of(d) for d in part.kernels)
+    weakest = part.chosen.weakest
+    return {
+        "e": e,
+        "name": part.name,
+        "file": e.task.path.name,
+        "is_module": e.is_module,
+        "names": tuple(names),
+        "passed": ", ".join(names),
+        "inputs": f"({', '.join(names)}{',' if len(names) == 1 else ''})",
+        "modules": [*kernels, *sorted({"task", *homes.values()})],
+        "reference_module": homes["reference"],
+        "inputs_module": homes["get_inputs"],
+        "seed": part.module_of(part.seed.digest),
+        "launches": launch_rows(part),
+        "wrapped": wrapped_names(part),
+        "verified": verified_text(part),
+        "cases": cases_text(part),
+        "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
+    }
+
+
+def tensor_key(name: str) -> str:
+    """The facts about a tensor on which a choice depends, as code."""
+    return f"{name}.shape, {name}.stride(), {name}.dtype, {name}.device"
+
+
+def tensors_type(count: int, in_tuple: bool) -> str:
+    return f"tuple[{', '.join(['Tensor'] * count)}]" if in_tuple else "Tensor"
+
+
+def launch_rows(part: Part) -> list[tuple[str, str]]:
+    """(Key of the table, launch functions by site as Python); at sites that a kernel leaves alone the seed's run."""
+    seed = part.module_of(part.seed.digest)
+    rows = []
+    for digest in part.kernels:
+        module, own = part.module_of(digest), part.sites_of(digest)
+        rest = [s.name for s in part.examined.sites if s.name not in own]
+        keys = [(digest, "SITES")]
+        if part.tuned(digest):
+            keys += [(part.table_key(digest, shape), f"SITES_{n}") for n, (shape, _) in enumerate(part.buckets(digest))]
+        for key, sites in keys:
+            others = "".join(f'"{s}": with_config({seed}.SITES["{s}"], {seed}.CONFIG), ' for s in rest)
+            rows.append((key, f"{{{others}**{module}.{sites}}}" if rest else f"{module}.{sites}"))
+    return rows
+
+
+def wrapped_names(part: Part) -> list[tuple[str, str, str]]:
+    """(Module, kernel, its name here) of all kernels that are launched.
+
+    The operator's body wraps each by a plain name: there torch looks for the kernels on whose source its caches depend.
+    """
+    names: list[tuple[str, str]] = []
+    for digest in part.kernels:
+        module = part.module_of(digest)
+        steps = {f for _, functions in part.sites_of(digest).values() for f in functions}
+        names += [(module, f) for f in sorted(steps)]
+        if part.tuned(digest):
+            names += [(module, f"{f}_{n}") for n, _ in enumerate(part.buckets(digest)) for f in sorted(steps)]
+    return [(module, f, f"{f}_{module.rpartition('_')[2]}") for module, f in names]
+
+
+def _tolerance(part: Part) -> float:
+    value = part.examined.task.tolerance
+    return float(value) if isinstance(value, (int, float)) else 1.0
+
+
+def _input_lines(part: Part) -> list[str]:
+    """The docstring's lines on tensors and on inputs that change."""
+    e = part.examined
+    lines = []
+    for i in (i for i in e.inputs if i.is_tensor):
+        values = [v for v in i.values if v is not None]
+        axes = "/".join(map(str, sorted({len(v.shape) for v in values})))
+        lines.append(f"{i.name}: {axes} axes, {' or '.join(sorted({v.dtype for v in values}))}.")
+    return [*lines, f"Changes {', '.join(e.task.mutates)}."] if e.task.mutates else lines
+
+
+# ---------------------------------------------------------------- what was verified
+
+
+def verified_text(part: Part) -> str:
+    """`Verified(...)` as Python."""
+    e = part.examined
+    facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in e.inputs]
+    by_shape = zip(*(i.values for i in e.inputs), strict=True)
+    dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
+    layouts = [f"frozenset({set_text(sorted({layout(v.shape, v.stride) for v in vs}))})" for vs in facts]
+    sizes = [repr(_sizes(i.name, vs, e.task.path.name)) for i, vs in zip(e.inputs, facts, strict=True)]
+    scalars = [f"frozenset({set_text(_scalars(i))})" for i in e.inputs]
+    largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
+    return (
+        "Verified(\n"
+        f"    dtypes=frozenset({set_text(dtypes)}),\n"
+        f"    layouts=({', '.join(layouts)},),\n"
+        f"    sizes=({', '.join(sizes)},),\n"
+        f"    scalars=({', '.join(scalars)},),\n"
+        f"    largest={largest},\n"
+        ")"
+    )
+
+
+def set_text(values: Sequence[Any]) -> str:
+    return "(" + "".join(f"{v!r}, " for v in values).rstrip(" ") + ")"
+
+
+def _scalars(given: Input) -> list[Any]:
+    values = {(type(v).__name__, repr(v)): v for v in given.values if not isinstance(v, TensorFact)}
+    return [values[k] for k in sorted(values)]
+
+
+def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int, int], ...]:
+    """(Smallest, largest) size of each axis."""
+    if len({len(v.shape) for v in facts}) > 1:
+        raise cannot_ship(file, f"input {name} has another number of axes at some shapes")
+    return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
+
+
+def cases_text(part: Part) -> str:
+    """`(Case(...), ...)` as Python: every judged shape with its parameters."""
+    e = part.examined
+    lines = []
+    for shape in (*e.facts.shapes, *e.facts.test_shapes):
+        params = e.task.params(shape.key)
+        for name, value in params.items():
+            if not is_literal(value):
+                raise cannot_ship(e.task.path.name, f"shape parameter {name} is a {type(value).__name__}")
+        arguments = ", ".join(f"{n}={v!r}" for n, v in params.items())
+        lines.append(f'    Case("{shape.key}", "{shape.label}", dict({arguments})),')
+    return "(\n" + "\n".join(lines) + "\n)"
+
+
+def annotation(given: Input) -> str:
+    """An input's type as Python. Raises ExportError where it is of several kinds."""
+    kinds = {type(v) for v in given.values} - {type(None)}
+    if kinds == {TensorFact}:
+        word = "Tensor"
+    elif kinds <= {int, float} and kinds:
+        word = "float" if float in kinds else "int"
+    elif len(kinds) == 1:
+        word = kinds.pop().__name__
+    else:
+        raise ExportError(f"input {given.name} is of several kinds ({', '.join(sorted(k.__name__ for k in kinds))})")
+    return f"Optional[{word}]" if _is_optional(given) else word
+
+
+def default_text(given: Input) -> str:
+    return "" if given.default is inspect.Parameter.empty else f" = {given.default!r}"

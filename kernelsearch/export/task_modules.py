@@ -1,0 +1,127 @@
+"""The Python modules of one task inside a package: its kernels, its launcher and its reference."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from kernelsearch.core.parsing import parsed
+from kernelsearch.export import ExportError
+from kernelsearch.export.autotune import autotuned
+from kernelsearch.export.examine import Part
+from kernelsearch.export.launches import launch_function, launch_name
+from kernelsearch.export.ship import bound_names, shipped
+from kernelsearch.tasks.module import read_text
+
+HELPERS = (
+    "aligned cdiv grid_axis launch_options launched launched_with_workspace next_power_of_2 num_sms own_grid".split()
+)
+"""The functions of the package's `_launch.py` that generated launch functions may call."""
+
+_RULE = "# ---------------------------------------------------------------- how it is launched"
+
+
+def task_files(part: Part) -> dict[str, str]:
+    """The files of a task's folder by name, all but its `__init__.py`."""
+    files = {f"{part.module_of(d)}.py": _kernel_module(part, d) for d in part.kernels}
+    sites = [s.name for s in part.examined.sites]
+    lines = [f'{name} = Site("{name}")' for name in sites]
+    files["sites.py"] = (
+        '"""The kernels that the launcher launches: each passes on to the kernel that was chosen for the call."""\n\n'
+        "from .._launch import Site\n\n" + "\n".join(lines) + "\n"
+    )
+    files.update(_task_modules(part, sites))
+    if part.examined.task.baselines:
+        files["baselines.py"] = _baselines(part)
+    return files
+
+
+# ---------------------------------------------------------------- launcher and reference
+
+
+def _task_modules(part: Part, sites: list[str]) -> dict[str, str]:
+    e = part.examined
+    path, digest = e.task.path, part.chosen.digest
+    head = f"The launcher, the reference and the inputs of {path.name} (task {digest}), as they were judged."
+    if e.companion is None:
+        roots = [e.launcher, e.reference, "get_inputs"]
+        roots += ["get_init_inputs"] if e.is_module and hasattr(e.task.module, "get_init_inputs") else []
+        return {"task.py": shipped(read_text(path), path.name, roots, sites, head)}
+    inputs_home = module_that_defines(part, "get_inputs")
+    roots = {"task": [e.launcher], "reference": ["reference"]}
+    roots[inputs_home].append("get_inputs")
+    other_head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
+    return {
+        "task.py": shipped(read_text(path), path.name, roots["task"], sites, head),
+        "reference.py": shipped(read_text(e.companion), e.companion.name, roots["reference"], (), other_head),
+    }
+
+
+def _baselines(part: Part) -> str:
+    """The task's own baselines, for the benchmark alone: the packages that they import need not be there."""
+    path = part.examined.task.path
+    head = f"The baselines that {path.name} names: the benchmark runs them where what they import is installed."
+    try:
+        return shipped(read_text(path), path.name, ["BASELINES"], (), head, lenient=True)
+    except ExportError as error:  # the kernels work without them: the benchmark says why a claim is not checked
+        return f'"""{head}"""\n\nBASELINES = {{}}\nLEFT_OUT = {str(error)!r}\n'
+
+
+def module_that_defines(part: Part, name: str) -> str:
+    """The module of the task's folder that holds `reference` or `get_inputs`: `task` or `reference`."""
+    if part.examined.companion is None:
+        return "task"
+    statements = parsed(read_text(part.examined.task.path)).body
+    in_task = name == "get_inputs" and any("get_inputs" in bound_names(s) for s in statements)
+    return "task" if in_task else "reference"
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def _kernel_module(part: Part, digest: str) -> str:
+    kernel, sites, configs = part.kernels[digest], part.sites_of(digest), part.configs_of(digest)
+    launches = [launch_function(site, kernel, steps, configs) for site, steps in sites.values()]
+    tables = ["\n" + _sites_table("SITES", [(site, launch_name(site)) for site in sites])]
+    if part.tuned(digest):
+        for number, (shape, found) in enumerate(part.buckets(digest)):
+            text, names = autotuned(part, kernel, shape, found, number)
+            launches.append(text)
+            tables.append(_sites_table(f"SITES_{number}", names.items()))
+    if digest == part.seed.digest:
+        tables.append(f"CONFIG = {dict(part.examined.facts.config)!r}\n")
+    code = "\n\n".join(launches)
+    helpers = sorted(h for h in HELPERS if f"{h}(" in code)
+    head, _, body = kernel.code.partition("\n\n\n")
+    lines = [_provenance(part, digest), "", *(["import torch"] if "torch." in code else []), *head.splitlines()]
+    lines += ["", f"from .._launch import {', '.join(helpers)}", "", "", body.strip(), "", "", _RULE, "", "", code]
+    return "\n".join(lines) + "\n" + "\n".join(tables)
+
+
+def _sites_table(name: str, launches: Iterable[tuple[str, str]]) -> str:
+    lines = [f'    "{site}": {launch},' for site, launch in launches]
+    return f"{name} = {{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _provenance(part: Part, digest: str) -> str:
+    """The docstring of a kernel's module: the rows of the record that it comes from, and its lineage."""
+    candidates = [f for f in part.chosen.found if f.digest == digest]
+    if digest == part.seed.digest:
+        lines = [f"{part.name}: the task's own kernel {digest}, the seed of the search.", ""]
+    else:
+        lines = [f"{part.name}: kernel {digest}, found by a search.", ""]
+    for f in candidates:
+        row = f"run {f.run} ({f.run_name}), trial {f.trial}, " if f.run is not None else ""
+        config = " ".join(f"{k}={v}" for k, v in f.config.items())
+        lines.append(f"{f.evidence.value.capitalize()} on {f.device}: {row}of {f.database}.")
+        lines.append(f"Config there: {config or 'none'}.")
+    ancestors = next((f.ancestors for f in candidates if f.ancestors), ())
+    if len(ancestors) > 1:
+        lines += ["", "Lineage, from the seed on (gains as the search saw them, each after its own tuning):"]
+        for a in ancestors:
+            gain = f" ({a.gain:.2f}x)" if a.gain else ""
+            why = " ".join(a.rationale.split())
+            step = f"{a.kernel[:8]} {a.edit or 'seed'}{gain}{': ' + why if why else ''}"
+            lines += textwrap.wrap(step, 110, initial_indent="  ", subsequent_indent="    ")
+    text = "\n".join(line.replace("\\", "/").replace('"""', "'''") for line in lines).rstrip()
+    return f'"""{text}\n"""'

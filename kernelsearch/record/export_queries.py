@@ -1,0 +1,100 @@
+"""The rows that an export chooses from: tasks, candidates with their kernels, and the trials that timed them."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from kernelsearch.record.rows import Row
+from kernelsearch.record.store import Store
+
+
+def task_rows(store: Store, task: str) -> list[Row]:
+    """The tasks of this name or digest; the one with the newest run comes first."""
+    return store.query(
+        """SELECT task.* FROM task LEFT JOIN run ON run.task = task.digest WHERE ? IN (task.name, task.digest)
+           GROUP BY task.digest ORDER BY max(run.id) DESC""",
+        [task],
+    )
+
+
+def candidate_row(store: Store, candidate: str) -> Row:
+    """A candidate's kernel (its digest), config (JSON) and kernel source."""
+    return store.query(
+        """SELECT c.kernel, c.config, kernel.source FROM candidate AS c JOIN kernel ON kernel.digest = c.kernel
+           WHERE c.digest = ?""",
+        [candidate],
+    )[0]
+
+
+def seed_candidate(store: Store, task: str) -> str | None:
+    """The digest of the candidate that is the task's own kernel with its own config; None before any search."""
+    rows = store.query(
+        """SELECT t.candidate FROM trial AS t JOIN run ON run.id = t.run
+           WHERE run.task = ? AND t.kind = 'seed' ORDER BY t.run, t.number LIMIT 1""",
+        [task],
+    )
+    return rows[0]["candidate"] if rows else None
+
+
+def best_trials(store: Store, task: str, device: str | None, most: int) -> list[Row]:
+    """The best trials of each device and evidence: `most` over all shapes, the best at each shape, and the seed's."""
+    return store.query(
+        """WITH able AS (
+               SELECT t.*, run.versions AS versions, row_number() OVER (
+                   PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place, row_number() OVER (
+                   PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run, t.number) AS of_kind
+               FROM trial AS t JOIN run ON run.id = t.run
+               WHERE run.task = :task AND t.score IS NOT NULL AND NOT t.abandoned
+                   AND (:device IS NULL OR t.device = :device)),
+           timed AS (
+               SELECT run, number, row_number() OVER (
+                   PARTITION BY device, evidence, json_extract(one.value, '$.shape')
+                   ORDER BY json_extract(one.value, '$.time_us'), run, number) AS place
+               FROM able, json_each(able.times) AS one)
+           SELECT * FROM able
+           WHERE place <= :most OR (kind = 'seed' AND of_kind = 1)
+               OR (run, number) IN (SELECT run, number FROM timed WHERE place = 1)
+           ORDER BY device, evidence, place""",
+        {"task": task, "device": device, "most": most},
+    )
+
+
+def seed_times(store: Store, run: int) -> dict[str, float]:
+    """The seed's times in a run in microseconds, by shape; empty where it was not timed."""
+    rows = store.query(
+        "SELECT times FROM trial WHERE run = ? AND kind = 'seed' AND times IS NOT NULL ORDER BY number LIMIT 1", [run]
+    )
+    return times_by_shape(rows[0]) if rows else {}
+
+
+def accepted_trial(store: Store, candidate: str) -> Row | None:
+    """The candidate's first accepted trial, with its run's name; one at full depth goes before all others."""
+    rows = store.query(
+        """SELECT t.run, t.number, t.verdict, t.depth, t.error_ratio, t.referee, t.layers, run.name
+           FROM trial AS t JOIN run ON run.id = t.run WHERE t.candidate = ? AND t.verdict = 'accept'
+           ORDER BY t.depth <> 'full', t.run, t.number LIMIT 1""",
+        [candidate],
+    )
+    return rows[0] if rows else None
+
+
+def config_times(store: Store, task: str, kernel: str, device: str) -> dict[str, dict[str, float]]:
+    """The least time of each config of a kernel in microseconds, by shape and config (JSON)."""
+    rows = store.query(
+        """SELECT c.config, t.times
+           FROM trial AS t JOIN run ON run.id = t.run JOIN candidate AS c ON c.digest = t.candidate
+           WHERE t.kernel = ? AND run.task = ? AND t.device = ? AND t.score IS NOT NULL AND NOT t.abandoned""",
+        [kernel, task, device],
+    )
+    least: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for shape, time_us in times_by_shape(row).items():
+            by_config = least.setdefault(shape, {})
+            by_config[row["config"]] = min(by_config.get(row["config"], math.inf), time_us)
+    return least
+
+
+def times_by_shape(trial: Row) -> dict[str, float]:
+    """A trial's times in microseconds, by shape."""
+    return {t["shape"]: t["time_us"] for t in json.loads(trial["times"])}
