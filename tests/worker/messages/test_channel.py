@@ -102,10 +102,10 @@ def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
 @pytest.mark.parametrize("state", [(None, {"accepted": True}), {"accepted": True}, (None, {"__eq__": None})])
 def test_a_message_cannot_change_the_drivers_own_classes(ends, state):
     """A pickle may set attributes of what it builds: of an instance, never of a class, or every verdict were an accept."""
-    head = b"ckernelsearch.types\nVerdict\n"
+    head = b"ckernelsearch.core.types\nVerdict\n"
     data = b"\x80\x04" + head + pickle.dumps(state, protocol=4).removeprefix(b"\x80\x04")
     data = data.replace(b"\x95" + data.partition(b"\x95")[2][:8], b"")[:-1] + b"b."
-    with pytest.raises(ChannelClosed, match="not data"):
+    with pytest.raises(ChannelClosed, match="a state for a type is not data"):
         deliver(ends, data)
     assert not Verdict(Word.WRONG, "judge", "a reason").accepted
 
