@@ -40,7 +40,7 @@ class ChannelTimeout(Exception):
 
 @dataclass(frozen=True)
 class Array:
-    """A tensor as data: torch's name of its dtype, shape, the elements' bytes, stride in elements (None: contiguous)."""
+    """A tensor as data: torch's name of its dtype, shape, elements as bytes, stride in elements (None: contiguous)."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -37,7 +37,7 @@ class Last:
 
 @dataclass(frozen=True)
 class Failure:
-    """One sentence on why a trusted worker's job failed through the user's code or set-up; kind names the error class."""
+    """A trusted worker's job failed through the user's code or set-up: one sentence, and an error class's name."""
 
     message: str
     kind: str = "TaskError"
@@ -104,8 +104,8 @@ class Case:
 
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
     those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
-    between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few programs
-    of the grid run, and only what they write is judged.
+    between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few
+    programs of the grid run, and only what they write is judged.
     """
 
     shape: str
@@ -306,8 +306,8 @@ class TimeBaseline:
 class Timed:
     """Event times in microseconds per shape, details of them, and whether sampling stopped early.
 
-    detail, by shape: host_us, the host's time of one call; late, the number of samples dropped because the device waited
-    for the host; host_bound, true if nearly all were late and stay in.
+    detail, by shape: host_us, the host's time of one call; late, the number of samples dropped because the device
+    waited for the host; host_bound, true if nearly all were late and stay in.
     """
 
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

@@ -17,9 +17,8 @@ from kernelsearch.core.types import Word
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import named
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.handle import Source, WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
-from kernelsearch.worker.processes.source import Source
 
 GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
 SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
