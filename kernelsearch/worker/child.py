@@ -79,7 +79,7 @@ def _open_listener() -> socket.socket | None:
 
 
 def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Place, *, preload: bool = False) -> None:
-    """Answers jobs until the driver closes the socket. It preloads inside the sandbox, since imports may start threads."""
+    """Answers jobs until the driver closes the socket. It preloads inside the sandbox: imports may start threads."""
     entered = sandbox.enter(role, module.LIMITS, (sock.fileno(),), place)
     if preload:
         module.preload()
@@ -95,7 +95,7 @@ def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Pla
 
 
 def answer(module: ModuleType, job: object) -> object:
-    """The answer to one job. One of the two places that catch broadly: user code and candidates raise what they like."""
+    """The answer to one job. One of two places that catch broadly: user code and candidates raise what they like."""
     try:
         return module.handle(job)
     except MemoryError:

@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_libdevice.py`: `TRITON_INTERPRET=1 python libdeviced.py` prints JSON, by function."""
+"""The interpreter's side of `test_libdevice.py`: `TRITON_INTERPRET=1 python run_libdevice.py` prints JSON, by function."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_sixteen.py`: `TRITON_INTERPRET=1 python sixteened.py` prints JSON."""
+"""The interpreter's side of `test_sixteen.py`: `TRITON_INTERPRET=1 python run_sixteen.py` prints JSON."""
 
 import json
 import sys

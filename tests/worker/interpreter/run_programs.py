@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_programs.py`: `TRITON_INTERPRET=1 python interpreted.py` prints JSON."""
+"""The interpreter's side of `test_programs.py`: `TRITON_INTERPRET=1 python run_programs.py` prints JSON."""
 
 import json
 import sys
@@ -7,8 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
-from kernelsearch.worker.interpreter.programs import Buffers, OutOfBounds, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
 from kernelsearch.worker.interpreter.races import AccessLog
 
 

@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_addresses.py`: `TRITON_INTERPRET=1 python addressed.py` prints JSON."""
+"""The interpreter's side of `test_addresses.py`: `TRITON_INTERPRET=1 python run_addresses.py` prints JSON."""
 
 import json
 import sys
@@ -7,7 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelsearch.worker.interpreter.programs import Buffers, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.addresses import Buffers
+from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
 from kernelsearch.worker.interpreter.races import AccessLog
 
 
