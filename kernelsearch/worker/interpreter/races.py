@@ -126,14 +126,18 @@ class AccessLog:
         if not addresses.size:
             return []
         owners = np.searchsorted(self.starts, addresses, side="right") - 1
+        first, last = int(owners.min()), int(owners.max())
+        if first == last:
+            return [(first, self._elements(addresses, first), lanes)]
         touched = []
-        for owner in range(int(owners.min()), int(owners.max()) + 1):
+        for owner in np.unique(owners).tolist():
             mine = lanes.copy()
             mine[lanes] = owners == owner
-            if mine.any():
-                offsets = handle.data[mine] - self.starts[owner]
-                touched.append((owner, (offsets // np.uint64(self.widths[owner])).astype(np.int64), mine))
+            touched.append((owner, self._elements(handle.data[mine], owner), mine))
         return touched
+
+    def _elements(self, addresses: np.ndarray, buffer: int) -> np.ndarray:
+        return ((addresses - self.starts[buffer]) // np.uint64(self.widths[buffer])).astype(np.int64)
 
     def _record(self, seen: list[np.ndarray | None], buffer: int, index: np.ndarray) -> None:
         programs = seen[buffer]
