@@ -245,6 +245,12 @@ def override_builder(**methods: Callable[..., Any]) -> Iterator[None]:
             delattr(builder, name)
 
 
+def wrap_method(kind: type, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replaces a method for the rest of this process; the wrapper gets the plain method before its arguments."""
+    plain = getattr(kind, name)
+    setattr(kind, name, lambda self, *args, **named: wrapper(plain, self, *args, **named))
+
+
 @contextmanager
 def following(buffers: Buffers) -> Iterator[None]:
     """Inside it, numbers that the interpreter makes of pointers are followed."""

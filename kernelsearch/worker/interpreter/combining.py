@@ -18,23 +18,23 @@ import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 
+from kernelsearch.worker.interpreter.addresses import wrap_method
+
 _SCALARS_ONLY = (ValueError, TypeError, IndexError, InterpreterError)
 """Errors of numpy and the interpreter for a whole tensor in the place of one number."""
 
 
 def install() -> None:
     """Replaces the interpreter's two loops over elements in this process; to be called once."""
-    reduces, scans = interpreter.ReduceOps, interpreter.ScanOps
-    reduces.generic_reduce = _first_that_works(_reduce, reduces.generic_reduce)
-    scans.generic_scan = _first_that_works(_scan, scans.generic_scan)
-    plain_min_max = reduces.min_max
+    wrap_method(interpreter.ReduceOps, "generic_reduce", partial(_try_first, _reduce))
+    wrap_method(interpreter.ScanOps, "generic_scan", partial(_try_first, _scan))
+    wrap_method(interpreter.ReduceOps, "min_max", _min_max)
 
-    def min_max(self: Any, input: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
-        if idx_reduce_op in (np.nanargmax, np.nanargmin):
-            idx_reduce_op = partial(_find_index, idx_reduce_op)
-        return plain_min_max(self, input, val_reduce_op, idx_reduce_op)
 
-    reduces.min_max = min_max
+def _min_max(plain: Callable[..., Any], self: Any, input: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
+    if idx_reduce_op in (np.nanargmax, np.nanargmin):
+        idx_reduce_op = partial(_find_index, idx_reduce_op)
+    return plain(self, input, val_reduce_op, idx_reduce_op)
 
 
 def _find_index(find: Callable[..., Any], data: np.ndarray, axis: int | None, keepdims: bool) -> Any:
@@ -43,14 +43,11 @@ def _find_index(find: Callable[..., Any], data: np.ndarray, axis: int | None, ke
     return find(np.where(all_nan, np.zeros_like(data), data), axis=axis, keepdims=keepdims)
 
 
-def _first_that_works(fast: Callable[..., Any], slow: Callable[..., Any]) -> Callable[..., Any]:
-    def combined(self: Any, inputs: Any) -> Any:
-        try:
-            return fast(self, inputs)
-        except _SCALARS_ONLY:
-            return slow(self, inputs)
-
-    return combined
+def _try_first(fast: Callable[..., Any], slow: Callable[..., Any], self: Any, inputs: Any) -> Any:
+    try:
+        return fast(self, inputs)
+    except _SCALARS_ONLY:
+        return slow(self, inputs)
 
 
 def reduced_axis_first(op: Any, tensor: Any) -> np.ndarray:

@@ -28,20 +28,8 @@ class Drawn:
         self.salt = np.uint64(self.rng.integers(1, 1 << 62))
         self._products = 0
 
-    def floats(self, tensor: torch.Tensor, limit: str | None = None) -> None:
-        """Gives a floating input normal values; limit is its DOMAIN in the task."""
-        values = torch.from_numpy(self.rng.standard_normal(POOL)).clamp(-6, 6)
-        if limit in ("positive", "nonnegative"):
-            values = values.abs().clamp_min(1e-3)
-        elif limit == "unit":
-            values = torch.sigmoid(values)
-        self._add(tensor, values.to(tensor.dtype), True)
-
-    def integers(self, tensor: torch.Tensor, small: torch.Tensor) -> None:
-        """Gives an integer input the values of a small shape's input, repeated."""
-        self._add(tensor, small.reshape(-1), False)
-
-    def _add(self, tensor: torch.Tensor, values: torch.Tensor, hashed: bool) -> None:
+    def add(self, tensor: torch.Tensor, values: torch.Tensor, hashed: bool) -> None:
+        """Gives an input the values of a pool: each place picks one by its hash, or all repeat in turn."""
         bits = values.contiguous().view(torch.uint8).numpy().view(f"u{tensor.element_size()}")
         if bits.size:
             self.pools[tensor.untyped_storage().data_ptr()] = bits, hashed
@@ -83,7 +71,15 @@ def of_inputs(seed: int, inputs: Mapping[str, Any], small: Mapping[str, Any], do
             continue
         model = small.get(name)
         if value.is_floating_point() and domain.get(name) != "fixed" and value.element_size() > 1:
-            drawn.floats(value, domain.get(name))
+            drawn.add(value, _draw_floats(drawn.rng, domain.get(name)).to(value.dtype), True)
         elif isinstance(model, torch.Tensor) and model.dtype == value.dtype and model.numel():
-            drawn.integers(value, model)
+            drawn.add(value, model.reshape(-1), False)
     return drawn
+
+
+def _draw_floats(rng: np.random.Generator, limit: str | None) -> torch.Tensor:
+    """Normal values inside the DOMAIN of an input."""
+    values = torch.from_numpy(rng.standard_normal(POOL)).clamp(-6, 6)
+    if limit in ("positive", "nonnegative"):
+        return values.abs().clamp_min(1e-3)
+    return torch.sigmoid(values) if limit == "unit" else values

@@ -20,7 +20,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.worker.interpreter import combining, lean, libdevice, loops, sixteen
-from kernelsearch.worker.interpreter.addresses import Buffers, following, override_builder, settled
+from kernelsearch.worker.interpreter.addresses import Buffers, following, override_builder, settled, wrap_method
 from kernelsearch.worker.interpreter.races import AccessLog
 
 Program = tuple[int, int, int]
@@ -31,24 +31,20 @@ def _get_bf16(value: float) -> Any:
     return interpreter.TensorHandle(sixteen.rounded(np.array([float(value)])), interpreter.tl.bfloat16)
 
 
-def _keeping_truth(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A `create_splat` that spreads a truth value as one.
+def _splat(plain: Callable[..., Any], self: Any, ret_ty: Any, arg: Any) -> Any:
+    """Spreads a truth value as one.
 
     The interpreter labels the result of `row < n` with its operands' type and spreads it as an int32. Then
     `(cols < m) & (row < n)` is no mask of truth values: numpy takes it for indices, and Triton 3.9 refuses it.
     """
-
-    def splat(self: Any, ret_ty: Any, arg: Any) -> Any:
-        if arg.data.dtype != np.bool_:
-            return plain(self, ret_ty, arg)
-        return interpreter.TensorHandle(np.full(ret_ty.shape, arg.data, dtype=np.bool_), interpreter.tl.int1)
-
-    return splat
+    if arg.data.dtype != np.bool_:
+        return plain(self, ret_ty, arg)
+    return interpreter.TensorHandle(np.full(ret_ty.shape, arg.data, dtype=np.bool_), interpreter.tl.int1)
 
 
 if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
-type(builder).create_splat = _keeping_truth(type(builder).create_splat)
+wrap_method(type(builder), "create_splat", _splat)
 lean.install()
 libdevice.install()
 loops.install()

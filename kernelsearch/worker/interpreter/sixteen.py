@@ -17,6 +17,7 @@ import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
+from kernelsearch.worker.interpreter.addresses import wrap_method
 from kernelsearch.worker.interpreter.combining import reduced_axis_first, reduced_tensor
 
 tl = interpreter.tl
@@ -41,13 +42,13 @@ def rounded(values: np.ndarray, toward_zero: bool = False) -> np.ndarray:
 def install() -> None:
     """Changes this process's interpreter; to be called once."""
     for name in ("binary_op", "ternary_op", "unary_op"):
-        setattr(_Builder, name, _rounding(getattr(_Builder, name)))
-    _Builder.cast_impl = _casting(_Builder.cast_impl)
-    _Builder.create_fp_to_fp = _converting(_Builder.create_fp_to_fp)
-    _Builder.create_dot = _multiplying(_Builder.create_dot)
+        wrap_method(_Builder, name, _operate)
+    wrap_method(_Builder, "cast_impl", _cast)
+    wrap_method(_Builder, "create_fp_to_fp", _convert)
+    wrap_method(_Builder, "create_dot", _dot)
+    wrap_method(interpreter.ReduceOps, "sum", _sum)
+    wrap_method(interpreter.ScanOps, "cumsum", _cumsum)
     _Builder.create_fma = lambda self, x, y, z: self.ternary_op(x, y, z, _fma)
-    interpreter.ReduceOps.sum = _summing(interpreter.ReduceOps.sum)
-    interpreter.ScanOps.cumsum = _accumulating(interpreter.ScanOps.cumsum)
 
 
 def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -72,45 +73,31 @@ def _round(handle: Any) -> TensorHandle:
     return TensorHandle(rounded(handle.data), tl.bfloat16)
 
 
-def _rounding(plain: Callable) -> Callable:
-    def apply(self: Any, *operands: Any) -> TensorHandle:
-        *handles, op = operands
-        if op is np.where or not any(map(_is_bf16, handles)):
-            return plain(self, *handles, op)
-        result = plain(self, *map(_widen, handles), op)
-        return _round(result) if result.data.dtype.kind == "f" else result
-
-    return apply
+def _operate(plain: Callable, self: Any, *operands: Any) -> TensorHandle:
+    *handles, op = operands
+    if op is np.where or not any(map(_is_bf16, handles)):
+        return plain(self, *handles, op)
+    result = plain(self, *map(_widen, handles), op)
+    return _round(result) if result.data.dtype.kind == "f" else result
 
 
-def _casting(plain: Callable) -> Callable:
-    def cast(self: Any, src: Any, dst_type: Any) -> TensorHandle:
-        if _is_bf16(src) and dst_type.scalar == tl.float32:
-            return _widen(src)
-        src = _widen(src)
-        return _round(src) if dst_type.scalar == tl.bfloat16 else plain(self, src, dst_type)
-
-    return cast
+def _cast(plain: Callable, self: Any, src: Any, dst_type: Any) -> TensorHandle:
+    if _is_bf16(src) and dst_type.scalar == tl.float32:
+        return _widen(src)
+    src = _widen(src)
+    return _round(src) if dst_type.scalar == tl.bfloat16 else plain(self, src, dst_type)
 
 
-def _converting(plain: Callable) -> Callable:
-    def convert(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> TensorHandle:
-        toward_zero = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
-        if dst_type.scalar == tl.bfloat16 and src.dtype.scalar in (tl.float32, tl.float64, tl.float16):
-            return TensorHandle(rounded(src.data, toward_zero), tl.bfloat16)
-        return plain(self, _widen(src), dst_type, rounding_mode)
-
-    return convert
+def _convert(plain: Callable, self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> TensorHandle:
+    toward_zero = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
+    if dst_type.scalar == tl.bfloat16 and src.dtype.scalar in (tl.float32, tl.float64, tl.float16):
+        return TensorHandle(rounded(src.data, toward_zero), tl.bfloat16)
+    return plain(self, _widen(src), dst_type, rounding_mode)
 
 
-def _multiplying(plain: Callable) -> Callable:
-    def dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> TensorHandle:
-        if not any(map(_is_bf16, (a, b, d))):
-            return plain(self, a, b, d, *rest)
-        product = plain(self, _widen(a), _widen(b), _widen(d), *rest)
-        return _round(product) if _is_bf16(d) else product
-
-    return dot
+def _dot(plain: Callable, self: Any, a: Any, b: Any, d: Any, *rest: Any) -> TensorHandle:
+    product = plain(self, _widen(a), _widen(b), _widen(d), *rest)
+    return _round(product) if _is_bf16(d) else product
 
 
 def _add(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -118,25 +105,18 @@ def _add(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return left + right if left.dtype == np.float16 else rounded(widened(left) + widened(right))
 
 
-def _summing(plain: Callable) -> Callable:
-    def total(self: Any, input: Any) -> Any:
-        if input.dtype.scalar not in (tl.bfloat16, tl.float16):
-            return plain(self, input)
-        data = reduced_axis_first(self, input)
-        while data.shape[0] > 1:
-            half = data.shape[0] // 2
-            data = np.concatenate([_add(data[:half], data[half : 2 * half]), data[2 * half :]])
-        return reduced_tensor(self, data[0], input)
-
-    return total
+def _sum(plain: Callable, self: Any, input: Any) -> Any:
+    if input.dtype.scalar not in (tl.bfloat16, tl.float16):
+        return plain(self, input)
+    data = reduced_axis_first(self, input)
+    while data.shape[0] > 1:
+        half = data.shape[0] // 2
+        data = np.concatenate([_add(data[:half], data[half : 2 * half]), data[2 * half :]])
+    return reduced_tensor(self, data[0], input)
 
 
-def _accumulating(plain: Callable) -> Callable:
-    def scan(self: Any, input: Any) -> Any:
-        if input.dtype.scalar != tl.bfloat16:
-            return plain(self, input)
-        data = np.moveaxis(input.handle.data, self.axis, 0)
-        sums = np.stack(list(itertools.accumulate(data, _add)))
-        return [self.to_tensor(np.moveaxis(sums, 0, self.axis), dtype=input.dtype)]
-
-    return scan
+def _cumsum(plain: Callable, self: Any, input: Any) -> Any:
+    if input.dtype.scalar != tl.bfloat16:
+        return plain(self, input)
+    sums = np.stack(list(itertools.accumulate(np.moveaxis(input.handle.data, self.axis, 0), _add)))
+    return [self.to_tensor(np.moveaxis(sums, 0, self.axis), dtype=input.dtype)]

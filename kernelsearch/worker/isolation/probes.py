@@ -121,16 +121,14 @@ def system_calls(groups: tuple[str, ...]) -> str:
             _, refused = syscalls.syscall(seccomp.number(name), -1, -1, -1, -1, -1)
             if refused != errno.EPERM:
                 return f"{name} was not denied"
-    if "sockets" in groups and _errno(lambda: socket.socket(socket.AF_INET).close()) != errno.EPERM:
-        return "a network socket opened"
-    if "programs" in groups:
-        if _errno(lambda: os.execv("/nonexistent/program", ["program"])) != errno.EPERM:
-            return "execve was not denied"
-        if _errno(_fork) != errno.EPERM:
-            return "a process was forked"
-        if _errno(lambda: os.kill(os.getppid(), 0)) != errno.EPERM:
-            return "the parent process took a signal"
-    return ""
+    acts: list[tuple[str, str, Callable[[], object]]] = [
+        ("sockets", "a network socket opened", lambda: socket.socket(socket.AF_INET).close()),
+        ("programs", "execve was not denied", lambda: os.execv("/nonexistent/program", ["program"])),
+        ("programs", "a process was forked", _fork),
+        ("programs", "the parent process took a signal", lambda: os.kill(os.getppid(), 0)),
+    ]
+    broken = (why for group, why, act in acts if group in groups and _errno(act) != errno.EPERM)
+    return next(broken, "")
 
 
 def _fork() -> None:

@@ -122,7 +122,7 @@ class Pool:
         self.source.close()
 
 
-class Workplace:
+class Workplace(contextlib.AbstractContextManager):
     """The private folder of one run's workers and their pools; readable: folders that they may read (the task's)."""
 
     def __init__(self, readable: tuple[str, ...] = ()) -> None:
@@ -139,9 +139,6 @@ class Workplace:
         for pool in self.pools:
             pool.close()
         shutil.rmtree(self.cache, ignore_errors=True)
-
-    def __enter__(self) -> Workplace:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
