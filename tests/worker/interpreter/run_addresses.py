@@ -119,8 +119,8 @@ def lies():
 def main():
     honest = (plain, peeled, there_and_back)
     cheats = (branches, distance, shifted, offset, loops, stored, reduced, sorted_in_float)
-    found = {f.__name__: [ran(f), ran(f, 16)] for f in (*honest, *cheats)}
-    json.dump({"ran": found, "honest": [f.__name__ for f in honest], "lies": lies()}, sys.stdout)
+    results = {f.__name__: [ran(f), ran(f, 16)] for f in (*honest, *cheats)}
+    json.dump({"ran": results, "honest": [f.__name__ for f in honest], "lies": lies()}, sys.stdout)
 
 
 if __name__ == "__main__":

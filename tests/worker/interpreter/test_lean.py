@@ -24,7 +24,7 @@ def test_block_pointers_where_triton_has_them(results):
 @pytest.mark.parametrize("name", ("shapes_differ", "not_a_power", "float_pointer", "unsigned_and_negative"))
 def test_what_was_an_error_is_the_same_error(results, name):
     assert results["short"][name] == results["long"][name] == results["after"][name]
-    assert all(": " in said for said in results["short"][name])
+    assert all(": " in error for error in results["short"][name])
 
 
 def test_every_kernel_was_looked_at(results):

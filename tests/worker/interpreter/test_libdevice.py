@@ -43,19 +43,19 @@ def expected(function, arguments):
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_functions_are_right(results, name):
-    function, types = EXPECTED[name], results["found"][name]
+    function, types = EXPECTED[name], results["values"][name]
     columns = [results["samples"][n] for n in "abcd"]
     arity = next(n for n in (1, 2, 3, 4) if _takes(function, n))
     checked = 0
     for dtype, close in (("float32", 1e-6), ("float64", 1e-12)):
         rows = types.get(dtype) or []
-        for arguments, found in zip(zip(*columns[:arity]), rows):
+        for arguments, value in zip(zip(*columns[:arity]), rows):
             if dtype == "float32":
                 arguments = [_single(x) for x in arguments]
             right = expected(function, arguments)
             if right is not None and abs(right) < 1e30:
                 checked += 1
-                assert found == pytest.approx(right, rel=close, abs=close), (dtype, arguments)
+                assert value == pytest.approx(right, rel=close, abs=close), (dtype, arguments)
     assert checked >= 6
 
 
@@ -74,18 +74,18 @@ def _takes(function, number):
 
 
 def test_what_is_missing_says_so(results):
-    told = {name: text for name, types in results["found"].items() for text in types.values() if isinstance(text, str)}
-    assert all("not known here without a GPU" in text for text in told.values())
-    rounds_otherwise = {n for n in told if n.endswith(("_rd", "_ru", "_rz")) or n.startswith("double2float_r")}
-    assert set(told) - rounds_otherwise == ABSENT & results["found"].keys()
-    assert results["found"]["tanh"].keys() == {"float32", "float64"}  # what the library has, and nothing else
+    missing = {name: text for name, types in results["values"].items() for text in types.values() if isinstance(text, str)}
+    assert all("not known here without a GPU" in text for text in missing.values())
+    rounds_otherwise = {n for n in missing if n.endswith(("_rd", "_ru", "_rz")) or n.startswith("double2float_r")}
+    assert set(missing) - rounds_otherwise == ABSENT & results["values"].keys()
+    assert results["values"]["tanh"].keys() == {"float32", "float64"}  # what the library has, and nothing else
 
 
 def test_directed_rounding_encloses_the_sum(results):
     a, b = ([_single(x) for x in results["samples"][n]] for n in "ab")
-    for x, y, low, high, zero in zip(a, b, *(results["found"][f"mul_r{d}"]["float32"] for d in "duz")):
+    for x, y, low, high, zero in zip(a, b, *(results["values"][f"mul_r{d}"]["float32"] for d in "duz")):
         assert low <= x * y <= high and abs(zero) <= abs(x * y) and zero in (low, high)
-    assert results["found"]["mul_rd"]["float32"] != results["found"]["mul_ru"]["float32"]
+    assert results["values"]["mul_rd"]["float32"] != results["values"]["mul_ru"]["float32"]
 
 
 def test_mixed_types_and_numbers_are_taken(results):

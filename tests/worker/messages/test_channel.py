@@ -19,6 +19,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import named
 from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout
 from kernelsearch.worker.messages.jobs import Candidate, Hello, Ran
+from kernelsearch.worker.processes.handle import Source
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_hostile_pickles_are_refused(ends, message):
     ("kernelsearch.core.types", "content_digest"),  # a function of a known module is no data class
     ("kernelsearch.compile.build", "load_functions"), ("kernelsearch.compile.build", "hashlib"),
     ("kernelsearch.worker.messages.channel", "socket"), ("kernelsearch.worker.messages.channel", "Array.__init__"),
-    ("kernelsearch.worker.processes.handle", "Source"), ("kernelsearch.worker.child", "main"),
+    (Source.__module__, Source.__name__), ("kernelsearch.worker.child", "main"),
 ])  # fmt: skip
 def test_globals_that_are_no_data_are_not_found(ends, module, name):
     data = (
