@@ -1,8 +1,8 @@
-"""The main of every worker process: preload the role, then serve jobs, or fork servers on request.
+"""The main program of every worker process: it serves the jobs of a role, or forks workers that do.
 
 `python -m kernelsearch.worker.child ROLE FD serve|nursery CACHE [READABLE...]`. A nursery imports what its role needs
-(seconds), then forks a ready worker for each socket that it is sent (hundredths of a second). It never touches
-a GPU itself: a process that has must not fork. Workers that compute before they serve are started with `serve`.
+(seconds), then forks a ready worker for each socket that it receives (hundredths of a second). It never touches a GPU,
+because a process that has must not fork. `serve` starts a worker that computes before it serves.
 """
 
 from __future__ import annotations
@@ -21,15 +21,7 @@ from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed
 
-ROLES = {
-    "compile": "kernelsearch.worker.roles.compile",
-    "judge": "kernelsearch.worker.roles.judge",
-    "interpret": "kernelsearch.worker.roles.interpret",
-    "run": "kernelsearch.worker.roles.run",
-    "confirm": "kernelsearch.worker.roles.confirm",
-}
-
-
+ROLES = {role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judge", "interpret", "run", "confirm")}
 _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -45,12 +37,12 @@ def main(role: str, descriptor: int, mode: str, place: sandbox.Place) -> None:
 
 
 def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.Place) -> None:
-    """Forks a worker for every descriptor received, answers with its process id, and waits for the dead.
+    """Forks a worker for every descriptor that it receives, and answers with the worker's process id.
 
-    Asked for a `standby`, it forks another nursery, which has all that this one imported and takes its place should
-    somebody kill it: importing torch again would take seconds.
+    For `standby` it forks another nursery, which has all imports and replaces this one if somebody kills it: importing
+    torch again would take seconds.
     """
-    listener = _listener()
+    listener = _open_listener()
     place = replace(place, port=listener.getsockname()[1] if listener else None)
     control.send(b"ready")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -61,21 +53,22 @@ def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbo
         pid = os.fork()
         if pid == 0:
             control.close()
+            own = socket.socket(fileno=descriptors[0])
             if message == b"standby":
                 os.setsid()
                 if listener is not None:
                     listener.close()
-                nursery(role, module, socket.socket(fileno=descriptors[0]), place)
-                os._exit(0)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            serve(role, module, socket.socket(fileno=descriptors[0]), place)
+                nursery(role, module, own, place)
+            else:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                serve(role, module, own, place)
             os._exit(0)
         os.close(descriptors[0])
         control.send(str(pid).encode())
 
 
-def _listener() -> socket.socket | None:
-    """A listener on 127.0.0.1 that this process reached itself: what a worker without a network must not reach."""
+def _open_listener() -> socket.socket | None:
+    """A listener on 127.0.0.1 that this process can reach and a worker without a network cannot."""
     try:
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         socket.create_connection(listener.getsockname(), timeout=1.0).close()
@@ -86,7 +79,7 @@ def _listener() -> socket.socket | None:
 
 
 def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Place, *, preload: bool = False) -> None:
-    """Answers jobs until the driver closes the socket. What is preloaded may start threads: they must be inside too."""
+    """Answers jobs until the driver closes the socket. It preloads inside the sandbox: imports may start threads."""
     entered = sandbox.enter(role, module.LIMITS, (sock.fileno(),), place)
     if preload:
         module.preload()
@@ -102,17 +95,16 @@ def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Pla
 
 
 def answer(module: ModuleType, job: object) -> object:
-    """One job's answer. This is the worker's child: one of the two places that catch broadly, because user code and
-    candidates raise what they like."""
+    """The answer to one job. One of two places that catch broadly: user code and candidates raise what they like."""
     try:
         return module.handle(job)
     except MemoryError:
         return jobs.Last(module.failed(job, "out of memory", ""))
     except Exception as error:
-        said = module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
+        failure = module.failed(job, f"{type(error).__name__}: {error}"[:500], traceback.format_exc()[-3000:])
         if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
-            return said
-        return jobs.Last(said, full=error.errno in (errno.ENOSPC, errno.EDQUOT))
+            return failure
+        return jobs.Last(failure, full=error.errno in (errno.ENOSPC, errno.EDQUOT))
 
 
 if __name__ == "__main__":

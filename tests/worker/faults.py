@@ -74,21 +74,21 @@ ENDLESS = "while n_cols > 0:\n        n_cols = tl.maximum(n_cols, 1)\n    y = y 
 _COUNT = iter(range(1, 1_000_000))
 
 
-def honest(bench: Bench) -> Kernel:
+def make_honest(bench: Bench) -> Kernel:
     """A right kernel that no worker has seen: its mask is written in another way each time."""
     text = bench.facts.seed.replace("cols < n_cols", f"cols + {(n := next(_COUNT))} < n_cols + {n}")
     return Kernel.parse(text)
 
 
-def with_line(bench: Bench, line: str) -> Kernel:
+def add_line(bench: Bench, line: str) -> Kernel:
     """The seed with one more line in front of its store."""
     text = bench.facts.seed
     return Kernel.parse(text.replace("    tl.store(", f"    {line}\n    tl.store("))
 
 
-def with_code(bench: Bench, code: str) -> Kernel:
+def add_code(bench: Bench, code: str) -> Kernel:
     """An honest kernel in a file that also runs some Python, which the gate would refuse."""
-    kernel = honest(bench)
+    kernel = make_honest(bench)
     return kernel.changed(constants=(*kernel.constants, code))
 
 
@@ -96,46 +96,46 @@ def with_code(bench: Bench, code: str) -> Kernel:
 
 
 def endless_loop(bench: Bench) -> Verdict:
-    return judged(bench, with_line(bench, ENDLESS), RUN_LIMIT_S)
+    return evaluate(bench, add_line(bench, ENDLESS), RUN_LIMIT_S)
 
 
 def spin_wait(bench: Bench) -> Verdict:
     """Program 0 waits for what program 1 stores: with one program at a time it waits for ever."""
     wait = "there = tl.load(y_ptr + y_stride)\n    while (row == 0) & (there != there):\n        there = tl.load(y_ptr + y_stride)"
-    return judged(bench, with_line(bench, wait), RUN_LIMIT_S)
+    return evaluate(bench, add_line(bench, wait), RUN_LIMIT_S)
 
 
 def wild_write(bench: Bench) -> Verdict:
-    return judged(bench, with_line(bench, "tl.store(y_ptr + 1099511627776 + cols, y)"))
+    return evaluate(bench, add_line(bench, "tl.store(y_ptr + 1099511627776 + cols, y)"))
 
 
 def wild_read(bench: Bench) -> Verdict:
-    return judged(bench, with_line(bench, "y = y + 0.0 * tl.load(x_ptr - 1099511627776 + cols)"))
+    return evaluate(bench, add_line(bench, "y = y + 0.0 * tl.load(x_ptr - 1099511627776 + cols)"))
 
 
 def eats_memory(bench: Bench) -> Verdict:
     """A Python integer of 2³⁹ bits: 64 GiB."""
-    return judged(bench, with_line(bench, "y = y + (1 << (1 << 39)) * 0.0"))
+    return evaluate(bench, add_line(bench, "y = y + (1 << (1 << 39)) * 0.0"))
 
 
 def hoards_memory(bench: Bench) -> Verdict:
     """Takes memory page by page until it is stopped; each piece is smaller than any limit."""
-    with ungated():
-        return judged(bench, with_code(bench, only_interpreting("HOARD = [b'x' * (1 << 26) for _ in range(1 << 20)]")))
+    with without_gate():
+        return evaluate(bench, add_code(bench, only_interpreting("HOARD = [b'x' * (1 << 26) for _ in range(1 << 20)]")))
 
 
 def scratch_beyond_memory(bench: Bench) -> Verdict:
     """Asks for three scratch buffers of 64 GiB, each as large as a buffer may be."""
     names = ("s_ptr", "t_ptr", "u_ptr")
     text = bench.facts.seed.replace("n_cols, BLOCK: tl.constexpr", f"n_cols, {', '.join(names)}, BLOCK: tl.constexpr")
-    return judged(bench, Kernel.parse(text).changed(scratch={name: ("float64", f"({1 << 33},)") for name in names}))
+    return evaluate(bench, Kernel.parse(text).changed(scratch={name: ("float64", f"({1 << 33},)") for name in names}))
 
 
 def killed_at_work(bench: Bench) -> Verdict:
     """SIGKILL from outside, once, in the middle of an honest candidate's job: it is asked again, and must not pay."""
     threading.Timer(0.5, lambda: kill_all(bench.interpreters)).start()
-    with ungated():
-        return judged(bench, with_code(bench, only_interpreting("__import__('time').sleep(1.5)")))
+    with without_gate():
+        return evaluate(bench, add_code(bench, only_interpreting("__import__('time').sleep(1.5)")))
 
 
 def killed_each_time(bench: Bench) -> Verdict:
@@ -148,8 +148,8 @@ def killed_each_time(bench: Bench) -> Verdict:
     killer = threading.Thread(target=kill_again)
     killer.start()
     try:
-        with ungated():
-            return judged(bench, with_code(bench, only_interpreting("__import__('time').sleep(3.0)")))
+        with without_gate():
+            return evaluate(bench, add_code(bench, only_interpreting("__import__('time').sleep(3.0)")))
     finally:
         done.set()
         killer.join()
@@ -161,21 +161,21 @@ def nursery_killed(bench: Bench) -> Verdict:
         if pool is not None and pool.source.nursery_pid is not None:
             os.kill(pool.source.nursery_pid, signal.SIGKILL)
     kill_all(bench.compilers)
-    return judged(bench, honest(bench))
+    return evaluate(bench, make_honest(bench))
 
 
 def killed_at_rest(bench: Bench) -> Verdict:
     """SIGKILL from outside between two jobs: nobody should notice."""
     kill_all(bench.interpreters or bench.runners)
     kill_all(bench.compilers)
-    return judged(bench, honest(bench))
+    return evaluate(bench, make_honest(bench))
 
 
 def killed_on_the_gpu(bench: Bench) -> Verdict:
     """SIGKILL from outside to the run worker while an endless kernel runs: it is asked again, and ends at its limit."""
     killer = threading.Timer(1.0, lambda: kill_all(bench.runners))
     killer.start()
-    verdict = judged(bench, with_line(bench, ENDLESS), RUN_LIMIT_S)
+    verdict = evaluate(bench, add_line(bench, ENDLESS), RUN_LIMIT_S)
     killer.join()
     return verdict
 
@@ -183,30 +183,30 @@ def killed_on_the_gpu(bench: Bench) -> Verdict:
 def misaligned_address(bench: Bench) -> Verdict:
     """Promises an alignment that is not there, so that a wide load starts in the middle of a word."""
     off = "tl.max_contiguous(tl.multiple_of(cols + 1, 16), 16)"
-    return judged(bench, with_line(bench, f"y = y + 0.0 * tl.load(x_ptr + {off})"))
+    return evaluate(bench, add_line(bench, f"y = y + 0.0 * tl.load(x_ptr + {off})"))
 
 
 def compiler_crash(bench: Bench) -> Verdict:
-    with ungated():
-        return judged(bench, with_code(bench, only_compiling("__import__('os').abort()")))
+    with without_gate():
+        return evaluate(bench, add_code(bench, only_compiling("__import__('os').abort()")))
 
 
 def compiler_hang(bench: Bench) -> Verdict:
-    with ungated():
-        return judged(bench, with_code(bench, only_compiling("__import__('time').sleep(1e6)")))
+    with without_gate():
+        return evaluate(bench, add_code(bench, only_compiling("__import__('time').sleep(1e6)")))
 
 
 def compiler_program_hang(bench: Bench) -> Verdict:
     """A program that the compiler started never ends."""
-    with ungated():
-        return judged(bench, with_code(bench, only_compiling("__import__('subprocess').run(['sleep', '1000000'])")))
+    with without_gate():
+        return evaluate(bench, add_code(bench, only_compiling("__import__('subprocess').run(['sleep', '1000000'])")))
 
 
 def disk_full(bench: Bench) -> Verdict:
     """The compile worker may write 4 KiB to a file from now on: less than any cubin."""
     full = "(r := __import__('resource')).setrlimit(r.RLIMIT_FSIZE, (4096, -1))"
-    with ungated():
-        return judged(bench, with_code(bench, only_compiling(full)))
+    with without_gate():
+        return evaluate(bench, add_code(bench, only_compiling(full)))
 
 
 def only_compiling(code: str) -> str:
@@ -278,15 +278,15 @@ class Aftermath:
     after_seconds: float
 
 
-def suffered(bench: Bench, fault: Fault) -> Aftermath:
+def inflict_and_recover(bench: Bench, fault: Fault) -> Aftermath:
     start = time.perf_counter()
     verdict = fault.inflict(bench)
     middle = time.perf_counter()
-    after = judged(bench, honest(bench))
+    after = evaluate(bench, make_honest(bench))
     return Aftermath(verdict, middle - start, after, time.perf_counter() - middle)
 
 
-def judged(bench: Bench, kernel: Kernel, limit_s: float = 30.0) -> Verdict:
+def evaluate(bench: Bench, kernel: Kernel, limit_s: float = 30.0) -> Verdict:
     """The verdict of a whole trial: gate, compile, judge, time or estimate."""
     return Evaluation(bench, limit_s=limit_s).evaluate(kernel, CONFIG).verdict
 
@@ -308,7 +308,7 @@ def _is_worker(entry: Path, pool) -> bool:
 
 
 @contextmanager
-def ungated():
+def without_gate():
     """The gate lets everything pass."""
     real, gate.check = gate.check, lambda text: Verdict(Word.ACCEPT, "gate")
     try:
@@ -317,21 +317,21 @@ def ungated():
         gate.check = real
 
 
-def _limited(role: str) -> int | None:
+def _limit_memory(role: str) -> int | None:
     """A small limit for the workers that run candidates on the CPU; a CUDA context alone is larger."""
     return MEMORY_LIMIT if role in ("compile", "interpret") else None
 
 
 @contextmanager
-def opened(folder: Path):
+def open_bench(folder: Path):
     """A Bench on the small task, with short limits."""
     path = folder / "softmax.py"
     path.write_text(TASK)
     real = benches.COMPILE_LIMIT_S, sandbox.resident_limit
-    benches.COMPILE_LIMIT_S, sandbox.resident_limit = COMPILE_LIMIT_S, _limited
+    benches.COMPILE_LIMIT_S, sandbox.resident_limit = COMPILE_LIMIT_S, _limit_memory
     try:
         with Bench.open(path) as bench:
-            judged(bench, honest(bench))  # every pool has a worker
+            evaluate(bench, make_honest(bench))  # every pool has a worker
             yield bench
     finally:
         benches.COMPILE_LIMIT_S, sandbox.resident_limit = real
@@ -343,17 +343,17 @@ def main(faults: tuple[Fault, ...]) -> int:
         "| fault | verdict | s | of these its limit | next, honest kernel | s | reason |\n|---|---|---|---|---|---|---|"
     )
     wrong = 0
-    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as bench:
+    with tempfile.TemporaryDirectory() as folder, open_bench(Path(folder)) as bench:
         start = time.perf_counter()
-        usual = judged(bench, honest(bench))
+        usual = evaluate(bench, make_honest(bench))
         print(f"| (none) | {usual.word.value} | {time.perf_counter() - start:.2f} | | | | |")
         for fault in faults:
-            seen = suffered(bench, fault)
-            wrong += seen.verdict.word is not fault.word or not seen.after.accepted
-            reason = " ".join(seen.verdict.reason.split())[:100].replace("|", "\\|")
+            aftermath = inflict_and_recover(bench, fault)
+            wrong += aftermath.verdict.word is not fault.word or not aftermath.after.accepted
+            reason = " ".join(aftermath.verdict.reason.split())[:100].replace("|", "\\|")
             print(
-                f"| {fault.name.replace('_', ' ')} | {seen.verdict.word.value} | {seen.seconds:.2f} | "
-                f"{fault.limit_s or '–'} | {seen.after.word.value} | {seen.after_seconds:.2f} | {reason} |", flush=True,
+                f"| {fault.name.replace('_', ' ')} | {aftermath.verdict.word.value} | {aftermath.seconds:.2f} | "
+                f"{fault.limit_s or '–'} | {aftermath.after.word.value} | {aftermath.after_seconds:.2f} | {reason} |", flush=True,
             )  # fmt: skip
         print("\nLayers of the worker that ran the candidates:", ", ".join(usual.referee.layers))
     return 1 if wrong else 0

@@ -12,20 +12,20 @@ EXPECTED = {"environment", "session", "no_new_privs", "private_folder", "descrip
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    with faults.opened(tmp_path_factory.mktemp("faults")) as opened:
-        yield opened
+    with faults.open_bench(tmp_path_factory.mktemp("faults")) as bench:
+        yield bench
 
 
 @pytest.mark.parametrize("fault", faults.WITHOUT_GPU, ids=lambda f: f.name)
 def test_fault_is_a_verdict_and_the_next_is_accepted(bench, fault):
-    seen = faults.suffered(bench, fault)
-    assert seen.verdict.word is fault.word, seen.verdict.reason
-    assert seen.after.accepted, seen.after.reason
-    assert seen.after_seconds < 20  # scripts/faults measures this; here the machine is busy with other tests
+    aftermath = faults.inflict_and_recover(bench, fault)
+    assert aftermath.verdict.word is fault.word, aftermath.verdict.reason
+    assert aftermath.after.accepted, aftermath.after.reason
+    assert aftermath.after_seconds < 20  # scripts/faults measures this; here the machine is busy with other tests
 
 
 def test_verdicts_name_the_layers_of_the_worker_that_ran_the_candidate(bench):
-    accepted = faults.judged(bench, faults.honest(bench))
+    accepted = faults.evaluate(bench, faults.make_honest(bench))
     rejected = faults.endless_loop(bench)
     for verdict in (accepted, rejected):
         layers = set(verdict.referee.layers)
@@ -52,7 +52,7 @@ def test_a_dead_worker_leaves_no_files(bench):
 def test_a_profile_leaves_the_kernel_as_it_was(bench):
     """Counting samples the iterations of loops; judging the same kernel afterwards must run them all."""
     line = "turns = 0.0\n    for turn in range(0, 200):\n        turns += 1.0\n    y = y * (turns / 200.0)"
-    kernel = faults.with_line(bench, line)
+    kernel = faults.add_line(bench, line)
     for _ in range(2):  # the second time by workers that have profiled it
-        verdict = faults.judged(bench, kernel)
+        verdict = faults.evaluate(bench, kernel)
         assert verdict.accepted, verdict.reason

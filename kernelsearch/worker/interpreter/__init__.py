@@ -1,1 +1,1 @@
-"""The interpreter worker: candidate source under TRITON_INTERPRET, program by program, every access seen."""
+"""The interpreter of candidate source under TRITON_INTERPRET: program by program, with every access checked."""

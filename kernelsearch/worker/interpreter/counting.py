@@ -1,15 +1,16 @@
-"""Counts what a launch does by running a few of its programs in the interpreter, on inputs that are drawn as they are read.
+"""Counts a launch's work by running a few of its programs in the interpreter, on inputs drawn as they are read.
 
-Loops are sampled too: of a long loop the last iteration, which is often a part, and two that stand for all others.
-Which programs and which iterations is drawn by a seed that the kernel's source decides (its digest), so that equal
-runs count the same and no kernel can arrange to be idle where it is looked at. Values of skipped work are missing, so
-what is computed means nothing; addresses, sizes and trip counts are those of the real grid.
+Loops are sampled too: of a long loop the last iteration, which is often a partial one, and two that stand for all
+others. A seed from the kernel's digest draws the programs and the iterations, so equal runs count the same, and no
+kernel can arrange to be idle where it is observed. The values of skipped work are missing, so results mean nothing;
+addresses, sizes and trip counts are those of the real grid.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,9 +21,9 @@ from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.measure.static_model.counts import Counts
 from kernelsearch.worker.interpreter import loops
-from kernelsearch.worker.interpreter.addresses import following, settled
+from kernelsearch.worker.interpreter.addresses import Buffers, following, override_builder, settled
 from kernelsearch.worker.interpreter.drawn import Drawn
-from kernelsearch.worker.interpreter.programs import Buffers, Program
+from kernelsearch.worker.interpreter.programs import Program, as_lanes
 
 SAMPLED_ITERATIONS = 3
 _SPECIAL = {np.exp, np.exp2, np.log, np.log2, np.sqrt, np.sin, np.cos, np.divide}
@@ -42,6 +43,7 @@ class Tally:
         self.tile = 0
 
     def access(self, kind: str, handle: Any, mask: np.ndarray) -> None:
+        """Counts a load or store; handle holds the pointers, mask says which lanes are active."""
         active = float(np.count_nonzero(mask)) * (handle.data.size / max(1, mask.size))
         size = max(1, handle.get_element_ty().primitive_bitwidth // 8)
         self.total[f"{kind}_bytes"] += self.weight * active * size
@@ -52,12 +54,12 @@ class Tally:
             self.tile = max(self.tile, handle.data.size)
         if active:
             owner = int(self.buffers.owner(handle.data.reshape(-1)[:1])[0])
-            # What was stored here and is loaded again crosses once; an update in place crosses twice.
+            # An element that is stored and then loaded crosses the bus once; an update in place crosses it twice.
             if kind == "store" or (owner, kind) in self.by_buffer or (owner, "store") not in self.by_buffer:
                 self.by_buffer[owner, kind] += self.weight * active * size
 
     def filled(self, ptrs: Any, mask: np.ndarray, loaded: Any) -> Any:
-        """A loaded block with the values that its input would have; ptrs are true addresses."""
+        """A loaded block with the values that its input would have; ptrs holds true addresses."""
         active = np.broadcast_to(mask, ptrs.data.shape).astype(bool)
         addresses = ptrs.data[active]
         if not addresses.size or not self.drawn.pools:
@@ -79,10 +81,9 @@ class Tally:
     def counts(self, function: str, programs: int, sampled: int) -> Counts:
         """The totals scaled from the sampled programs to the whole grid."""
         scale = programs / max(1, sampled)
-        sizes = (self.buffers.ends - self.buffers.starts).tolist()
-        known = range(len(sizes))
-        footprint = sum(min(scale * n, sizes[i] if i in known else scale * n) for (i, _), n in self.by_buffer.items())
-        named = ("load_bytes", "store_bytes", "elements", "special", "reductions", "atomics", "loads", "load_elements")
+        sizes = dict(enumerate((self.buffers.ends - self.buffers.starts).tolist()))
+        footprint = sum(min(scale * n, sizes.get(i, math.inf)) for (i, _), n in self.by_buffer.items())
+        scaled = "load_bytes store_bytes elements special reductions atomics loads load_elements".split()
         return Counts(
             function,
             programs,
@@ -90,11 +91,11 @@ class Tally:
             iterations=self.total["iterations"] / max(1, sampled),
             flops_dot={k: v * scale for k, v in self.dots.items()},
             tile=self.tile,
-            **{name: self.total[name] * scale for name in named},
+            **{name: self.total[name] * scale for name in scaled},
         )
 
     def range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
-        """A range that yields a few of its indices, each with the weight of those left out."""
+        """A range that yields a few of its indices, each with the weight of those that it leaves out."""
         whole, kind = loops.iterations(first, last, step)
         n = len(whole)
         if n <= SAMPLED_ITERATIONS:
@@ -114,14 +115,14 @@ class Tally:
     def unrolled(
         self, first: Any, last: Any = None, step: Any = None, loop_unroll_factor: Any = None, **_: Any
     ) -> Iterator[Any]:
-        """`tl.range`: as `range`; iterations that the compiler lays side by side count as one."""
+        """`tl.range`: like `range`, but iterations that the compiler unrolls into one count as one."""
         factor = max(1, loops.plain_int(loop_unroll_factor)) if loop_unroll_factor is not None else 1
         before = self.total["iterations"]
         yield from self.range(first, last, step)
         self.total["iterations"] = before + (self.total["iterations"] - before) / factor
 
     def static(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[int]:
-        """`tl.static_range`: as `range` of constants, but there is no loop in the binary."""
+        """`tl.static_range`: like `range` with constants as indices, but the binary has no loop."""
         before = self.total["iterations"]
         yield from map(loops.plain_int, self.range(first, last, step))
         self.total["iterations"] = before
@@ -129,8 +130,8 @@ class Tally:
     def patch(self, namespace: dict[str, Any]) -> None:
         """Puts the sampling ranges where the kernel's code looks for ranges.
 
-        The language module itself is patched again by every helper that the interpreter calls, so the
-        kernel is given a stand-in for it; the module stays visible under another name, as Triton wants.
+        Every helper that the interpreter calls patches the language module again, so the kernel gets a stand-in for it;
+        the module stays visible under another name, because Triton needs it.
         """
         namespace["range"] = self.range
         language = namespace.setdefault("_language", namespace["tl"])
@@ -138,7 +139,7 @@ class Tally:
 
 
 class _Language:
-    """A module with some of its names replaced."""
+    """A module with some names replaced."""
 
     def __init__(self, module: Any, replaced: Mapping[str, Any]) -> None:
         self._module, self._replaced = module, replaced
@@ -149,40 +150,27 @@ class _Language:
 
 @contextmanager
 def tallied(tally: Tally) -> Iterator[None]:
-    """Inside it, everything that the interpreter does is counted and out-of-bounds accesses are errors."""
-    plain = {
-        name: getattr(builder, name)
-        for name in (
-            "create_masked_load",
-            "create_masked_store",
-            "create_atomic_rmw",
-            "create_dot",
-            "binary_op",
-            "unary_op",
-            "ternary_op",
-        )
-    }
-    reduce = interpreter.ReduceOps.apply
+    """Inside it, everything that the interpreter does is counted, and an access out of bounds is an error."""
+    plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
+    plain_rmw, plain_reduce = builder.create_atomic_rmw, interpreter.ReduceOps.apply
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = np.asarray(
-            mask.data, dtype=bool
-        )  # a descriptor's mask is an array and no handle: its `data` is raw memory
+        on = as_lanes(mask)
         tally.access("load", ptrs, on)
         ptrs = tally.buffers.true(ptrs, on, "load")
-        return tally.filled(ptrs, on, plain["create_masked_load"](ptrs, mask, *rest, **named))
+        return tally.filled(ptrs, on, plain_load(ptrs, mask, *rest, **named))
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
-        on = np.asarray(mask.data, dtype=bool)
+        on = as_lanes(mask)
         tally.access("store", ptrs, on)
         ptrs, value = tally.buffers.true(ptrs, on, "store"), settled(tally.buffers, value)
-        plain["create_masked_store"](ptrs, value, mask, *rest, **named)
+        plain_store(ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         tally.access("store", ptr, mask.data)
         tally.total["atomics"] += tally.weight * ptr.data.size
         ptr, value = tally.buffers.true(ptr, mask.data, "atomic"), settled(tally.buffers, value)
-        return plain["create_atomic_rmw"](op, ptr, value, mask, *rest)
+        return plain_rmw(op, ptr, value, mask, *rest)
 
     def dot(a: Any, b: Any, d: Any, *rest: Any) -> Any:
         (m, k), n = a.data.shape[-2:], b.data.shape[-1]
@@ -191,41 +179,32 @@ def tallied(tally: Tally) -> Iterator[None]:
         tally.tile = max(tally.tile, m * n)
         return tally.drawn.product(d)
 
-    def elementwise(name: str) -> Any:
+    def count_results(plain: Callable[..., Any]) -> Callable[..., Any]:
         def apply(*args: Any) -> Any:
-            result = plain[name](*args)
+            result = plain(*args)
             tally.result(result, args[-1] in _SPECIAL or hasattr(args[-1], "is_special"))
             return result
 
         return apply
 
-    def counted_reduce(self: Any, value: Any) -> Any:
+    def reduce(self: Any, value: Any) -> Any:
         if not isinstance(value, tuple):  # a single operand comes back here as a tuple of one
             tally.total["reductions"] += tally.weight
             tally.total["elements"] += tally.weight * value.handle.data.size
-        return reduce(self, value)
+        return plain_reduce(self, value)
 
-    for name, function in (
-        ("create_masked_load", load),
-        ("create_masked_store", store),
-        ("create_atomic_rmw", rmw),
-        ("create_dot", dot),
-    ):
-        setattr(builder, name, function)
-    for name in ("binary_op", "unary_op", "ternary_op"):
-        setattr(builder, name, elementwise(name))
-    interpreter.ReduceOps.apply = counted_reduce
+    operations = {name: count_results(getattr(builder, name)) for name in ("binary_op", "unary_op", "ternary_op")}
+    memory = {"create_masked_load": load, "create_masked_store": store, "create_atomic_rmw": rmw}
+    interpreter.ReduceOps.apply = reduce
     try:
-        with following(tally.buffers):
+        with override_builder(**operations, **memory, create_dot=dot), following(tally.buffers):
             yield
     finally:
-        for name in plain:
-            delattr(builder, name)
-        interpreter.ReduceOps.apply = reduce
+        interpreter.ReduceOps.apply = plain_reduce
 
 
 def sampled_programs(grid: Program, drawn: Drawn | None = None) -> list[Program]:
-    """A program of the grid's first half and one of its second."""
+    """One program of the grid's first half and one of its second half."""
     count = grid[0] * grid[1] * grid[2]
     rng = (drawn or Drawn(0)).rng
     places = [int(rng.integers(count // 2)), int(rng.integers(count // 2, count))] if count > 1 else [0]

@@ -1,20 +1,24 @@
 """16-bit floats in Triton's interpreter as a GPU has them: every operation rounds its result to nearest, ties to even.
 
-The interpreter keeps a bfloat16 as its bits in a uint16, converts by cutting bits off, and does arithmetic on those
-bits as if they were an integer; numpy adds up float16 in float32. Here an operation on bfloat16 is done in float32 and
-rounded (PTX ISA: `add.rn.bf16`, `fma.rn.bf16`; where a target has no such instruction the compiler does just this), and a
-sum of 16-bit floats is a tree of additions, each of which rounds. Products of matrices multiply exactly and add up in
-their accumulator's type. Not done: the order in which a GPU adds inside a matrix unit, flushing of subnormal numbers.
+The interpreter keeps a bfloat16 as its bits in a uint16, converts by cutting bits off, and computes with those bits as
+with an integer; numpy adds up float16 in float32. Here an operation on bfloat16 is done in float32 and rounded (PTX
+ISA: `add.rn.bf16`, `fma.rn.bf16`; for a target without them the compiler does the same). A sum of 16-bit floats is a
+tree of additions, each of which rounds. Products of matrices multiply exactly and add up in their accumulator's type.
+Not done: the order in which a GPU adds inside a matrix unit, flushing of subnormal numbers.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
+
+from kernelsearch.worker.interpreter.addresses import wrap_method
+from kernelsearch.worker.interpreter.combining import reduced_axis_first, reduced_tensor
 
 tl = interpreter.tl
 _Builder = type(interpreter.interpreter_builder)
@@ -26,7 +30,7 @@ def widened(bits: np.ndarray) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, toward_zero: bool = False) -> np.ndarray:
-    """Values as bfloat16 bits (uint16): to nearest, ties to even; NaN stays NaN."""
+    """Values as bfloat16 bits (uint16), rounded to nearest, ties to even; NaN stays NaN."""
     single = np.ascontiguousarray(values, dtype=np.float32)
     bits = single.view(np.uint32)
     with np.errstate(over="ignore"):
@@ -36,22 +40,19 @@ def rounded(values: np.ndarray, toward_zero: bool = False) -> np.ndarray:
 
 
 def install() -> None:
-    """Teaches this process's interpreter; a second call changes nothing."""
-    if hasattr(_Builder, "rounds_sixteen"):
-        return
-    _Builder.rounds_sixteen = True
+    """Changes this process's interpreter; to be called once."""
     for name in ("binary_op", "ternary_op", "unary_op"):
-        setattr(_Builder, name, _rounding(getattr(_Builder, name)))
-    _Builder.cast_impl = _casting(_Builder.cast_impl)
-    _Builder.create_fp_to_fp = _converting(_Builder.create_fp_to_fp)
-    _Builder.create_dot = _multiplying(_Builder.create_dot)
+        wrap_method(_Builder, name, _operate)
+    wrap_method(_Builder, "cast_impl", _cast)
+    wrap_method(_Builder, "create_fp_to_fp", _convert)
+    wrap_method(_Builder, "create_dot", _dot)
+    wrap_method(interpreter.ReduceOps, "sum", _sum)
+    wrap_method(interpreter.ScanOps, "cumsum", _cumsum)
     _Builder.create_fma = lambda self, x, y, z: self.ternary_op(x, y, z, _fma)
-    interpreter.ReduceOps.sum = _summing(interpreter.ReduceOps.sum)
-    interpreter.ScanOps.cumsum = _accumulating(interpreter.ScanOps.cumsum)
 
 
 def _fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Rounded once: in float64 the product of two float32 is exact."""
+    """x * y + z, rounded once: in float64 the product of two float32 is exact."""
     wide = x.astype(np.float64) * y + z
     return wide.astype(z.dtype) if z.dtype.kind == "f" else x * y + z
 
@@ -64,87 +65,58 @@ def _is_bf16(handle: Any) -> bool:
     )
 
 
-def _widened(handle: Any) -> Any:
+def _widen(handle: Any) -> Any:
     return TensorHandle(widened(handle.data), tl.float32) if _is_bf16(handle) else handle
 
 
-def _rounding(plain: Callable) -> Callable:
-    def apply(self: Any, *operands: Any) -> TensorHandle:
-        *handles, op = operands
-        if op is np.where or not any(map(_is_bf16, handles)):
-            return plain(self, *handles, op)
-        found = plain(self, *map(_widened, handles), op)
-        if found.data.dtype.kind != "f":
-            return found
-        return TensorHandle(rounded(found.data), tl.bfloat16)
-
-    return apply
+def _round(handle: Any) -> TensorHandle:
+    return TensorHandle(rounded(handle.data), tl.bfloat16)
 
 
-def _casting(plain: Callable) -> Callable:
-    def cast(self: Any, src: Any, dst_type: Any) -> TensorHandle:
-        if _is_bf16(src):
-            src = _widened(src)
-            if dst_type.scalar == tl.float32:
-                return src
-        if dst_type.scalar == tl.bfloat16:
-            return TensorHandle(rounded(src.data.astype(np.float32)), tl.bfloat16)
-        return plain(self, src, dst_type)
-
-    return cast
+def _operate(plain: Callable, self: Any, *operands: Any) -> TensorHandle:
+    *handles, op = operands
+    if op is np.where or not any(map(_is_bf16, handles)):
+        return plain(self, *handles, op)
+    result = plain(self, *map(_widen, handles), op)
+    return _round(result) if result.data.dtype.kind == "f" else result
 
 
-def _converting(plain: Callable) -> Callable:
-    def convert(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> TensorHandle:
-        toward_zero = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
-        if dst_type.scalar == tl.bfloat16 and src.dtype.scalar in (tl.float32, tl.float64, tl.float16):
-            return TensorHandle(rounded(src.data.astype(np.float32), toward_zero), tl.bfloat16)
-        return plain(self, _widened(src) if _is_bf16(src) else src, dst_type, rounding_mode)
-
-    return convert
+def _cast(plain: Callable, self: Any, src: Any, dst_type: Any) -> TensorHandle:
+    if _is_bf16(src) and dst_type.scalar == tl.float32:
+        return _widen(src)
+    src = _widen(src)
+    return _round(src) if dst_type.scalar == tl.bfloat16 else plain(self, src, dst_type)
 
 
-def _multiplying(plain: Callable) -> Callable:
-    def dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> TensorHandle:
-        if not any(map(_is_bf16, (a, b, d))):
-            return plain(self, a, b, d, *rest)
-        found = plain(self, _widened(a), _widened(b), _widened(d), *rest)
-        return TensorHandle(rounded(found.data), tl.bfloat16) if _is_bf16(d) else found
-
-    return dot
+def _convert(plain: Callable, self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> TensorHandle:
+    toward_zero = rounding_mode == interpreter._ir.ROUNDING_MODE.RTZ
+    if dst_type.scalar == tl.bfloat16 and src.dtype.scalar in (tl.float32, tl.float64, tl.float16):
+        return TensorHandle(rounded(src.data, toward_zero), tl.bfloat16)
+    return plain(self, _widen(src), dst_type, rounding_mode)
 
 
-def _added(left: np.ndarray, right: np.ndarray, bf16: bool) -> np.ndarray:
-    return rounded(widened(left) + widened(right)) if bf16 else left + right
+def _dot(plain: Callable, self: Any, a: Any, b: Any, d: Any, *rest: Any) -> TensorHandle:
+    product = plain(self, _widen(a), _widen(b), _widen(d), *rest)
+    return _round(product) if _is_bf16(d) else product
 
 
-def _summing(plain: Callable) -> Callable:
-    def total(self: Any, input: Any) -> Any:
-        scalar = input.dtype.scalar
-        if scalar not in (tl.bfloat16, tl.float16):
-            return plain(self, input)
-        data = input.handle.data
-        shape = data.shape
-        data = data.reshape(-1) if self.axis is None else np.moveaxis(data, self.axis, 0)
-        while data.shape[0] > 1:
-            half = data.shape[0] // 2
-            data = np.concatenate([_added(data[:half], data[half : 2 * half], scalar == tl.bfloat16), data[2 * half :]])
-        value = data[0]
-        if self.keep_dims:
-            value = value.reshape((1,) * len(shape)) if self.axis is None else np.expand_dims(value, self.axis)
-        return self.to_tensor(value, input.dtype)
-
-    return total
+def _add(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The rounded sum of float16 values, or of bfloat16 bits (uint16)."""
+    return left + right if left.dtype == np.float16 else rounded(widened(left) + widened(right))
 
 
-def _accumulating(plain: Callable) -> Callable:
-    def scan(self: Any, input: Any) -> Any:
-        if input.dtype.scalar != tl.bfloat16:
-            return plain(self, input)
-        data = np.moveaxis(input.handle.data, self.axis, 0)
-        kept = [data[0]]
-        for row in data[1:]:
-            kept.append(_added(kept[-1], row, True))
-        return [self.to_tensor(np.moveaxis(np.stack(kept), 0, self.axis), dtype=input.dtype)]
+def _sum(plain: Callable, self: Any, input: Any) -> Any:
+    if input.dtype.scalar not in (tl.bfloat16, tl.float16):
+        return plain(self, input)
+    data = reduced_axis_first(self, input)
+    while data.shape[0] > 1:
+        half = data.shape[0] // 2
+        data = np.concatenate([_add(data[:half], data[half : 2 * half]), data[2 * half :]])
+    return reduced_tensor(self, data[0], input)
 
-    return scan
+
+def _cumsum(plain: Callable, self: Any, input: Any) -> Any:
+    if input.dtype.scalar != tl.bfloat16:
+        return plain(self, input)
+    sums = np.stack(list(itertools.accumulate(np.moveaxis(input.handle.data, self.axis, 0), _add)))
+    return [self.to_tensor(np.moveaxis(sums, 0, self.axis), dtype=input.dtype)]

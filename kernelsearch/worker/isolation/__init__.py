@@ -1,1 +1,1 @@
-"""What a worker gives up before it serves, layer by layer, each tried from inside."""
+"""The layers of isolation that a worker enters before it serves, each tried from inside."""

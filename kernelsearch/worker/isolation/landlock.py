@@ -1,8 +1,8 @@
-"""Landlock: what a worker may read, run and write, by folder, for the rest of its life (Linux ≥ 5.19).
+"""Landlock limits, by folder, what a worker may read, run and write for the rest of its life (Linux ≥ 5.19).
 
-Rights are granted, never taken: `entries` turns "everything below these folders but those" into the list
-of folders and files to grant. A process under Landlock can also no longer look into processes outside
-(`/proc/PID/environ`, ptrace), connect by TCP (Linux ≥ 6.7), or signal them (Linux ≥ 6.12).
+Landlock only grants rights: `entries` turns "everything below these folders except those" into the folders and files to
+grant. A process under Landlock also cannot read processes outside (`/proc/PID/environ`, ptrace), connect by TCP
+(Linux ≥ 6.7) or signal other processes (Linux ≥ 6.12).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 
 @dataclass(frozen=True)
 class Grants:
-    """Paths by right. Listing a folder is free everywhere; executing is free where execute is None."""
+    """Paths by right. Any folder may be listed; any file may be executed if execute is None."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
@@ -38,12 +38,12 @@ class Grants:
 
 def version() -> tuple[int, int]:
     """(The kernel's Landlock version, 0), or (0, errno)."""
-    found, refused = syscalls.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
-    return (0, refused) if refused else (found, 0)
+    number, refused = syscalls.syscall(_CREATE_RULESET, None, 0, _VERSION_FLAG)
+    return (0, refused) if refused else (number, 0)
 
 
 def restrict(grants: Grants) -> str:
-    """Holds this thread, and all that it starts, to the grants. Returns "" or why it could not; needs no_new_privs."""
+    """Limits this thread and all that it starts to the grants. Returns "", or why that failed; needs no_new_privs."""
     known, refused = version()
     if refused:
         return f"landlock: {syscalls.name(refused)}"
@@ -72,35 +72,32 @@ def restrict(grants: Grants) -> str:
 def entries(roots: Iterable[str], hidden: Iterable[str]) -> tuple[str, ...]:
     """The folders and files that together are everything below the roots except what is hidden.
 
-    A root that lies in a hidden folder is granted; what is hidden below a root is not. Symbolic links
-    are passed over: what they point to has a path of its own.
+    A root inside a hidden folder is granted; a hidden path below a root is not. Symbolic links are skipped: what they
+    point to has a path of its own.
     """
-    shut = {os.path.realpath(h) for h in hidden}
-    opened = dict.fromkeys(os.path.realpath(r) for r in roots)
-    found = [path for root in opened for path in _open_below(root, {h for h in shut if _below(h, root)})]
-    return tuple(dict.fromkeys(found))
+    real_hidden = {os.path.realpath(h) for h in hidden}
+    paths = [path for root in roots for path in _list_visible(os.path.realpath(root), real_hidden)]
+    return tuple(dict.fromkeys(paths))
 
 
-def _open_below(path: str, shut: set[str]) -> Iterator[str]:
-    if not shut:
+def _list_visible(path: str, hidden: set[str]) -> Iterator[str]:
+    """The path if nothing below it is hidden, else what is visible of its contents."""
+    below = {h for h in hidden if h != path and h.startswith(path.rstrip("/") + "/")}
+    if not below:
         yield path
         return
     try:
-        with os.scandir(path) as listed:
-            children = [child.path for child in listed if not child.is_symlink()]
+        with os.scandir(path) as folder:
+            children = [child.path for child in folder if not child.is_symlink()]
     except OSError:
         return
     for child in children:
-        if child not in shut:
-            yield from _open_below(child, {h for h in shut if _below(h, child)})
-
-
-def _below(path: str, root: str) -> bool:
-    return path != root and path.startswith(root.rstrip("/") + "/")
+        if child not in below:
+            yield from _list_visible(child, below)
 
 
 def _grant(ruleset: int, path: str, rights: int) -> None:
-    """A path that is not there, or no longer, is passed over: nothing is granted."""
+    """Grants rights below a path; skips a path that does not exist."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

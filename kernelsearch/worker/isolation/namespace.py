@@ -1,9 +1,10 @@
-"""A network of its own for a worker: a fresh user and network namespace that holds one loopback device, down."""
+"""A private network for a worker: a new user and network namespace with nothing but a loopback device that is down."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 
 from kernelsearch.worker.isolation import syscalls
 
@@ -14,20 +15,19 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 
 def leave_network() -> str:
-    """Cuts this process, which must have one thread, off every network. Returns "" or why it could not.
+    """Cuts this process, which must have one thread, off every network. Returns "", or why that failed.
 
-    The new user namespace maps the user to itself, so that files look as before, and all capabilities
-    that it brings are given up. Where only user namespaces are forbidden, root goes without one.
+    The new user namespace maps the user to itself, so files look as before. The process gives up all capabilities that
+    come with it. Where only user namespaces are forbidden, root enters a network namespace alone.
     """
     user, group = os.geteuid(), os.getegid()
     refused = syscalls.unshare(_NEWUSER | _NEWNET)
     if refused:
-        again = syscalls.unshare(_NEWNET)
-        return f"unshare: {syscalls.name(refused)}" if again else ""
+        return f"unshare: {syscalls.name(refused)}" if syscalls.unshare(_NEWNET) else ""
     try:
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{user} {user} 1")
-        _write("/proc/self/gid_map", f"{group} {group} 1")
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     except OSError as error:
         return f"identity maps: {error.strerror}"
     return _drop_capabilities()
@@ -40,8 +40,3 @@ def _drop_capabilities() -> str:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _, refused = syscalls.syscall(number, ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
     return f"capset: {syscalls.name(refused)}" if refused else ""
-
-
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)

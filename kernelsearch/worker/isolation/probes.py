@@ -1,7 +1,7 @@
-"""Attempts at what a sandbox forbids, made from inside it: each returns "" when it failed as it should, else why not.
+"""Attempts at forbidden acts from inside a sandbox: each returns "" if it failed as it should, else what went wrong.
 
-A layer is named in a worker's `Hello` only after its attempt. Session, no_new_privs, core size and CPU time
-are read back instead: trying them would need a set-uid program, a crash, or seconds.
+A worker's `Hello` names a layer only after its attempt. Session, no_new_privs, core size and CPU time are read back
+instead: an attempt would need a set-uid program, a crash, or seconds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from kernelsearch.worker.isolation import seccomp, syscalls
 
 PLANTED = "KERNELSEARCH_PLANTED_SECRET"
-"""A variable that the driver plants among those that it scrubs for a worker."""
+"""A variable that the driver adds before it scrubs a worker's environment: it must not arrive."""
 
 _GET_NO_NEW_PRIVS = 39
 _MAP_NORESERVE = 0x4000
@@ -24,17 +25,17 @@ _CONNECT_LIMIT_S = 0.5
 
 
 def environment(allowed: Iterable[str]) -> str:
-    """Looks for the planted variable, and for any other not on the list among those that this process was given."""
-    with open("/proc/self/environ", "rb") as file:
-        given = {entry.partition(b"=")[0].decode(errors="replace") for entry in file.read().split(b"\0") if entry}
-    if PLANTED in {*given, *os.environ}:
+    """Looks for the planted variable, and for any variable at the start of this process that is not on the list."""
+    entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    initial = {entry.partition(b"=")[0].decode(errors="replace") for entry in entries if entry}
+    if PLANTED in {*initial, *os.environ}:
         return "the planted secret is visible"
-    strange = sorted(given - set(allowed))
+    strange = sorted(initial - set(allowed))
     return f"variables not on the list: {', '.join(strange)}" if strange else ""
 
 
 def session() -> str:
-    """Reads whether this process leads a session and a process group of its own."""
+    """Checks that this process leads its own session and process group."""
     own = os.getpid()
     return "" if os.getsid(0) == own and os.getpgid(0) == own else "shares its session with others"
 
@@ -45,11 +46,11 @@ def privileges() -> str:
 
 
 def private_folder(folder: str) -> str:
-    """Writes where this worker should write, and looks who else may."""
+    """Writes to the worker's own folder, and checks that nobody else may read it."""
+    probe = Path(folder, "probe")
     try:
-        with open(os.path.join(folder, "probe"), "wb"):
-            pass
-        os.unlink(os.path.join(folder, "probe"))
+        probe.write_bytes(b"")
+        probe.unlink()
         others = os.stat(folder).st_mode & 0o077
     except OSError as error:
         return f"cannot be written: {error.strerror}"
@@ -57,7 +58,7 @@ def private_folder(folder: str) -> str:
 
 
 def descriptors(planted: int, keep: Iterable[int]) -> str:
-    """Uses a descriptor that was open before, and counts those that are left."""
+    """Uses a descriptor that was open before, and lists those that are still open."""
     if _succeeds(lambda: os.fstat(planted)):
         return "a descriptor from before is still open"
     listed = {int(name) for name in os.listdir("/proc/self/fd")}
@@ -66,7 +67,7 @@ def descriptors(planted: int, keep: Iterable[int]) -> str:
 
 
 def limits(folder: str, file_bytes: int | None, open_files: int | None, memory_bytes: int | None) -> str:
-    """Makes a file, a descriptor and a mapping beyond the limits."""
+    """Tries to make a file, a descriptor and a mapping beyond the limits."""
     if resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
         return "a crash would dump its memory"
     if file_bytes is not None and _succeeds(lambda: _large_file(os.path.join(folder, "probe"), file_bytes + 1)):
@@ -79,7 +80,7 @@ def limits(folder: str, file_bytes: int | None, open_files: int | None, memory_b
 
 
 def network(port: int | None) -> str:
-    """Connects to a listener of this machine, on 127.0.0.1, that a process outside reached before."""
+    """Tries to connect to a listener on 127.0.0.1 that a process outside has reached before."""
     if port is None:
         return "no listener on 127.0.0.1 to try it on"
     with socket.socket() as outward:
@@ -94,7 +95,7 @@ def network(port: int | None) -> str:
 
 
 def writing(outside: str) -> str:
-    """Makes a file in a folder that is not this worker's own, and looks into its parent process."""
+    """Tries to write to a folder that is not the worker's own, and to read its parent process."""
     path = os.path.join(outside, f"probe-{os.getpid()}")
     if _succeeds(lambda: os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))):
         os.unlink(path)
@@ -105,7 +106,7 @@ def writing(outside: str) -> str:
 
 
 def reading(hidden: str) -> str:
-    """Reads a file that is there and hidden."""
+    """Tries to read a hidden file that exists."""
     refused = _errno(lambda: os.close(os.open(hidden, os.O_RDONLY)))
     if refused == errno.ENOENT:
         return "the hidden file to try it on is not there"
@@ -113,23 +114,21 @@ def reading(hidden: str) -> str:
 
 
 def system_calls(groups: tuple[str, ...]) -> str:
-    """Makes calls of each denied group, with arguments that could not do harm; all must answer EPERM."""
+    """Makes harmless calls of each denied group; all must answer EPERM."""
     attempts = {"system": ("ptrace", "mount", "bpf"), "neighbours": ("process_vm_readv", "perf_event_open")}
     for group in groups:
         for name in attempts.get(group, ()):
             _, refused = syscalls.syscall(seccomp.number(name), -1, -1, -1, -1, -1)
             if refused != errno.EPERM:
                 return f"{name} was not denied"
-    if "sockets" in groups and _errno(lambda: socket.socket(socket.AF_INET).close()) != errno.EPERM:
-        return "a network socket opened"
-    if "programs" in groups:
-        if _errno(lambda: os.execv("/nonexistent/program", ["program"])) != errno.EPERM:
-            return "execve was not denied"
-        if _errno(_fork) != errno.EPERM:
-            return "a process was forked"
-        if _errno(lambda: os.kill(os.getppid(), 0)) != errno.EPERM:
-            return "the parent process took a signal"
-    return ""
+    acts: list[tuple[str, str, Callable[[], object]]] = [
+        ("sockets", "a network socket opened", lambda: socket.socket(socket.AF_INET).close()),
+        ("programs", "execve was not denied", lambda: os.execv("/nonexistent/program", ["program"])),
+        ("programs", "a process was forked", _fork),
+        ("programs", "the parent process took a signal", lambda: os.kill(os.getppid(), 0)),
+    ]
+    broken = (why for group, why, act in acts if group in groups and _errno(act) != errno.EPERM)
+    return next(broken, "")
 
 
 def _fork() -> None:

@@ -1,13 +1,14 @@
-"""What a worker gives up before it serves: its environment, descriptors, privileges, limits, network and files.
+"""The sandbox that a worker enters before it serves: environment, descriptors, privileges, limits, network, files.
 
-No privilege is needed for any of it. Each layer is applied, then tried: it is named in the worker's `Hello`
-only if the forbidden act failed. A layer that the system refuses is named with the reason and nothing
-else changes. Roles that run candidate code get every layer; the judge and the run worker, which run the
-user's code only, keep files and network, which that code may need.
+No layer needs a privilege. Each is applied, then tried: the worker's `Hello` names it only if the forbidden act failed.
+A layer that the system refuses is reported with the reason, and the other layers still apply. Roles that run candidate
+code get every layer. The judge and the run worker run the user's code only; they keep files and network, which that
+code may need.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import resource
@@ -19,33 +20,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernelsearch.worker.isolation import landlock, namespace, probes, seccomp, syscalls
 
 _SET_NO_NEW_PRIVS = 38
-_KEPT = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "VIRTUAL_ENV",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_HOME",
-    "CC",
-)
+_INHERITED = "PATH LANG LC_ALL TZ LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV CUDA_VISIBLE_DEVICES CUDA_HOME CC".split()
 _SET = (
-    "HOME",
-    "TMPDIR",
-    "TRITON_CACHE_DIR",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "CUDA_CACHE_DISABLE",
-    "OMP_NUM_THREADS",
-    "PYTHONDONTWRITEBYTECODE",
-    "TRITON_INTERPRET",
-    "LC_CTYPE",
-)
+    "HOME TMPDIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR CUDA_CACHE_DISABLE OMP_NUM_THREADS PYTHONDONTWRITEBYTECODE "
+    "TRITON_INTERPRET LC_CTYPE"
+).split()
 _SMALLEST_SHARE = 1 << 30
 
 
@@ -53,10 +37,10 @@ _SMALLEST_SHARE = 1 << 30
 class Limits:
     """Limits of one worker.
 
-    cpu_s: CPU seconds of one job, beyond any wall clock that the driver sets. file_bytes: of any one file.
-    descriptors: open at once. memory_bytes: address space beyond what it has at the start; for roles that run
-    candidate code this machine's whole memory when None, since a task's inputs may be mapped and never touched.
-    nice: how far it steps back for other processes, as `nice` counts; who waits for a GPU must not wait for a processor.
+    cpu_s: CPU seconds of one job, besides the driver's wall clock. file_bytes: size of any one file. descriptors: open
+    at once. memory_bytes: address space beyond that at the start; None means, for roles that run candidate code, this
+    machine's whole memory, since a task's inputs may be mapped and never touched. nice: added to the niceness, so that
+    processes which wait for a GPU need not wait for a processor.
     """
 
     cpu_s: int | None = None
@@ -68,7 +52,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a role gives up beyond the common layers: network and files, running programs, groups of system calls."""
+    """Layers of a role beyond the common ones.
+
+    confined: no network, and only granted files. programs: may run installed programs. denied: groups of system calls.
+    """
 
     confined: bool
     programs: bool
@@ -86,8 +73,11 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker lives: the workers' common folder, folders that it must be able to read though they lie in a
-    hidden place (the task's), and the port of a listener outside to try the network on."""
+    """Where a worker lives.
+
+    cache: the workers' common folder. readable: folders to grant although a parent is hidden (the task's folder).
+    port: of a listener outside, to try the network on.
+    """
 
     cache: str
     readable: tuple[str, ...] = ()
@@ -96,39 +86,38 @@ class Place:
 
 @dataclass(frozen=True)
 class Entered:
-    """The layers that hold, and (layer, reason) of each that was asked for and does not."""
+    """The layers that hold, and (layer, reason) of each that was wanted and does not."""
 
     layers: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
 
 
 def scrubbed_environment(extra: dict[str, str], cache: str) -> dict[str, str]:
-    """The environment of a worker: what is needed to find libraries and compilers, and nothing that could be a secret."""
+    """The environment of a worker: what finds libraries and compilers, and nothing that could be a secret."""
     everything = {**os.environ, probes.PLANTED: "seen"}
-    clean = {name: everything[name] for name in _KEPT if name in everything}
+    clean = {name: everything[name] for name in _INHERITED if name in everything}
     fixed = {"CUDA_CACHE_DISABLE": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**clean, **_folders(cache), **fixed, **extra}
+    return {**clean, **_folder_variables(cache), **fixed, **extra}
 
 
 def private_folder(cache: str, role: str, process: int) -> str:
-    """The folder that a worker writes in: one a process where candidate code runs, one a role where it does not."""
+    """The folder that a worker writes to: one per process where candidate code runs, else one per role."""
     return os.path.join(cache, f"{role}-{process}" if POLICIES[role].confined else role)
 
 
 def resident_limit(role: str) -> int | None:
-    """Bytes of memory that a worker may really use before the driver ends it; None for trusted roles.
+    """Bytes of resident memory at which the driver kills a worker; None for trusted roles.
 
-    A quarter of this machine's, at least 1 GiB. (RLIMIT_AS cannot say this: it counts what is mapped and
-    never touched, and the inputs of the timed shapes are.)
+    A quarter of this machine's memory, at least 1 GiB. RLIMIT_AS cannot do this: it also counts memory that is mapped
+    and never touched, such as the inputs of timed shapes.
     """
     return max(_SMALLEST_SHARE, _machine_memory() // 4) if POLICIES[role].confined else None
 
 
 def resident_bytes(process: int) -> int:
-    """What a process uses of the memory now; 0 when it is gone."""
+    """Bytes of memory that a process uses now; 0 if it has ended."""
     try:
-        with open(f"/proc/{process}/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
+        return _statm_bytes(process, 1)
     except (OSError, IndexError):
         return 0
 
@@ -139,22 +128,22 @@ def enter(role: str, limits: Limits, keep: tuple[int, ...], place: Place) -> Ent
     folder = private_folder(place.cache, role, os.getpid())
     memory = limits.memory_bytes if limits.memory_bytes or not policy.confined else _machine_memory()
     steps: list[tuple[str, Callable[[], str]]] = [
-        ("environment", lambda: probes.environment((*_KEPT, *_SET))),
-        ("session", _own_session),
-        ("no_new_privs", _no_new_privileges),
-        ("private_folder", lambda: _own_folder(folder)),
+        ("environment", lambda: probes.environment((*_INHERITED, *_SET))),
+        ("session", _start_session),
+        ("no_new_privs", _forbid_new_privileges),
+        ("private_folder", lambda: _make_folder(folder)),
         ("descriptors", lambda: _close_descriptors(keep)),
-        ("limits", lambda: _limited(limits, memory, folder)),
+        ("limits", lambda: _apply_limits(limits, memory, folder)),
     ]
     if policy.confined:
         steps += [
             ("network", lambda: namespace.leave_network() or probes.network(place.port)),
-            ("landlock", lambda: _files(policy, place, folder) or probes.writing(place.cache)),
+            ("landlock", lambda: _restrict_files(policy, place, folder) or probes.writing(place.cache)),
             ("landlock_read", lambda: probes.reading(log_path(place.cache, role))),
         ]
     steps.append(("seccomp", lambda: seccomp.restrict(policy.denied) or probes.system_calls(policy.denied)))
     reasons = [(name, apply()) for name, apply in steps]
-    _end_with_parent()  # a thread, so only now: layers hold for the thread that enters them and for later ones
+    _end_with_parent()  # last, because it starts a thread: layers hold for the thread that enters them and later ones
     return Entered(tuple(n for n, why in reasons if not why), tuple((n, why) for n, why in reasons if why))
 
 
@@ -166,76 +155,70 @@ def begin_job(limits: Limits) -> None:
 
 
 def log_path(cache: str, role: str) -> str:
-    """Where the workers of a role write their complaints: hidden from those that run candidate code."""
+    """The file that holds the stderr of a role's workers: hidden from workers that run candidate code."""
     return os.path.join(cache, f"{role}.log")
 
 
 # ---------------------------------------------------------------- layers
 
 
-def _own_session() -> str:
-    try:
+def _start_session() -> str:
+    with contextlib.suppress(PermissionError):  # raised when it already leads a session
         os.setsid()
-    except PermissionError:
-        pass  # started as the leader of its own
     return probes.session()
 
 
-def _no_new_privileges() -> str:
+def _forbid_new_privileges() -> str:
     syscalls.prctl(_SET_NO_NEW_PRIVS, 1)
     return probes.privileges()
 
 
-def _own_folder(folder: str) -> str:
+def _make_folder(folder: str) -> str:
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
     except OSError as error:
         return f"cannot be made: {error.strerror}"
-    os.environ.update(_folders(folder))
+    os.environ.update(_folder_variables(folder))
     tempfile.tempdir = None
     return probes.private_folder(folder)
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> str:
-    kept = (0, 1, 2, *keep)
+    keep = (0, 1, 2, *keep)
     planted = os.open("/dev/null", os.O_RDONLY)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            try:
+        if int(name) not in keep:
+            with contextlib.suppress(OSError):  # raised for the descriptor of this listing
                 os.close(int(name))
-            except OSError:
-                continue  # the descriptor of this listing
-    return probes.descriptors(planted, kept)
+    return probes.descriptors(planted, keep)
 
 
-def _limited(limits: Limits, memory: int | None, folder: str) -> str:
-    space = None if memory is None else _address_space() + memory
-    refused = [
-        name
-        for name, kind, value in (
-            ("file size", resource.RLIMIT_FSIZE, limits.file_bytes),
-            ("descriptors", resource.RLIMIT_NOFILE, limits.descriptors),
-            ("address space", resource.RLIMIT_AS, space),
-            ("core", resource.RLIMIT_CORE, 0),
-        )
-        if not _limit(kind, value)
-    ]
+def _apply_limits(limits: Limits, memory: int | None, folder: str) -> str:
+    wanted = {
+        "file size": (resource.RLIMIT_FSIZE, limits.file_bytes),
+        "descriptors": (resource.RLIMIT_NOFILE, limits.descriptors),
+        "address space": (resource.RLIMIT_AS, None if memory is None else _statm_bytes("self", 0) + memory),
+        "core": (resource.RLIMIT_CORE, 0),
+    }
+    refused = [name for name, (kind, value) in wanted.items() if not _limit(kind, value)]
     if memory is not None:
-        _first_to_go()
+        # Out of memory, the system kills this process before the driver, which watches what its workers use anyway.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
     os.nice(limits.nice)
     if refused:
         return f"refused: {', '.join(refused)}"
     return probes.limits(folder, limits.file_bytes, limits.descriptors, memory)
 
 
-def _files(policy: Policy, place: Place, folder: str) -> str:
-    """Landlock: reads everything but what people keep secret, writes its own folder and /dev/null, runs what is installed."""
-    read = landlock.entries(("/", *place.readable, *_libraries()), _hidden(place.cache))
-    programs = landlock.entries(("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix", *_libraries()), ())
+def _restrict_files(policy: Policy, place: Place, folder: str) -> str:
+    """Reads all but hidden folders; writes to its own folder and /dev/null; runs what is installed, if programs may."""
+    read = landlock.entries(("/", *place.readable, *_library_folders()), _hidden_folders(place.cache))
+    programs = landlock.entries(("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix", *_library_folders()), ())
     return landlock.restrict(landlock.Grants(read, (folder, "/dev/null"), programs if policy.programs else ()))
 
 
-def _hidden(cache: str) -> tuple[str, ...]:
+def _hidden_folders(cache: str) -> tuple[str, ...]:
     """The dot files of the user's home, the folder of temporary files, and the workers' common folder."""
     try:
         home = pwd.getpwuid(os.geteuid()).pw_dir
@@ -245,27 +228,23 @@ def _hidden(cache: str) -> tuple[str, ...]:
     return (*dots, os.path.dirname(cache), cache)
 
 
-def _libraries() -> tuple[str, ...]:
-    """Where Python's own files and packages lie, which may be below a hidden folder."""
-    folders = (
-        sys.prefix,
-        sys.base_prefix,
-        os.path.dirname(os.path.realpath(sys.executable)),
-        site.getusersitepackages(),
-    )
-    return tuple(f for f in dict.fromkeys((*folders, *sys.path)) if f and os.path.exists(f))
+def _library_folders() -> tuple[str, ...]:
+    """The folders of Python's own files and packages, which may lie below a hidden folder."""
+    programs = os.path.dirname(os.path.realpath(sys.executable))
+    folders = (sys.prefix, sys.base_prefix, programs, site.getusersitepackages(), *sys.path)
+    return tuple(f for f in dict.fromkeys(folders) if f and os.path.exists(f))
 
 
 # ---------------------------------------------------------------- helpers
 
 
 def discard(cache: str, role: str, process: int) -> None:
-    """Removes what a dead worker wrote, if it was its own."""
+    """Removes a dead worker's private folder; a folder that its role shares stays."""
     if POLICIES[role].confined:
         shutil.rmtree(private_folder(cache, role, process), ignore_errors=True)
 
 
-def _folders(folder: str) -> dict[str, str]:
+def _folder_variables(folder: str) -> dict[str, str]:
     return {
         "HOME": folder,
         "TMPDIR": folder,
@@ -275,9 +254,9 @@ def _folders(folder: str) -> dict[str, str]:
 
 
 def _end_with_parent() -> None:
-    """Ends this process within a second of its parent's end, even in the middle of a job.
+    """Ends this process within a second after its parent ends, even in the middle of a job.
 
-    The kernel's own signal for that (PR_SET_PDEATHSIG) follows the parent's thread, not its process.
+    The kernel's own signal for this (PR_SET_PDEATHSIG) follows the parent's thread, not its process.
     """
     parent = os.getppid()
 
@@ -289,22 +268,13 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _first_to_go() -> None:
-    """Should the machine run out of memory, this process ends before the driver does."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        return  # nothing depends on it: the driver watches what its workers use
-
-
 def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
 
 
-def _address_space() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
+def _statm_bytes(process: int | str, field: int) -> int:
+    """Bytes of a process's address space (field 0) or resident memory (field 1)."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[field]) * resource.getpagesize()
 
 
 def _limit(kind: int, value: int | None) -> bool:

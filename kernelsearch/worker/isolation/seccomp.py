@@ -1,8 +1,8 @@
-"""A seccomp filter: system calls that a worker of some role never needs answer EPERM for the rest of its life.
+"""A seccomp filter: system calls that a worker of a role never needs answer EPERM for the rest of its life.
 
-Everything else is allowed: a list of what torch, numpy and a CUDA driver need would break with each of their
-versions, and what this layer must stop is short: processes and programs where none are wanted, sockets,
-looking into or signalling other processes, and the doors into the kernel that sandboxes were left by.
+Everything else is allowed. A list of what torch, numpy and a CUDA driver need would break with each of their versions,
+and the list of what this layer must stop is short: new processes and programs where none are wanted, sockets, reading
+or signalling other processes, and the system calls through which sandboxes have been escaped.
 """
 
 from __future__ import annotations
@@ -26,77 +26,51 @@ _THREAD = 0x00010000
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 0, "aarch64": 1}
 
-# From asm/unistd_64.h and asm-generic/unistd.h: the number on x86-64, and on 64-bit Arm.
-_SYSTEM = {
-    "ptrace": (101, 117),
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "setns": (308, 268),
-    "unshare": (272, 97),
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "bpf": (321, 280),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "open_by_handle_at": (304, 265),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "mount_setattr": (442, 442),
-    "fsopen": (430, 430),
-    "fsmount": (432, 432),
-    "move_mount": (429, 429),
-    "open_tree": (428, 428),
-    "fsconfig": (431, 431),
-    "fspick": (433, 433),
-    "clock_settime": (227, 112),
-    "settimeofday": (164, 170),
-    "sethostname": (170, 161),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-}
-_NEIGHBOURS = {
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "process_madvise": (440, 440),
-    "kcmp": (312, 272),
-    "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438),
-    "pidfd_send_signal": (424, 424),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-}
-_PROGRAMS = {"execve": (59, 221), "execveat": (322, 281), "fork": (57, None), "vfork": (58, None)}
+
+def _parse_calls(table: str) -> dict[str, tuple[int, int | None]]:
+    """Numbers by call from words `name:x86-64:aarch64`; aarch64 is left out where 64-bit Arm has no such call."""
+    calls: dict[str, tuple[int, int | None]] = {}
+    for word in table.split():
+        name, x86, *arm = word.split(":")
+        calls[name] = int(x86), int(arm[0]) if arm else None
+    return calls
+
+
+# The numbers are those of asm/unistd_64.h and asm-generic/unistd.h.
+_SYSTEM = _parse_calls("""
+    ptrace:101:117 mount:165:40 umount2:166:39 pivot_root:155:41 chroot:161:51 setns:308:268 unshare:272:97
+    kexec_load:246:104 kexec_file_load:320:294 bpf:321:280 init_module:175:105 finit_module:313:273
+    delete_module:176:106 add_key:248:217 request_key:249:218 keyctl:250:219 open_by_handle_at:304:265 reboot:169:142
+    swapon:167:224 swapoff:168:225 acct:163:89 quotactl:179:60 mount_setattr:442:442 fsopen:430:430 fsmount:432:432
+    move_mount:429:429 open_tree:428:428 fsconfig:431:431 fspick:433:433 clock_settime:227:112 settimeofday:164:170
+    sethostname:170:161 iopl:172 ioperm:173
+""")
+_NEIGHBOURS = _parse_calls("""
+    process_vm_readv:310:270 process_vm_writev:311:271 process_madvise:440:440 kcmp:312:272 pidfd_open:434:434
+    pidfd_getfd:438:438 pidfd_send_signal:424:424 perf_event_open:298:241 userfaultfd:323:282 io_uring_setup:425:425
+    rt_sigqueueinfo:129:138 rt_tgsigqueueinfo:297:240
+""")
+_PROGRAMS = _parse_calls("execve:59:221 execveat:322:281 fork:57 vfork:58")
+_GROUP_CALLS = {"system": _SYSTEM, "neighbours": _NEIGHBOURS, "programs": _PROGRAMS, "sockets": {}}
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SOCKET = (41, 198)
 _UNIX = 1
 _OWN_PROCESS = {"kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261)}
 _TKILL = (200, 130)
 
-GROUPS = ("system", "neighbours", "programs", "sockets")
-"""What can be denied: the kernel's own doors; other processes; new processes and programs; sockets but UNIX ones."""
+GROUPS = tuple(_GROUP_CALLS)
+"""Groups to deny: the kernel's own doors; other processes; new processes and programs; all sockets but UNIX ones."""
 
 
 def number(name: str) -> int | None:
-    """A call's number on this machine; None when it has none or the machine is not known."""
+    """The number of a call of `_GROUP_CALLS` on this machine; None if it has none or the machine is not known."""
     column = _COLUMN.get(os.uname().machine)
-    everything = {**_SYSTEM, **_NEIGHBOURS, **_PROGRAMS, "socket": _SOCKET}
+    everything = {**_SYSTEM, **_NEIGHBOURS, **_PROGRAMS}
     return None if column is None else everything[name][column]
 
 
 def restrict(groups: tuple[str, ...]) -> str:
-    """Denies these groups to this thread and all that it starts. Returns "" or why it could not."""
+    """Denies these groups to this thread and all that it starts. Returns "", or why that failed."""
     machine = os.uname().machine
     if machine not in _AUDIT:
         return f"seccomp: no table of system calls for {machine}"
@@ -113,36 +87,29 @@ def program(machine: str, groups: tuple[str, ...], process: int) -> list[bytes]:
     steps = [_step(_LOAD, _AT_MACHINE), _step(_EQUAL, _AUDIT[machine], 1, 0), _deny(), _step(_LOAD, _AT_NUMBER)]
     if machine == "x86_64":
         steps += [_step(_AT_LEAST, _X32, 0, 1), _deny()]
-    for call in _denied(groups):
-        if call[column] is not None:
-            steps += [_step(_EQUAL, call[column], 0, 1), _deny()]
+    for group in groups:
+        for call in _GROUP_CALLS[group].values():
+            if call[column] is not None:
+                steps += [_step(_EQUAL, call[column], 0, 1), _deny()]
     if "programs" in groups:
-        # glibc takes ENOSYS for an older kernel and falls back to clone, whose flags a filter can read.
+        # At ENOSYS glibc assumes an older kernel and falls back to clone, whose flags a filter can read.
         steps += [_step(_EQUAL, _CLONE3[column], 0, 1), _deny(errno.ENOSYS)]
-        steps += _unless_argument(_CLONE[column], 0, _step(_ANY_BIT, _THREAD, 1, 0))
+        steps += _deny_unless(_CLONE[column], _step(_ANY_BIT, _THREAD, 1, 0))
     if "sockets" in groups:
-        steps += _unless_argument(_SOCKET[column], 0, _step(_EQUAL, _UNIX, 1, 0))
-    if "neighbours" in groups and "programs" in groups:  # with children of its own a worker may have to end them
-        steps += _unless_argument(_OWN_PROCESS["kill"][column], 0, _step(_EQUAL, process, 1, 0))
-        steps += _unless_argument(_OWN_PROCESS["tgkill"][column], 0, _step(_EQUAL, process, 1, 0))
+        steps += _deny_unless(_SOCKET[column], _step(_EQUAL, _UNIX, 1, 0))
+    if "neighbours" in groups and "programs" in groups:  # a worker with children may have to end them
+        steps += _deny_unless(_OWN_PROCESS["kill"][column], _step(_EQUAL, process, 1, 0))
+        steps += _deny_unless(_OWN_PROCESS["tgkill"][column], _step(_EQUAL, process, 1, 0))
         steps += [_step(_EQUAL, _TKILL[column], 0, 1), _deny()]
     if "neighbours" in groups:
-        limit = _OWN_PROCESS["prlimit64"][column]
-        load = _step(_LOAD, _AT_ARGS)
-        own = [_step(_EQUAL, 0, 2, 0), _step(_EQUAL, process, 1, 0), _deny(), _step(_RETURN, _ALLOW)]
-        steps += [_step(_EQUAL, limit, 0, 5), load, *own]
+        steps += [_step(_EQUAL, _OWN_PROCESS["prlimit64"][column], 0, 5), _step(_LOAD, _AT_ARGS)]
+        steps += [_step(_EQUAL, 0, 2, 0), _step(_EQUAL, process, 1, 0), _deny(), _step(_RETURN, _ALLOW)]
     return [*steps, _step(_RETURN, _ALLOW)]
 
 
-def _denied(groups: tuple[str, ...]) -> list[tuple[int, int | None]]:
-    tables = {"system": _SYSTEM, "neighbours": _NEIGHBOURS, "programs": _PROGRAMS}
-    return [call for group in groups for call in tables.get(group, {}).values()]
-
-
-def _unless_argument(call: int, argument: int, test: bytes) -> list[bytes]:
-    """Denies a call unless the test of the low word of one argument skips the denial."""
-    load = _step(_LOAD, _AT_ARGS + 8 * argument)
-    return [_step(_EQUAL, call, 0, 4), load, test, _deny(), _step(_RETURN, _ALLOW)]
+def _deny_unless(call: int, test: bytes) -> list[bytes]:
+    """Denies a call unless the test of its first argument's low word skips the denial."""
+    return [_step(_EQUAL, call, 0, 4), _step(_LOAD, _AT_ARGS), test, _deny(), _step(_RETURN, _ALLOW)]
 
 
 def _deny(code: int = errno.EPERM) -> bytes:

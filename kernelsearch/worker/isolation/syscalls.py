@@ -1,4 +1,4 @@
-"""The few system calls of Linux that Python does not offer, as functions that return 0 or an errno."""
+"""System calls of Linux that Python does not offer."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ def _libc() -> Any:
 
 def syscall(number: int, *args: Any) -> tuple[int, int]:
     """(The call's result, 0) or (-1, errno). Integers are passed as 64-bit words; pointers and buffers as they are."""
-    passed = [ctypes.c_long(a) if isinstance(a, int) else a for a in args]
-    ctypes.set_errno(0)
-    result = _libc().syscall(ctypes.c_long(number), *passed)
-    return result, (ctypes.get_errno() if result == -1 else 0)
+    return _call(_libc().syscall, *(ctypes.c_long(a) if isinstance(a, int) else a for a in (number, *args)))
 
 
 def prctl(option: int, *args: Any) -> tuple[int, int]:
-    """`prctl` with its unused arguments zero; the same answer as `syscall`."""
-    passed = [ctypes.c_ulong(a) if isinstance(a, int) else a for a in (*args, 0, 0, 0, 0)[:4]]
-    ctypes.set_errno(0)
-    result = _libc().prctl(option, *passed)
-    return result, (ctypes.get_errno() if result == -1 else 0)
+    """`prctl` with its unused arguments zero; answers as `syscall` does."""
+    return _call(
+        _libc().prctl, option, *(ctypes.c_ulong(a) if isinstance(a, int) else a for a in (*args, 0, 0, 0, 0)[:4])
+    )
 
 
 def unshare(flags: int) -> int:
     """Moves this process into new namespaces. Returns 0 or an errno."""
+    return _call(_libc().unshare, flags)[1]
+
+
+def _call(function: Any, *args: Any) -> tuple[int, int]:
     ctypes.set_errno(0)
-    return ctypes.get_errno() if _libc().unshare(flags) else 0
+    result = function(*args)
+    return result, (ctypes.get_errno() if result == -1 else 0)
 
 
 def name(code: int) -> str:
-    """`EPERM` for 1, and so on."""
+    """The name of an errno: `EPERM` for 1."""
     return errno.errorcode.get(code, f"errno {code}")

@@ -1,1 +1,1 @@
-"""What goes between the driver and its workers: plain data, over a socket."""
+"""Messages between the driver and its workers: plain data over a socket."""

@@ -1,8 +1,7 @@
-"""Messages between the driver and its workers: length-prefixed pickles over a socket, read with a whitelist.
+"""A channel between the driver and a worker: length-prefixed pickles over a socket, read with a whitelist.
 
-A worker that ran a candidate may be hostile, so what it sends is unpickled by an unpickler that knows
-the project's own data classes and nothing else: no function, no module of the standard library, no numpy.
-Tensors travel as `Array`s.
+A worker that ran a candidate may be hostile, so the unpickler knows the project's own data classes and nothing else: no
+function, no module of the standard library, no numpy. Tensors travel as `Array`s.
 """
 
 from __future__ import annotations
@@ -20,37 +19,28 @@ from typing import Any
 
 _HEADER = struct.Struct("<Q")
 MAX_MESSAGE = 8 << 30
-_PIECE = 1 << 22
+_PIECE_BYTES = 1 << 22
 
-_MODULES = frozenset(
-    f"kernelsearch.{name}"
+_DATA_MODULES = frozenset(
+    "kernelsearch." + name
     for name in (
-        "core.types",
-        "kernel.source",
-        "kernel.launch",
-        "kernel.targets",
-        "compile.code",
-        "compile.build",
-        "measure.static_model.counts",
-        "tasks.outline",
-        "worker.messages.channel",
-        "worker.messages.jobs",
-        "worker.messages.confirm_jobs",
-    )
+        "core.types kernel.source kernel.launch kernel.targets compile.code compile.build measure.static_model.counts "
+        "tasks.outline worker.messages.channel worker.messages.jobs worker.messages.confirm_jobs"
+    ).split()
 )
 
 
 class ChannelClosed(Exception):
-    """The other end is gone, or sent something that is not a message."""
+    """The other end is gone, or it sent something that is not a message."""
 
 
 class ChannelTimeout(Exception):
-    """No whole message came in time."""
+    """No complete message came in time."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """A tensor as data: torch's dtype name, shape, stride in elements (None: contiguous), bytes of its elements."""
+    """A tensor as data: torch's name of its dtype, shape, elements as bytes, stride in elements (None: contiguous)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -59,21 +49,18 @@ class Array:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Builds instances of the project's data classes and of its enums, and changes nothing that exists.
+    """Builds instances of the project's data classes and enums, and changes nothing that exists.
 
-    The standard library's unpickler written in Python, because the one in C cannot be told to refuse
-    `BUILD` on a class, with which a message could change what the driver's own classes do.
+    It extends the standard library's unpickler in Python. The one in C cannot refuse `BUILD` on a class, with which a
+    message could change the driver's own classes.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in _MODULES and "." not in name:
-            found = getattr(importlib.import_module(module), name, None)
-            if (
-                isinstance(found, type)
-                and found.__module__ == module
-                and (is_dataclass(found) or issubclass(found, Enum))
-            ):
-                return found
+        if module in _DATA_MODULES and "." not in name:
+            kind = getattr(importlib.import_module(module), name, None)
+            defined_there = isinstance(kind, type) and kind.__module__ == module
+            if defined_there and (is_dataclass(kind) or issubclass(kind, Enum)):
+                return kind
         raise pickle.UnpicklingError(f"{module}.{name} is not data")
 
     def load_build(self) -> None:
@@ -85,22 +72,8 @@ class _Unpickler(pickle._Unpickler):
     dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
 
 
-_UNREADABLE = (
-    pickle.UnpicklingError,
-    EOFError,
-    AttributeError,
-    TypeError,
-    ValueError,
-    LookupError,
-    ImportError,
-    ArithmeticError,
-    AssertionError,
-    MemoryError,
-    RecursionError,
-    struct.error,
-    NameError,
-)
-"""What the unpickler raises on bytes that are no pickle."""
+_FORMAT_ERRORS = (pickle.UnpicklingError, struct.error, EOFError, AssertionError, MemoryError, RecursionError)
+_VALUE_ERRORS = (AttributeError, TypeError, ValueError, LookupError, ImportError, ArithmeticError, NameError)
 
 
 def packed(message: Any) -> bytes:
@@ -109,10 +82,10 @@ def packed(message: Any) -> bytes:
 
 
 def unpacked(data: bytes | bytearray) -> Any:
-    """A message from bytes that nobody vouches for. Raises ChannelClosed when they are not data."""
+    """A message from untrusted bytes. Raises ChannelClosed if they are not data."""
     try:
         return _Unpickler(io.BytesIO(data)).load()
-    except _UNREADABLE as error:
+    except (*_FORMAT_ERRORS, *_VALUE_ERRORS) as error:  # all that the unpickler raises on bytes that are no pickle
         raise ChannelClosed(f"a message that is not data: {error}") from None
 
 
@@ -123,7 +96,11 @@ class Channel:
         self.sock = sock
 
     def send(self, message: Any, timeout: float | None = None) -> None:
-        """Raises ChannelClosed when the other end is gone, ChannelTimeout when it does not take the message in time."""
+        """Sends a message.
+
+        Raises ChannelClosed if the other end is gone, ChannelTimeout if it does not take the message within timeout
+        seconds.
+        """
         data = packed(message)
         self.sock.settimeout(timeout)
         try:
@@ -137,7 +114,7 @@ class Channel:
             self.sock.settimeout(None)
 
     def waiting(self, timeout: float = 0.0) -> bool:
-        """Whether something, or the end, can be read within timeout seconds."""
+        """True if data, or the end, can be read within timeout seconds."""
         return bool(select.select([self.sock], [], [], max(0.0, timeout))[0])
 
     def receive(self, timeout: float | None = None) -> Any:
@@ -152,18 +129,17 @@ class Channel:
         self.sock.close()
 
     def _read(self, size: int, deadline: float | None) -> bytearray:
-        buffer = bytearray(min(size, _PIECE))
+        buffer = bytearray(min(size, _PIECE_BYTES))
         done = 0
         while done < size:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([self.sock], [], [], left)
-            if not ready:
+            if not select.select([self.sock], [], [], left)[0]:
                 raise ChannelTimeout()
-            if done == len(buffer):  # grown by what has come, not by what was announced
+            if done == len(buffer):  # it grows with the bytes that came, not with the length that was announced
                 buffer.extend(bytes(min(done, size - done)))
             try:
                 with memoryview(buffer) as view:
-                    count = self.sock.recv_into(view[done:], min(len(buffer) - done, _PIECE))
+                    count = self.sock.recv_into(view[done:], min(len(buffer) - done, _PIECE_BYTES))
             except OSError as error:
                 raise ChannelClosed(str(error)) from None
             if count == 0:

@@ -1,7 +1,7 @@
-"""What the worker of the confirmed protocol is asked and what it answers: plain data, one class a question.
+"""Jobs for the worker of the confirmed protocol and their answers: plain data, one class per job.
 
-The worker keeps one open shape and its contestants between questions, because the driver decides after every few
-blocks whether more are needed, and the judge must not compute while anything is timed.
+The worker keeps one open shape and its contestants between jobs: the driver decides after every few blocks whether it
+needs more, and the judge must not compute while anything is timed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from kernelsearch.core.types import Verdict
 from kernelsearch.worker.messages.jobs import Candidate, Ran
 
 CRASHED = "Crash"
-"""The kind of a `jobs.Failure` that says: a contestant spoiled this process, which is of no more use."""
+"""The kind of a `jobs.Failure` after which the worker is useless, because a contestant spoiled its process."""
 
 
 @dataclass(frozen=True)
 class Prepare:
     """Import and warm up what the baselines need, at this (small) shape; answered with Prepared.
 
-    Asked while the search still runs: PyTorch's compiler alone takes some ten seconds of imports.
+    The driver sends it while the search still runs: the imports of PyTorch's compiler alone take some ten seconds.
     """
 
     path: str
@@ -30,16 +30,16 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The seconds that it took."""
+    """The seconds that the preparation took."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class OpenShape:
-    """Make the inputs of this shape from these seeds (the contents that rotate); answered with Opened, or Failure.
+    """Make the inputs of this shape, one set per seed (the sets rotate); answered with Opened, or Failure.
 
-    one_set says that only the first seed's contents are judged, since the task's weights depend on the seed too.
+    one_set: only the first seed's set is judged, because the task's weights depend on the seed too.
     """
 
     path: str
@@ -50,7 +50,7 @@ class OpenShape:
 
 @dataclass(frozen=True)
 class Opened:
-    """The baselines that exist here, besides the seed; notes are sentences for the user."""
+    """The available baselines besides the seed, and notes: sentences for the user."""
 
     baselines: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Opened:
 class Enter:
     """Make a contestant ready: a candidate with its binaries, or a baseline by its name; answered with Entered.
 
-    A candidate may instead be answered with a MissingBinary.
+    A candidate may be answered with a MissingBinary instead.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Enter:
 
 @dataclass(frozen=True)
 class Entered:
-    """Its rough event time and host time per call in microseconds, or the verdict or the failure that keeps it out."""
+    """A contestant's rough event and host time per call in microseconds, or the verdict or failure that bars it."""
 
     pilot_us: float = 0.0
     host_us: float = 0.0
@@ -80,7 +80,10 @@ class Entered:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Time these blocks, each a sequence of contestants; same maps a second name to the contestant that it copies."""
+    """Time these blocks, each a sequence of contestants; answered with Sampled.
+
+    same maps a second name of a contestant to its first.
+    """
 
     orders: tuple[tuple[str, ...], ...]
     same: Mapping[str, str] = field(default_factory=dict)
@@ -88,10 +91,10 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Event times in microseconds in the asked order; edges holds a reading before each block and one after the last.
+    """Event times in microseconds in the order of the blocks, and the GPU's state between them.
 
-    A reading is (SM MHz, memory MHz, °C, W, throttle bits), None where NVML is missing; why says so. changed names
-    candidates that wrote to an input, which ends their case.
+    edges: a reading before each block and one after the last: (SM MHz, memory MHz, °C, W, throttle bits), or None if
+    NVML is missing; why says so. changed: candidates that wrote to an input, which ends their case.
     """
 
     times_us: tuple[tuple[float, ...], ...] = ()
@@ -102,14 +105,14 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Hand over what was kept of this candidate's timed outputs; answered with Handed. The judge sees it, not the driver."""
+    """Hand over this candidate's sampled timed outputs, for the judge and not the driver; answered with Handed."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Handed:
-    """(seed, Ran of Shared tensors) of each distinct output, and how many sampled ones were equal to one of them."""
+    """(seed, Ran of Shared tensors) of each distinct output, and how many sampled outputs were equal to one of them."""
 
     outputs: tuple[tuple[int, Ran], ...] = ()
     sampled: int = 0
@@ -125,7 +128,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Clocked:
-    """Microseconds per call; kernel_us is None where CUPTI gives nothing."""
+    """Microseconds per call; kernel_us is None if CUPTI gives nothing."""
 
     wall_us: float
     kernel_us: float | None = None
@@ -133,7 +136,7 @@ class Clocked:
 
 @dataclass(frozen=True)
 class MeasureCeilings:
-    """What can this GPU do at best? Answered with Ceilings."""
+    """Measure the best rates of this GPU; answered with Ceilings."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Hands a GPU tensor to another process without copying it, by CUDA's interprocess handles."""
+"""Shares GPU tensors with another process without a copy, by CUDA's interprocess handles."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import torch
 
 from kernelsearch.worker.messages.jobs import Shared
 
-_HELD: list[torch.Tensor] = []
+_SHARED: list[torch.Tensor] = []
 
 
 def share(value: Any) -> Any:
-    """A Shared for a CUDA tensor, which stays alive here until `release`; other values as they are."""
+    """A `Shared` for a CUDA tensor, which stays alive here until `release`; other values unchanged."""
     if not isinstance(value, torch.Tensor) or not value.numel():
         return value
-    _HELD.append(value)
+    _SHARED.append(value)
     handle = value.untyped_storage()._share_cuda_()
     dtype = str(value.dtype).removeprefix("torch.")
     return Shared(dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset(), tuple(handle))
 
 
 def opened(value: Any) -> Any:
-    """The tensor of a Shared in this process; other values as they are."""
+    """The tensor of a `Shared` in this process; other values unchanged."""
     if not isinstance(value, Shared):
         return value
     storage = torch.UntypedStorage._new_shared_cuda(*value.handle)
@@ -31,5 +31,5 @@ def opened(value: Any) -> Any:
 
 
 def release() -> None:
-    """Forgets what was shared before."""
-    _HELD.clear()
+    """Lets go of the tensors that were shared before."""
+    _SHARED.clear()

@@ -1,4 +1,4 @@
-"""What workers are asked and what they answer: plain data, one class a question."""
+"""Jobs for the workers and their answers: plain data, one class per job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelsearch.worker.messages.channel import Array
 
 @dataclass(frozen=True)
 class Hello:
-    """A worker's first message: its process id, the isolation layers that hold, and (layer, reason) of those that do not."""
+    """A worker's first message: its process id, the layers that hold, and (layer, reason) of each that does not."""
 
     pid: int
     layers: tuple[str, ...] = ()
@@ -26,9 +26,9 @@ class Hello:
 
 @dataclass(frozen=True)
 class Last:
-    """A worker's last answer: it ran out of memory, disk or descriptors, and should be replaced.
+    """A worker's last answer: it ran out of memory, disk or descriptors, and must be replaced.
 
-    full says that the disk is: the machine's fault and not the candidate's.
+    full: the disk is full, which is the machine's fault and not the candidate's.
     """
 
     answer: Any
@@ -37,7 +37,7 @@ class Last:
 
 @dataclass(frozen=True)
 class Failure:
-    """A job that failed inside a trusted worker through the user's own code or set-up, in one sentence."""
+    """A trusted worker's job failed through the user's code or set-up: one sentence, and an error class's name."""
 
     message: str
     kind: str = "TaskError"
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Compile:
-    """Build these specialisations of one kernel's code; precision is the task's contract, checked on each."""
+    """Build these specialisations of a kernel's code, each checked against the task's precision contract."""
 
     code: str
     name: str
@@ -59,7 +59,7 @@ class Compile:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The binaries in the order of the specs, or the verdict that ended the build."""
+    """The binaries in the order of the specialisations, or the verdict that ended the build."""
 
     binaries: tuple[Binary, ...] = ()
     verdict: Verdict | None = None
@@ -79,7 +79,7 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class OutlineTask:
-    """What is there of a task file that may lack a kernel; answered with `propose.first.Outline`, or Failure."""
+    """Describe a task file that may lack a kernel; answered with `tasks.outline.Outline`, or Failure."""
 
     path: str
     target: Target
@@ -87,7 +87,7 @@ class OutlineTask:
 
 @dataclass(frozen=True)
 class LauncherGrid:
-    """The launcher's own grid at one launch of one shape, for these constexprs (Triton's `meta`); answered with a tuple."""
+    """Compute the launcher's own grid at one launch of a shape for these constexprs (`meta`); answered with a tuple."""
 
     shape: str
     launch: int
@@ -95,17 +95,17 @@ class LauncherGrid:
 
 
 SIZES = ("long", "far", "equal", "joint")
-"""Kinds of shapes that the judge makes of sizes that only timed shapes have (`judging.planning`)."""
+"""Kinds of shapes that the judge makes from sizes that only timed shapes have (`judging.planning`)."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to judge: a shape under a regime, with the secret seed that its inputs come from.
+    """One case to judge: a shape under a regime, with the secret seed of its inputs.
 
-    probe (input, flattened element, value) moves one element of those inputs: the outputs are then also compared
-    with the unmoved case's. padded gives every tensor of two or more axes rows that lie further apart, NaN between.
-    half says that kernels are passed 16-bit floats here, so that without a GPU a float32 twin is judged. sampled says
-    that only a few programs of the grid run, and that only what they write is judged.
+    probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
+    those of the unchanged case. padded: the rows of every tensor of two or more axes lie further apart, with NaN
+    between. half: the kernels get 16-bit floats, so without a GPU a float32 twin is judged. sampled: only a few
+    programs of the grid run, and only what they write is judged.
     """
 
     shape: str
@@ -118,13 +118,13 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """What its shape is: `timed`, `test`, or one of SIZES or `typed`."""
+        """The kind of its shape: `timed`, `test`, `typed` or one of SIZES."""
         return self.shape.partition(":")[0]
 
 
 @dataclass(frozen=True)
 class Cases:
-    """What is judged at this depth; answered with a tuple of Case over the test shapes."""
+    """Choose what is judged at this depth; answered with a tuple of Case over the test shapes."""
 
     depth: str
     seed: int
@@ -132,9 +132,9 @@ class Cases:
 
 @dataclass(frozen=True)
 class CaseInputs:
-    """The inputs of these cases, for a worker to run; answered with one tuple of Arrays and plain values each.
+    """Make the inputs of these cases for another worker; answered with one tuple of Arrays and plain values each.
 
-    twin asks for float32 in place of 16-bit floats (the interpreter's bfloat16 is not to be trusted).
+    twin: float32 in place of 16-bit floats (the interpreter's bfloat16 is not exact).
     """
 
     cases: tuple[Case, ...]
@@ -143,10 +143,10 @@ class CaseInputs:
 
 @dataclass(frozen=True)
 class JudgeRuns:
-    """Outputs and inputs-afterwards of these cases, in order; answered with the first rejecting Verdict, or accept.
+    """Judge the runs of these cases, in order; answered with the first rejecting Verdict, or accept.
 
-    atomics says that the kernel has any, so that its repeated runs may differ within the tolerance. A case with a
-    probe comes after its unmoved case.
+    atomics: the kernel has some, so its repeated runs may differ within the tolerance. A case with a probe comes after
+    its unchanged case.
     """
 
     cases: tuple[Case, ...]
@@ -158,9 +158,9 @@ class JudgeRuns:
 
 @dataclass(frozen=True)
 class JudgeSeeded:
-    """A Ran of Shared tensors from a `RunSeeded`, judged in GPU memory at its timed shape; answered with a Verdict.
+    """Judge the Ran of Shared tensors of a `RunSeeded` in GPU memory, at its timed shape; answered with a Verdict.
 
-    again in it are the outputs of the run as it is timed, where they differ; atomics says that they may, within limits.
+    `run.again` holds the outputs of the run as it is timed, if they differ; atomics: they may, within the tolerance.
     """
 
     case: Case
@@ -170,7 +170,7 @@ class JudgeSeeded:
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """Would a trivial answer pass this task? Answered with a tuple of sentences, empty when fine."""
+    """Check that no trivial answer passes this task; answered with a tuple of sentences, empty if none does."""
 
 
 # ------------------------------------------------------------------ interpreter and run worker
@@ -178,7 +178,7 @@ class JudgeTask:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a worker that runs kernels is told of a candidate and of the seed that fills the other sites."""
+    """A candidate as the workers that run kernels need it, with the seed that fills the other sites."""
 
     kernel: Kernel
     config: Config
@@ -192,9 +192,9 @@ class Candidate:
 class Ran:
     """A launcher call: its flattened outputs and its inputs afterwards, or the verdict that ended it.
 
-    again holds the outputs of repeated runs that were not equal to the first one's bit for bit. suspect is what an
-    interpreted kernel did that no right one needs to do, in one sentence; covers how much of the outputs the whole grid
-    would write if it did as its sampled programs do (0 to 1).
+    again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
+    interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
+    grid would write if all programs were like the sampled ones.
     """
 
     outputs: tuple[Array, ...] = ()
@@ -209,9 +209,9 @@ class Ran:
 class Interpret:
     """Run the launcher once per case in the interpreter; answered with a tuple of Ran.
 
-    order is forward, reversed or shuffled: the order of the programs of every launch. twins says for each case
-    whether 16-bit floats are replaced by float32, sampled from which seed its programs are sampled (0: all run).
-    num_sms is what the launch spec is told (0: the target's).
+    order: of the programs of every launch, `forward`, `reversed` or `shuffled`. twins: for each case, whether float32
+    replaces 16-bit floats. sampled: for each case, the seed that samples its programs (0: all run). num_sms: the number
+    of multiprocessors that the launch spec sees (0: the target's).
     """
 
     path: str
@@ -226,7 +226,7 @@ class Interpret:
 
 @dataclass(frozen=True)
 class Profile:
-    """Count what sampled programs of the real grid do at these shapes; answered with Profiled."""
+    """Count the work of sampled programs of the real grid at these shapes; answered with Profiled."""
 
     path: str
     candidate: Candidate
@@ -235,7 +235,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Profiled:
-    """Counts for each shape and each device launch of it, in order, or the verdict that ended it."""
+    """Counts by shape, one per device launch in order, or the verdict that ended the job."""
 
     counts: Mapping[str, tuple[Counts, ...]] = field(default_factory=dict)
     verdict: Verdict | None = None
@@ -243,9 +243,9 @@ class Profiled:
 
 @dataclass(frozen=True)
 class RunCases:
-    """Run the launcher per case on the GPU with these binaries, guarded and poisoned; answered with Ran tuples.
+    """Run the launcher per case on the GPU with these binaries, guarded and poisoned; answered with a tuple of Ran.
 
-    repeats is how many times each case runs, from fresh copies of its inputs.
+    repeats: how many times each case runs, from fresh copies of its inputs.
     """
 
     path: str
@@ -281,8 +281,8 @@ class Shared:
 class Time:
     """Time the launcher at these shapes by the search protocol; answered with Timed.
 
-    limits_us gives, per shape, the time above which sampling stops early (a bad candidate); rival_us the times to beat:
-    shapes are left out once those before them say that they are not beaten (`measure/timing/racing.py`).
+    limits_us: by shape, the time above which sampling stops early (a bad candidate). rival_us: by shape, the time to
+    beat; the remaining shapes are skipped once the earlier ones show that it will not be (`measure/timing/racing.py`).
     """
 
     path: str
@@ -304,10 +304,10 @@ class TimeBaseline:
 
 @dataclass(frozen=True)
 class Timed:
-    """Event times in microseconds per shape, what is said of them, and whether sampling was cut short.
+    """Event times in microseconds per shape, details of them, and whether sampling stopped early.
 
-    detail, by shape: host_us, the host's time of one call; late, the samples left out because the device waited for the
-    host; host_bound where nearly all were late and were kept.
+    detail, by shape: host_us, the host's time of one call; late, the number of samples dropped because the device
+    waited for the host; host_bound, true if nearly all were late and stay in.
     """
 
     samples_us: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -318,7 +318,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class MissingBinary:
-    """The launcher passed arguments for which no binary was sent: compile these, then ask again."""
+    """The launcher passed arguments that no sent binary is for: compile these, then ask again."""
 
     specs: tuple[Specialisation, ...]
     of_seed: tuple[bool, ...]
@@ -329,14 +329,14 @@ PROOF_BLOCK = 256
 
 @dataclass(frozen=True)
 class Prove:
-    """Does this worker compute the known kernel (`running.KNOWN`, blocks of PROOF_BLOCK) exactly? Answered with a bool."""
+    """Compute a known kernel (blocks of PROOF_BLOCK) and check it exactly; answered with a bool."""
 
     binary: Binary
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What device is there? Answered with Device, or Failure."""
+    """Describe the GPU; answered with Device, or Failure."""
 
 
 @dataclass(frozen=True)
@@ -350,5 +350,5 @@ class Device:
 
 
 def spec_key(spec: Specialisation, of_seed: bool) -> str:
-    """The key of a binary among those sent with one candidate."""
+    """The key of a binary among those of one candidate."""
     return spec.key("seed" if of_seed else "candidate", "", "")

@@ -1,1 +1,1 @@
-"""The driver's side of the processes: one worker, where workers come from, pools of them."""
+"""The driver's side of the worker processes: one worker, the nursery that forks it, and pools of workers."""

@@ -1,4 +1,4 @@
-"""The driver's workers: pools that replace the ones that die or hang, and the folder that all of a run's pools share."""
+"""Pools of workers, which replace those that die or hang, and the folder that all pools of a run share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernelsearch.core import errors
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.messages.jobs import Failure
-from kernelsearch.worker.processes.handle import DiskFull, Worker, WorkerDied, WorkerGrew, WorkerHung
-from kernelsearch.worker.processes.source import Source
+from kernelsearch.worker.processes.handle import DiskFull, Source, Worker, WorkerDied, WorkerGrew, WorkerHung
+
+_PROOF_ATTEMPTS = 3
 
 
 class Pool:
-    """A fixed number of workers of one role; `ask` takes a free one and replaces it when it fails.
+    """A fixed number of workers of one role; `ask` takes a free one and replaces it if it fails.
 
-    proves, if given, is asked of each worker that takes the place of a lost one, before anybody else may ask it.
+    proves, if set, tests each worker that replaces a lost one before the worker gets any job.
     """
 
     def __init__(self, source: Source, size: int) -> None:
@@ -38,7 +40,7 @@ class Pool:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The isolation layers of this pool's last started worker; one is started if none has run yet."""
+        """The isolation layers of the worker that was leased last; starts one if there is none yet."""
         if not self._layers:
             with self.lease():
                 pass
@@ -46,12 +48,12 @@ class Pool:
 
     @property
     def missing(self) -> tuple[tuple[str, str], ...]:
-        """(layer, reason) of each layer that this pool's workers asked for and did not get."""
+        """(layer, reason) of each layer that this pool's workers wanted and did not get."""
         return self._missing if self.layers else ()
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Worker]:
-        """A worker for several questions in a row; it goes back unless it died. Raises WorkerDied once the pool is closed."""
+        """A worker for several jobs in a row; it goes back unless it died. Raises WorkerDied if the pool is closed."""
         worker = self.free.get()
         try:
             if self._closed:
@@ -59,7 +61,7 @@ class Pool:
             if worker is not None and not worker.idle:
                 worker.kill()
                 worker, self._lost = None, True
-            worker = worker or self._started()
+            worker = worker or self._start()
             self._layers, self._missing = worker.layers, worker.missing
             self._leased.add(worker.pid)
             yield worker
@@ -69,35 +71,32 @@ class Pool:
                 self._lost = self._lost or not worker.alive
             self.free.put(worker if worker is not None and worker.alive else None)
 
-    def _started(self) -> Worker:
-        """A new worker; where one was lost, one that is proven. Raises WorkerError when none of a few is."""
-        worker = self.source.start()
-        if self.proves is None or not self._lost:
-            return worker
-        for last in (False, False, True):
+    def _start(self) -> Worker:
+        """A new worker, which must pass the proof if it replaces a lost one. Raises WorkerError if several fail it."""
+        for _ in range(_PROOF_ATTEMPTS):
+            worker = self.source.start()
+            if self.proves is None or not self._lost:
+                return worker
             if self.proves(worker):
                 self._lost = False
                 return worker
             worker.kill()
-            if not last:
-                worker = self.source.start()
-        raise WorkerError(
-            f"fresh {self.source.role} workers do not compute a known kernel rightly: is the GPU in order?"
-        )
+        raise WorkerError(f"fresh {self.source.role} workers compute a known kernel wrongly: check that the GPU works")
 
     def warm(self) -> None:
-        """Begins to start the first worker in the background, so that its imports overlap with other work."""
-        threading.Thread(target=self._warmed, daemon=True).start()
+        """Starts the first worker in the background, so that its imports overlap with other work."""
 
-    def _warmed(self) -> None:
-        with contextlib.suppress(WorkerError), self.lease():
-            pass  # a worker that cannot start says so to the first who asks
+        def start_one() -> None:
+            with contextlib.suppress(WorkerError), self.lease():
+                pass  # the first job gets the error of a worker that cannot start
+
+        threading.Thread(target=start_one, daemon=True).start()
 
     def ask(self, job: Any, timeout: float) -> Any:
-        """One question to any free worker. Raises WorkerDied or WorkerHung.
+        """The answer of any free worker to one job. Raises WorkerDied or WorkerHung.
 
-        When the worker dies the question goes to a fresh one, once: somebody else may have killed it, and a candidate
-        that did nothing must not pay for that.
+        If the worker dies, a fresh one gets the job, once: somebody else may have killed the first, and the candidate
+        must not pay for that.
         """
         try:
             with self.lease() as worker:
@@ -109,7 +108,7 @@ class Pool:
                 return worker.ask(job, timeout)
 
     def close(self) -> None:
-        """Ends all workers, those in the middle of a job too; who waits for an answer gets WorkerDied."""
+        """Ends all workers, busy ones too; callers that wait for an answer get WorkerDied."""
         self._closed = True
         for pid in tuple(self._leased):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -119,12 +118,12 @@ class Pool:
             if worker is not None:
                 worker.kill()
         for _ in range(self.size):
-            self.free.put(None)  # who still waits for a worker finds the pool closed
+            self.free.put(None)  # callers that still wait for a worker find the pool closed
         self.source.close()
 
 
-class Workplace:
-    """The private folder of one run's workers, and the pools that live in it; readable: the task's folder."""
+class Workplace(contextlib.AbstractContextManager):
+    """The private folder of one run's workers and their pools; readable: folders that they may read (the task's)."""
 
     def __init__(self, readable: tuple[str, ...] = ()) -> None:
         self.readable = readable
@@ -141,21 +140,16 @@ class Workplace:
             pool.close()
         shutil.rmtree(self.cache, ignore_errors=True)
 
-    def __enter__(self) -> Workplace:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def trusted(pool: Pool, job: Any, timeout: float) -> Any:
-    """The answer of a trusted worker. Raises the error that it names, or WorkerError when it died or hung."""
+    """The answer of a trusted worker. Raises the error that it names, or WorkerError if it died or hung."""
     try:
         answer = pool.ask(job, timeout)
     except (WorkerDied, WorkerHung) as error:
         raise WorkerError(f"the {pool.source.role} worker failed: {error}") from None
     if isinstance(answer, Failure):
-        from kernelsearch.core import errors
-
         raise getattr(errors, answer.kind, WorkerError)(answer.message)
     return answer

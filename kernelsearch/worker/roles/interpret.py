@@ -1,42 +1,50 @@
-"""The interpreter worker: candidate source under TRITON_INTERPRET, for judging and for counting without a GPU."""
+"""The interpreter worker: candidate source under TRITON_INTERPRET, for judging and for counting without a GPU.
+
+It is always forked from a nursery, which imports this module before any candidate comes.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from triton.runtime.errors import InterpreterError
+
+from kernelsearch.compile.build import live_constant, load_functions
 from kernelsearch.core.types import Verdict, Word, content_digest
-from kernelsearch.kernel.launch import LaunchError, Passed, Plan, Scratch, Step, bind
+from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, Step, bind
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.tasks.facts import smallest
+from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
+from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
+from kernelsearch.worker.interpreter.drawn import Drawn, of_inputs
+from kernelsearch.worker.interpreter.programs import Program, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.races import AccessLog, Race
+from kernelsearch.worker.interpreter.sampling import AFFORDED_S, Sample
 from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.judging import planning
+from kernelsearch.worker.launcher import intercept, standin, tensors, trace
+from kernelsearch.worker.launcher.twin import TwinMode, twin_constant, twin_source
 from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Profiled, Ran
 
-if TYPE_CHECKING:
-    import torch
-
 SHIFTS = {"shuffled": 16}
-"""Bytes by which buffers begin after a multiple of 512 in runs of an order: 16 is what Triton's binaries may rely on."""
+"""By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
 
 LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
 
 def preload() -> None:
-    """Imports what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
-    import torch
-    import torch._dynamo  # a second's work that torch would do at the first call under a dispatch mode, in every worker
+    """Prepares what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
+    import torch._dynamo  # noqa: F401  (a second's work, which torch would else do in every worker under a dispatch mode)
 
     torch.set_num_threads(1)
-    import kernelsearch.worker.interpreter.counting
-    import kernelsearch.worker.interpreter.programs
-    import kernelsearch.worker.interpreter.races
-    import kernelsearch.worker.judging.planning
-    import kernelsearch.worker.launcher.tensors
-    import kernelsearch.worker.launcher.trace
-    import kernelsearch.worker.launcher.twin  # noqa: F401
 
 
 def handle(job: Interpret | Profile) -> Any:
@@ -49,58 +57,44 @@ def failed(job: Any, message: str, trace: str) -> Any:
 
 
 def _interpret(job: Interpret) -> tuple[Ran, ...]:
-    task = _task(job.path, job.candidate.target)
     runs = []
-    sampled = job.sampled or (0,) * len(job.shapes)
-    for shape, inputs, twin, seed in zip(job.shapes, job.inputs, job.twins, sampled, strict=True):
-        runs.append(_run_case(task, job.candidate, shape, inputs, job.order, twin, seed, job.num_sms))
+    for number in range(len(job.shapes)):
+        runs.append(_run_case(job, number, job.sampled[number] if job.sampled else 0))
         if runs[-1].verdict is not None:
             break
     return tuple(runs)
 
 
-def _run_case(
-    task: Any,
-    candidate: Candidate,
-    shape: str,
-    inputs: tuple[Any, ...],
-    order: str,
-    twin: bool,
-    sampled: int,
-    num_sms: int,
-) -> Ran:
-    """One launcher call; with sampled only a few programs, all where those would need the others, or no outputs.
+def _run_case(job: Interpret, number: int, seed: int) -> Ran:
+    """One launcher call. With a seed few programs run; if those need the others, all run, or there are no outputs.
 
-    What looks suspect is said of whole runs only: programs that did not run have written nothing.
+    Only whole runs are suspected: in others the programs that did not run have written nothing.
     """
-    from kernelsearch.worker.interpreter import sampling
-    from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
-    from kernelsearch.worker.interpreter.races import AccessLog
-    from kernelsearch.worker.launcher import tensors
-    from kernelsearch.worker.launcher.twin import TwinMode, twin_constant
-
-    values = [tensors.unpacked(value) for value in inputs]
-    names = _case(str(task.path), shape, candidate.target).names
-    kept = frozenset(
+    task = _task(job.path, job.candidate.target)
+    shape, twin = job.shapes[number], job.twins[number]
+    values = [tensors.unpacked(value) for value in job.inputs[number]]
+    names = _case(job.path, shape, job.candidate.target).names
+    protected = frozenset(
         v.untyped_storage().data_ptr()
-        for n, v in zip(names, values, strict=True)
-        if hasattr(v, "untyped_storage") and n not in task.mutates
+        for n, v in _only_tensors(zip(names, values, strict=True))
+        if n not in task.mutates
     )
     logs: list[AccessLog] = []
-    sample = sampling.Sample(sampled) if sampled else None
+    sample = Sample(seed) if seed else None
 
-    def execute(function: Any, step: Step, args: dict[str, Any], buffers: Any, made: set[int]) -> None:
-        constexprs = {n: _live(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
-        buffered = {n: a for n, a in args.items() if hasattr(a, "untyped_storage")}
-        log = AccessLog(buffered, frozenset(made), kept)
+    def execute(function: Any, step: Step, args: dict[str, Any], fresh: frozenset[int]) -> None:
+        buffered = dict(_only_tensors(args.items()))
+        buffers = Buffers(buffered, SHIFTS.get(job.order, 0))
+        constexprs = {n: live_constant(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
+        log = AccessLog(buffered, fresh, protected)
         logs.append(log)
         if sample is None:
-            programs = ordered(step.grid, order)
+            programs = ordered(step.grid, job.order)
         else:
             sample.begin()
             programs = sample.programs(step.grid, any(isinstance(a, Scratch) for a in step.args.values()))
 
-        def run(programs: list[Any]) -> None:
+        def run(programs: list[Program]) -> None:
             with watched(buffers, log):
                 run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
 
@@ -112,157 +106,129 @@ def _run_case(
             sample.end(log, step.grid, programs, buffered, run, seconds)
 
     with TwinMode() if twin else nullcontext():
-        outputs, verdict = _launch(
-            task, candidate, shape, values, execute, "twin" if twin else "plain", SHIFTS.get(order, 0), num_sms
-        )
+        variant = "twin" if twin else "plain"
+        outputs, verdict = _launch(job.path, job.candidate, shape, values, execute, variant, job.num_sms)
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
-    suspect = next((log.suspect for log in logs if log.suspect), "")
-    after = tuple(tensors.packed(v) for v in values)
+    if sample is not None and not sample.judged:
+        return _run_case(job, number, 0) if sample.whole_s <= AFFORDED_S else Ran()
+    packed = tuple(tensors.packed(o) for o in outputs), tuple(tensors.packed(v) for v in values)
     if sample is None:
-        return Ran(tuple(tensors.packed(o) for o in outputs), after, suspect=suspect)
-    if not sample.judged and sample.whole_s <= sampling.AFFORDED_S:
-        return _run_case(task, candidate, shape, inputs, order, twin, 0, num_sms)
-    if not sample.judged:
-        return Ran()
-    covers = min((sample.cover(o.untyped_storage().data_ptr()) for o in outputs), default=1.0)
-    return Ran(tuple(tensors.packed(o) for o in outputs), after, covers=covers)
+        return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
+    return Ran(*packed, covers=min((sample.cover(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
+
+
+def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:
+    return [(name, value) for name, value in items if isinstance(value, torch.Tensor)]
 
 
 def _profile(job: Profile) -> Profiled:
-    from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
-    from kernelsearch.worker.interpreter.programs import run_programs
-
-    task = _task(job.path, job.candidate.target)
-    counts: dict[str, tuple[Any, ...]] = {}
+    counts: dict[str, tuple[Counts, ...]] = {}
     for shape in job.shapes:
-        found: list[Any] = []
-        zeros = _zeros(task, shape, job.candidate.target)
-        drawn = _drawn(task, job.candidate, shape, zeros)
-
-        def execute(
-            function: Any,
-            step: Step,
-            args: dict[str, Any],
-            buffers: Any,
-            made: set[int],
-            found: list[Any] = found,
-            drawn: Any = drawn,
-        ) -> None:
-            tally = Tally({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, drawn)
-            constexprs = {n: _live(v) for n, v in step.constexprs.items()}
-            programs = sampled_programs(step.grid, drawn)
-            with tallied(tally):
-                run_programs(
-                    function,
-                    {**args, **constexprs},
-                    frozenset(constexprs),
-                    step.grid,
-                    programs,
-                    tally.buffers,
-                    tally.patch,
-                )
-            found.append(tally.counts(step.function, step.grid[0] * step.grid[1] * step.grid[2], len(programs)))
-
-        _, verdict = _launch(task, job.candidate, shape, zeros, execute, "counted")
+        case = _case(job.path, shape, job.candidate.target)
+        zeros = [trace.lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
+        drawn = _draw_inputs(job, shape, dict(zip(case.names, zeros, strict=True)))
+        counts[shape], verdict = _count_shape(job, shape, zeros, drawn)
         if verdict is not None:
             return Profiled(verdict=verdict)
-        counts[shape] = tuple(found)
     return Profiled(counts)
 
 
+def _count_shape(
+    job: Profile, shape: str, inputs: list[Any], drawn: Drawn
+) -> tuple[tuple[Counts, ...], Verdict | None]:
+    counts: list[Counts] = []
+
+    def execute(function: Any, step: Step, args: dict[str, Any], fresh: frozenset[int]) -> None:
+        tally = Tally(dict(_only_tensors(args.items())), drawn)
+        constexprs = {n: live_constant(v) for n, v in step.constexprs.items()}
+        programs = sampled_programs(step.grid, drawn)
+        args = {**args, **constexprs}
+        with tallied(tally):
+            run_programs(function, args, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch)
+        counts.append(tally.counts(step.function, math.prod(step.grid), len(programs)))
+
+    _, verdict = _launch(job.path, job.candidate, shape, inputs, execute, "counted")
+    return tuple(counts), verdict
+
+
+def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> Drawn:
+    """The values of these inputs while a candidate is counted, by a seed that its source decides."""
+    seed = int(content_digest(job.candidate.kernel.digest, shape)[:12], 16)
+    small = dict(zip(inputs, _small_inputs(job.path, job.candidate.target), strict=False))
+    return of_inputs(seed, inputs, small, _task(job.path, job.candidate.target).domain)
+
+
 def _launch(
-    task: Any,
+    path: str,
     candidate: Candidate,
     shape: str,
     values: list[Any],
-    execute: Callable[..., None],
+    execute: Callable[[Any, Step, dict[str, Any], frozenset[int]], None],
     variant: str,
-    shift: int = 0,
     num_sms: int = 0,
 ) -> tuple[list[torch.Tensor], Verdict | None]:
-    """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict."""
-    from triton.runtime.errors import InterpreterError
+    """Runs the user's launcher with its kernels replaced; what the candidate does wrong is a verdict.
 
-    from kernelsearch.worker.interpreter.programs import OutOfBounds
-    from kernelsearch.worker.interpreter.races import Race
-    from kernelsearch.worker.launcher import intercept, standin, tensors, trace
-
+    execute gets a function, its step, its arguments by name, and the storages that hold poison until they are written.
+    """
     c = candidate
+    poisoned: set[int] = set()
 
     def on_launch(launch: Any) -> None:
         fact = trace.launch_fact(launch, c.config)
-        bound = bind(
-            c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, num_sms or c.target.num_sms
-        )
+        sms = num_sms or c.target.num_sms
+        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
         launch.run_pre_hooks(c.config)
-        _run_plan(bound.kernel, bound.plan, launch.args, execute, variant, filled, shift)
+        plan, passed = bound.plan, launch.args
+        scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
+        fresh = poisoned | {t.untyped_storage().data_ptr() for n, t in scratch.items() if not plan.scratch[n].zero}
+        for name, value in plan.init.items():
+            passed[name].fill_(value)
+            fresh.discard(passed[name].untyped_storage().data_ptr())
+        functions = _functions(bound.kernel, variant)
+        for step in plan.steps:
+            args = dict(step.args)
+            for name, arg in step.args.items():
+                if isinstance(arg, (Passed, Scratch)):
+                    args[name] = (passed if isinstance(arg, Passed) else scratch)[arg.name]
+            execute(functions[step.function], step, args, frozenset(fresh))
 
-    filled: set[int] = set()
-    case = _case(str(task.path), shape, c.target)
+    task, case = _task(path, c.target), _case(path, shape, c.target)
     try:
-        with standin.standing_in(c.target, "cpu"), standin.poisoned_empty() as filled, intercept.intercepted(on_launch):
+        with (
+            standin.standing_in(c.target, "cpu"),
+            standin.poisoned_empty() as poisoned,
+            intercept.intercepted(on_launch),
+        ):
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
-    except OutOfBounds as error:
-        return [], Verdict(Word.MEMORY, "run", str(error), detail={"shape": shape})
-    except Race as error:
-        return [], Verdict(Word.RACE, "run", str(error), detail={"shape": shape})
-    except InterpreterError as error:
-        cause = error.__cause__  # a helper function's own error comes wrapped, once per call
-        while isinstance(cause, InterpreterError):
-            cause = cause.__cause__
-        if isinstance(cause, (OutOfBounds, Race)):
-            word = Word.MEMORY if isinstance(cause, OutOfBounds) else Word.RACE
-            return [], Verdict(word, "run", str(cause), detail={"shape": shape})
-        return [], Verdict(Word.CRASH, "run", str(error)[:500], detail={"shape": shape})
+    except (OutOfBounds, Race, InterpreterError) as error:
+        return [], _to_verdict(error, shape)
     return tensors.flattened(result, case.names, values, task.mutates), None
 
 
-def _run_plan(
-    kernel: Kernel,
-    plan: Plan,
-    passed: Mapping[str, Any],
-    execute: Callable[..., None],
-    variant: str,
-    filled: set[int],
-    shift: int,
-) -> None:
-    """filled are the storages that hold poison where nothing was written; shift says how buffers are aligned."""
-    from kernelsearch.worker.interpreter.programs import Buffers
-    from kernelsearch.worker.launcher import tensors
-
-    scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
-    made = filled | {t.untyped_storage().data_ptr() for n, t in scratch.items() if not plan.scratch[n].zero}
-    for name, value in plan.init.items():
-        passed[name].fill_(value)
-        made.discard(passed[name].untyped_storage().data_ptr())
-    functions = _functions(kernel, variant)
-    for step in plan.steps:
-        args: dict[str, Any] = {}
-        for name, arg in step.args.items():
-            args[name] = (
-                passed[arg.name] if isinstance(arg, Passed) else scratch[arg.name] if isinstance(arg, Scratch) else arg
-            )
-        buffers = Buffers({n: a for n, a in args.items() if hasattr(a, "untyped_storage")}, shift)
-        execute(functions[step.function], step, args, buffers, made)
+def _to_verdict(error: BaseException, shape: str) -> Verdict:
+    cause = error
+    while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
+        cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
+    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE}.get(type(cause), Word.CRASH)
+    reason = str(error)[:500] if word is Word.CRASH else str(cause)
+    return Verdict(word, "run", reason, detail={"shape": shape})
 
 
 _FUNCTIONS: dict[tuple[str, str], dict[str, Any]] = {}
 
 
 def _functions(kernel: Kernel, variant: str) -> dict[str, Any]:
-    """The kernel's functions as they are (`plain`), as a float32 `twin`, or `counted`.
+    """The kernel's functions: `plain`, as a float32 `twin`, or `counted`.
 
-    Counting leaves its own `range` in the functions' namespace, so what is judged never shares one with it.
+    Counting leaves its own `range` in the functions' namespace, so judged functions never share one with it.
     """
-    from kernelsearch.compile.build import load_functions
-    from kernelsearch.worker.launcher.twin import twin_source
-
     key = (kernel.digest, variant)
     if key not in _FUNCTIONS:
         if len(_FUNCTIONS) > 64:
@@ -274,51 +240,20 @@ def _functions(kernel: Kernel, variant: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _task(path: str, target: Target) -> Any:
-    from kernelsearch.worker.judging import planning
-    from kernelsearch.worker.launcher import trace
-
     return planning.with_long_shapes(trace.open_task(path, target))
 
 
 @lru_cache(maxsize=64)
 def _case(path: str, shape: str, target: Target) -> Any:
-    """The case of a shape, for its launcher and weights; its own inputs are made on the meta device and not used."""
-    from kernelsearch.worker.launcher import standin
-
+    """The case of a shape, for its launcher and weights; its own inputs, on the meta device, are not used."""
     task = _task(path, target)
-    with standin.standing_in(target, "cpu" if task.form == "kernelbench" else "meta"):
-        return task.build(shape, 0, "cpu" if task.form == "kernelbench" else "meta")
-
-
-def _zeros(task: Any, shape: str, target: Target) -> list[Any]:
-    import torch
-
-    from kernelsearch.worker.launcher.trace import lazy_zeros
-
-    return [lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in _case(str(task.path), shape, target).inputs]
-
-
-def _drawn(task: Any, candidate: Candidate, shape: str, inputs: list[Any]) -> Any:
-    """What these inputs seem to hold while a candidate is counted, by a seed that its source decides."""
-    from kernelsearch.worker.interpreter.drawn import of_inputs
-
-    names = _case(str(task.path), shape, candidate.target).names
-    seed = int(content_digest(candidate.kernel.digest, shape)[:12], 16)
-    small = dict(zip(names, _small_inputs(str(task.path), candidate.target), strict=False))
-    return of_inputs(seed, dict(zip(names, inputs, strict=True)), small, task.domain)
+    device = "cpu" if task.form == "kernelbench" else "meta"
+    with standin.standing_in(target, device):
+        return task.build(shape, 0, device)
 
 
 @lru_cache(maxsize=4)
 def _small_inputs(path: str, target: Target) -> tuple[Any, ...]:
-    from kernelsearch.tasks.facts import smallest
-    from kernelsearch.worker.launcher import standin
-
     task = _task(path, target)
     with standin.standing_in(target, "cpu"):
         return tuple(task.build(smallest(task), 0, "cpu").inputs)
-
-
-def _live(value: Any) -> Any:
-    from kernelsearch.compile.build import live_constant
-
-    return live_constant(value)

@@ -1,12 +1,7 @@
 """Functions of libdevice in the interpreter, against Python's own mathematics: they are right, or say that they are missing."""
 
-import json
 import math
-import os
 import struct
-import subprocess
-import sys
-from pathlib import Path
 from statistics import NormalDist
 
 import pytest
@@ -34,17 +29,7 @@ ABSENT = {
     "brev", "byte_perm", "clz", "ffs", "hadd", "mul24", "mulhi", "popc", "rhadd", "sad", "ilogb", "j0", "j1", "jn", "y0", "y1", "yn", "nextafter",
     "rcp64h", "double2hiint", "double2loint", "double_as_longlong", "hiloint2double", "longlong_as_double",
 }  # fmt: skip
-"""What is not done, besides conversions and sums with another rounding than to nearest of what float32 cannot hold."""
-
-
-@pytest.fixture(scope="module")
-def done():
-    ran = subprocess.run(
-        [sys.executable, Path(__file__).with_name("libdeviced.py")], env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    return json.loads(ran.stdout)
+"""Functions that are missing, besides conversions and sums that round in a direction what float32 cannot hold."""
 
 
 def expected(function, arguments):
@@ -57,20 +42,20 @@ def expected(function, arguments):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_functions_are_right(done, name):
-    function, types = EXPECTED[name], done["found"][name]
-    columns = [done["samples"][n] for n in "abcd"]
+def test_functions_are_right(results, name):
+    function, types = EXPECTED[name], results["values"][name]
+    columns = [results["samples"][n] for n in "abcd"]
     arity = next(n for n in (1, 2, 3, 4) if _takes(function, n))
     checked = 0
     for dtype, close in (("float32", 1e-6), ("float64", 1e-12)):
         rows = types.get(dtype) or []
-        for arguments, found in zip(zip(*columns[:arity]), rows):
+        for arguments, value in zip(zip(*columns[:arity]), rows):
             if dtype == "float32":
                 arguments = [_single(x) for x in arguments]
             right = expected(function, arguments)
             if right is not None and abs(right) < 1e30:
                 checked += 1
-                assert found == pytest.approx(right, rel=close, abs=close), (dtype, arguments)
+                assert value == pytest.approx(right, rel=close, abs=close), (dtype, arguments)
     assert checked >= 6
 
 
@@ -88,28 +73,28 @@ def _takes(function, number):
     return True
 
 
-def test_what_is_missing_says_so(done):
-    told = {name: text for name, types in done["found"].items() for text in types.values() if isinstance(text, str)}
-    assert all("not known here without a GPU" in text for text in told.values())
-    rounds_otherwise = {n for n in told if n.endswith(("_rd", "_ru", "_rz")) or n.startswith("double2float_r")}
-    assert set(told) - rounds_otherwise == ABSENT & done["found"].keys()
-    assert done["found"]["tanh"].keys() == {"float32", "float64"}  # what the library has, and nothing else
+def test_what_is_missing_says_so(results):
+    missing = {name: text for name, types in results["values"].items() for text in types.values() if isinstance(text, str)}
+    assert all("not known here without a GPU" in text for text in missing.values())
+    rounds_otherwise = {n for n in missing if n.endswith(("_rd", "_ru", "_rz")) or n.startswith("double2float_r")}
+    assert set(missing) - rounds_otherwise == ABSENT & results["values"].keys()
+    assert results["values"]["tanh"].keys() == {"float32", "float64"}  # what the library has, and nothing else
 
 
-def test_directed_rounding_encloses_the_sum(done):
-    a, b = ([_single(x) for x in done["samples"][n]] for n in "ab")
-    for x, y, low, high, zero in zip(a, b, *(done["found"][f"mul_r{d}"]["float32"] for d in "duz")):
+def test_directed_rounding_encloses_the_sum(results):
+    a, b = ([_single(x) for x in results["samples"][n]] for n in "ab")
+    for x, y, low, high, zero in zip(a, b, *(results["values"][f"mul_r{d}"]["float32"] for d in "duz")):
         assert low <= x * y <= high and abs(zero) <= abs(x * y) and zero in (low, high)
-    assert done["found"]["mul_rd"]["float32"] != done["found"]["mul_ru"]["float32"]
+    assert results["values"]["mul_rd"]["float32"] != results["values"]["mul_ru"]["float32"]
 
 
-def test_mixed_types_and_numbers_are_taken(done):
-    a, b = done["samples"]["a"], done["samples"]["b"]
-    assert done["calls"]["ldexp(a, b.to(tl.int32))"] == pytest.approx([math.ldexp(x, int(y)) for x, y in zip(a, b)])
-    assert done["calls"]["scalbn(a, b.to(tl.int32))"] == done["calls"]["ldexp(a, b.to(tl.int32))"]
-    assert done["calls"]["pow(a, b.to(tl.int32))"] == pytest.approx([x ** int(y) for x, y in zip(a, b)], rel=1e-5)
-    assert done["calls"]["atan2(a, 0.5)"] == pytest.approx([math.atan2(x, 0.5) for x in a])
+def test_mixed_types_and_numbers_are_taken(results):
+    a, b = results["samples"]["a"], results["samples"]["b"]
+    assert results["calls"]["ldexp(a, b.to(tl.int32))"] == pytest.approx([math.ldexp(x, int(y)) for x, y in zip(a, b)])
+    assert results["calls"]["scalbn(a, b.to(tl.int32))"] == results["calls"]["ldexp(a, b.to(tl.int32))"]
+    assert results["calls"]["pow(a, b.to(tl.int32))"] == pytest.approx([x ** int(y) for x, y in zip(a, b)], rel=1e-5)
+    assert results["calls"]["atan2(a, 0.5)"] == pytest.approx([math.atan2(x, 0.5) for x in a])
 
 
-def test_they_are_counted(done):
-    assert done["special"] == 16
+def test_they_are_counted(results):
+    assert results["special"] == 16

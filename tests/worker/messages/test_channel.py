@@ -19,6 +19,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import named
 from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout
 from kernelsearch.worker.messages.jobs import Candidate, Hello, Ran
+from kernelsearch.worker.processes.handle import Source
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_hostile_pickles_are_refused(ends, message):
     ("kernelsearch.core.types", "content_digest"),  # a function of a known module is no data class
     ("kernelsearch.compile.build", "load_functions"), ("kernelsearch.compile.build", "hashlib"),
     ("kernelsearch.worker.messages.channel", "socket"), ("kernelsearch.worker.messages.channel", "Array.__init__"),
-    ("kernelsearch.worker.processes.source", "Source"), ("kernelsearch.worker.child", "main"),
+    (Source.__module__, Source.__name__), ("kernelsearch.worker.child", "main"),
 ])  # fmt: skip
 def test_globals_that_are_no_data_are_not_found(ends, module, name):
     data = (
@@ -102,10 +103,10 @@ def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
 @pytest.mark.parametrize("state", [(None, {"accepted": True}), {"accepted": True}, (None, {"__eq__": None})])
 def test_a_message_cannot_change_the_drivers_own_classes(ends, state):
     """A pickle may set attributes of what it builds: of an instance, never of a class, or every verdict were an accept."""
-    head = b"ckernelsearch.types\nVerdict\n"
+    head = b"ckernelsearch.core.types\nVerdict\n"
     data = b"\x80\x04" + head + pickle.dumps(state, protocol=4).removeprefix(b"\x80\x04")
     data = data.replace(b"\x95" + data.partition(b"\x95")[2][:8], b"")[:-1] + b"b."
-    with pytest.raises(ChannelClosed, match="not data"):
+    with pytest.raises(ChannelClosed, match="a state for a type is not data"):
         deliver(ends, data)
     assert not Verdict(Word.WRONG, "judge", "a reason").accepted
 

@@ -17,9 +17,8 @@ from kernelsearch.core.types import Word
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import named
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.handle import Source, WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
-from kernelsearch.worker.processes.source import Source
 
 GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
 SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
@@ -113,7 +112,7 @@ def test_a_hang_is_killed(compilers, code):
 
 def members(group):
     """The running processes of a process group."""
-    found = []
+    running_members = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -121,8 +120,8 @@ def members(group):
             except (FileNotFoundError, ProcessLookupError):
                 continue
             if int(fields[2]) == group and fields[0] not in ("Z", "X"):
-                found.append(int(entry.name))
-    return found
+                running_members.append(int(entry.name))
+    return running_members
 
 
 @pytest.mark.parametrize("code", [
@@ -134,15 +133,15 @@ def test_a_crash_is_said_and_the_next_job_is_served(compilers, code):
     assert works(compilers)
 
 
-@pytest.mark.parametrize("code, said", [
+@pytest.mark.parametrize("code, reason", [
     ("raise ValueError('mine')\n", "mine"), ("x = [0] * (1 << 62)\n", "out of memory|MemoryError"), ("1/0\n", "division"),
 ])  # fmt: skip
-def test_what_code_raises_is_a_verdict(compilers, code, said):
+def test_what_code_raises_is_a_verdict(compilers, code, reason):
     pid = pid_of(compilers)
     verdict = compilers.ask(job(code + GOOD), 30).verdict
     assert verdict.word is Word.COMPILE
-    assert re.search(said, verdict.reason)
-    assert "memory" in said or pid_of(compilers) == pid
+    assert re.search(reason, verdict.reason)
+    assert "memory" in reason or pid_of(compilers) == pid
 
 
 def test_the_nursery_is_replaced_too(place):

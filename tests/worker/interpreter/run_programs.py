@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_programs.py`: `TRITON_INTERPRET=1 python interpreted.py` prints JSON."""
+"""The interpreter's side of `test_programs.py`: `TRITON_INTERPRET=1 python run_programs.py` prints JSON."""
 
 import json
 import sys
@@ -7,8 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
 from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
-from kernelsearch.worker.interpreter.programs import Buffers, OutOfBounds, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
 from kernelsearch.worker.interpreter.races import AccessLog
 
 
@@ -190,7 +191,7 @@ def main():
     looped_args = dict(y_ptr=kinds, large=2**30, n=8, BLOCK=4)
     run_programs(looped, looped_args, frozenset({"BLOCK"}), (1, 1, 1), [(0, 0, 0)])
     matrix = lambda rows, cols, dtype=torch.float32: torch.zeros(rows, cols, dtype=dtype)  # noqa: E731
-    found = {
+    results = {
         "inside": watched_run(add),
         "store_behind": watched_run(add, offset=1),
         "store_far": watched_run(add, offset=1 << 40),
@@ -224,7 +225,7 @@ def main():
             matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16), "c_ptr": matrix(256, 128)},
             {"n": 128, "k": 512}, {"BM": 64, "BN": 32, "BK": 32}, (4, 4, 1)),
     }  # fmt: skip
-    json.dump(found, sys.stdout)
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_libdevice.py`: `TRITON_INTERPRET=1 python libdeviced.py` prints JSON, by function."""
+"""The interpreter's side of `test_libdevice.py`: `TRITON_INTERPRET=1 python run_libdevice.py` prints JSON, by function."""
 
 import inspect
 import json
@@ -44,8 +44,8 @@ def outcome(call, dtype):
 def of_every_type(name):
     arity = sum(n != "_semantic" for n in inspect.signature(ARITY[name]).parameters)
     call = f"{name}({', '.join('abcd'[:arity])})"
-    found = {str(t).removeprefix("torch."): outcome(call, t) for t in TYPES}
-    return {t: v for t, v in found.items() if v is not None}
+    results = {str(t).removeprefix("torch."): outcome(call, t) for t in TYPES}
+    return {t: v for t, v in results.items() if v is not None}
 
 
 def counted():
@@ -62,6 +62,6 @@ def counted():
 ARITY = {name: inspect.unwrap(_plain) for name in LIBDEVICE if (_plain := getattr(declared, name, None)) is not None}
 
 if __name__ == "__main__":
-    found = {name: of_every_type(name) for name in sorted(ARITY)}
+    results = {name: of_every_type(name) for name in sorted(ARITY)}
     calls = {call: outcome(call, dtype) for call, dtype in CALLS.items()}
-    print(json.dumps({"samples": ORDERED, "special": counted(), "found": found, "calls": calls}))
+    print(json.dumps({"samples": ORDERED, "special": counted(), "values": results, "calls": calls}))

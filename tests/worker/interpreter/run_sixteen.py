@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_sixteen.py`: `TRITON_INTERPRET=1 python sixteened.py` prints JSON."""
+"""The interpreter's side of `test_sixteen.py`: `TRITON_INTERPRET=1 python run_sixteen.py` prints JSON."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ def values(dtype, seed):
 
 
 def main():
-    found = {}
+    results = {}
     for dtype in (torch.bfloat16, torch.float16):
         x, y = values(dtype, 1), values(dtype, 2)
         for op, wanted in enumerate(WANTED):
@@ -78,21 +78,21 @@ def main():
             got, right = ran(arithmetic, a, b, torch.zeros_like(x), op), wanted(a, b)
             keep = slice(4, None) if op in (3, 4) else slice(None)
             same = (got == right) | (got.isnan() & right.isnan())
-            found[f"{dtype} {op}"] = int((~same[keep]).sum())
+            results[f"{dtype} {op}"] = int((~same[keep]).sum())
         ones = torch.ones(N, dtype=dtype)
         ones[0] = 4096.0  # neighbours of 4096 are 16 (float16: 4) apart: one after the other, ones would be lost
         exact = ran(added_up, torch.full((N,), 1.0, dtype=dtype), ones, torch.zeros(1, dtype=dtype))
-        found[f"{dtype} sum"] = exact.item()
+        results[f"{dtype} sum"] = exact.item()
         thirds = torch.full((N,), 1 / 3, dtype=dtype)
-        found[f"{dtype} sum of products"] = float(
+        results[f"{dtype} sum of products"] = float(
             (ran(dotted, x[:N].nan_to_num(0, 0, 0).clamp(-9, 9), thirds, torch.zeros(32, 32))
              - x[:N].nan_to_num(0, 0, 0).clamp(-9, 9).float().reshape(32, 32) @ thirds.float().reshape(32, 32)).abs().max())  # fmt: skip
         noise = (torch.randn(N, generator=torch.Generator().manual_seed(3)) + 2).to(dtype)
         tree = noise.clone()
         while len(tree) > 1:
             tree = tree[: len(tree) // 2] + tree[len(tree) // 2 :]
-        found[f"{dtype} tree"] = [ran(added_up, noise, noise, torch.zeros(1, dtype=dtype)).item(), tree.item()]
-    json.dump(found, sys.stdout)
+        results[f"{dtype} tree"] = [ran(added_up, noise, noise, torch.zeros(1, dtype=dtype)).item(), tree.item()]
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

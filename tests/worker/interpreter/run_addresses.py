@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_addresses.py`: `TRITON_INTERPRET=1 python addressed.py` prints JSON."""
+"""The interpreter's side of `test_addresses.py`: `TRITON_INTERPRET=1 python run_addresses.py` prints JSON."""
 
 import json
 import sys
@@ -7,7 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelsearch.worker.interpreter.programs import Buffers, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.addresses import Buffers
+from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
 from kernelsearch.worker.interpreter.races import AccessLog
 
 
@@ -118,8 +119,8 @@ def lies():
 def main():
     honest = (plain, peeled, there_and_back)
     cheats = (branches, distance, shifted, offset, loops, stored, reduced, sorted_in_float)
-    found = {f.__name__: [ran(f), ran(f, 16)] for f in (*honest, *cheats)}
-    json.dump({"ran": found, "honest": [f.__name__ for f in honest], "lies": lies()}, sys.stdout)
+    results = {f.__name__: [ran(f), ran(f, 16)] for f in (*honest, *cheats)}
+    json.dump({"ran": results, "honest": [f.__name__ for f in honest], "lies": lies()}, sys.stdout)
 
 
 if __name__ == "__main__":
