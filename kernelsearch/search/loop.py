@@ -181,7 +181,7 @@ class Search:
                 self._ordering = self._ordering or self._ordered(pool)
         while flight:
             yield from self._land(flight.popleft(), held)
-        yield from held.settle(most=0)
+        yield from held.settle_pending(most=0)
 
     def _asked(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
         """The candidate of this ask; nothing else of the run goes on before it is there."""
@@ -220,7 +220,7 @@ class Search:
             trial = self._judged(number, candidate, outcome)
         if number >= self._known.count:
             held.waiting.append(HeldTrial(trial, candidate.structure, proof, stored))
-        yield from held.settle()  # before it is told: what a proposer writes down then refers to the trial's row
+        yield from held.settle_pending()  # before it is told: what a proposer writes down then refers to the trial's row
         self._tell(trial)
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)

@@ -42,7 +42,7 @@ class Held:
     pool: Executor
     waiting: deque[HeldTrial] = field(default_factory=deque)
 
-    def settle(self, most: int = MOST) -> Iterator[Future]:
+    def settle_pending(self, most: int = MOST) -> Iterator[Future]:
         """Settles what can be settled; waits, by yielding, until at most so many are held. Raises Mistaken."""
         while self.waiting:
             held = self.waiting[0]

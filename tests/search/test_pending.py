@@ -121,15 +121,15 @@ def test_many_trials_are_told_while_a_proof_is_awaited(monkeypatch):
 
 
 def test_no_more_than_so_many_are_held(monkeypatch):
-    monkeypatch.setattr(pending.Held.settle, "__defaults__", (5,))
+    monkeypatch.setattr(pending.Held.settle_pending, "__defaults__", (5,))
     lengths = []
-    settled = pending.Held.settle
+    settled = pending.Held.settle_pending
 
     def watched(self, **most):
         lengths.append(len(self.waiting))
         return settled(self, **most)
 
-    monkeypatch.setattr(pending.Held, "settled", watched)
+    monkeypatch.setattr(pending.Held, "settle_pending", watched)
     waiting = told("random_walk", Proving(0.4), goes_on=False)
     assert told("random_walk", Proving(0.4, seconds=0.05), goes_on=True) == waiting
     assert max(lengths) <= 6
