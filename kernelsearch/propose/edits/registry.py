@@ -1,4 +1,4 @@
-"""The list of all edits; a new edit is tested and tried as soon as it stands here."""
+"""The list of all edits. The tests and the search use a new edit as soon as it is in this list."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ EDITS: tuple[Edit, ...] = (
 
 
 def edit_named(name: str) -> Edit | None:
-    """The edit of this name, None when there is none."""
+    """The edit with this name, or None."""
     return next((e for e in EDITS if e.name == name), None)
