@@ -128,13 +128,11 @@ def _begin(index: ast.expr) -> tuple[str, str]:
 
 
 def _sum(parts: list[tuple[int, ast.expr]]) -> str:
+    """The text of a sum of signed terms; empty if there are none."""
     text = ""
     for sign, term in parts:
-        if sign == -1:
-            text += f" - {tree.parenthesised(tree.text_of(term))}"
-        else:
-            text += f"{' + ' if text else ''}{tree.text_of(term)}"
-    return text.strip()
+        text += f" + {tree.text_of(term)}" if sign == 1 else f" - {tree.parenthesised(tree.text_of(term))}"
+    return text.removeprefix(" + ").strip()
 
 
 def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str], str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
@@ -21,9 +22,6 @@ MODULES = frozenset({"tl", "triton", "libdevice"})
 """Names that the kernel file imports; they are never values."""
 
 Span = tuple[int, int, int, int]
-
-
-# ---------------------------------------------------------------- queries
 
 
 def function_of(text: str) -> ast.FunctionDef:
@@ -139,13 +137,12 @@ def range_of(loop: ast.For) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     """(start, stop, step) of a loop over `range` or `tl.range` with a plain loop variable, else None."""
     if called(loop.iter) not in ("range", "tl.range", "tl.static_range") or not isinstance(loop.target, ast.Name):
         return None
-    assert isinstance(loop.iter, ast.Call)
-    zero, one = ast.Constant(0), ast.Constant(1)
-    first = argument(loop.iter, 0, "arg1")
-    second, step = argument(loop.iter, 1, "arg2"), argument(loop.iter, 2, "step")
+    names = ("arg1", "arg2", "step")
+    first, second, step = (argument(loop.iter, at, name) for at, name in enumerate(names))  # type: ignore[arg-type]
     if first is None or loop.orelse:
         return None
-    return (zero, first, step or one) if second is None else (first, second, step or one)
+    start, stop = (ast.Constant(0), first) if second is None else (first, second)
+    return start, stop, step or ast.Constant(1)
 
 
 def loop_options(loop: ast.For) -> list[ast.keyword]:
@@ -161,13 +158,13 @@ def docless(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def assignment(stmt: ast.stmt) -> tuple[str, ast.expr] | None:
     """(name, value) of `name = value` or `name: type = value`, or of `name op= value` as `name op value`; else None."""
-    if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], ast.Name):
-        return stmt.targets[0].id, stmt.value
-    if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name) and stmt.value is not None:
-        return stmt.target.id, stmt.value
-    if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
-        name = stmt.target.id
-        return name, ast.BinOp(ast.Name(name, ast.Load()), stmt.op, stmt.value)
+    match stmt:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
+        ):
+            return (name, value) if value is not None else None
+        case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+            return name, ast.BinOp(ast.Name(name, ast.Load()), op, value)
     return None
 
 
@@ -183,9 +180,6 @@ def is_infinity(node: ast.AST, sign: int) -> bool:
 
 def is_number(node: ast.AST, value: float) -> bool:
     return isinstance(node, ast.Constant) and not isinstance(node.value, (bool, str)) and node.value == value
-
-
-# ---------------------------------------------------------------- rebuilding
 
 
 class _Transformer(ast.NodeTransformer):
@@ -250,9 +244,6 @@ def with_keyword(call: ast.Call, name: str, value: str) -> str:
     return f"{ast.unparse(call)[:-1]}, {name}={value})"
 
 
-# ---------------------------------------------------------------- patches
-
-
 class Patch:
     """Replacements collected by position of `ast` nodes, applied once with LibCST."""
 
@@ -260,11 +251,10 @@ class Patch:
         self.source = normal(text)
         self.node = function_of(self.source)
         self._expressions: dict[Span, str] = {}
-        self._before: dict[int, list[str]] = {}
-        self._after: dict[int, list[str]] = {}
-        self._instead: dict[int, str] = {}
+        self._instead: dict[int, str] = {}  # these three by the statement's line
+        self._before: dict[int, list[str]] = defaultdict(list)
+        self._after: dict[int, list[str]] = defaultdict(list)
         self._params: list[str] = []
-        self._iters: dict[int, str] = {}
 
     def expr(self, node: ast.expr, text: str) -> None:
         """Replaces an expression; the text must have the parentheses that it needs."""
@@ -275,10 +265,10 @@ class Patch:
         self._instead[node.lineno] = text
 
     def before(self, node: ast.stmt, text: str) -> None:
-        self._before.setdefault(node.lineno, []).append(text)
+        self._before[node.lineno].append(text)
 
     def after(self, node: ast.stmt, text: str) -> None:
-        self._after.setdefault(node.lineno, []).append(text)
+        self._after[node.lineno].append(text)
 
     def param(self, text: str) -> None:
         """Adds a parameter, `NAME` or `NAME: tl.constexpr`, before those that have defaults."""
