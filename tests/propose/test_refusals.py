@@ -167,6 +167,12 @@ def test_online_needs_the_same_block(first, second, applies):
         assert isinstance(edit_named("two_pass").apply(scalar, seeds.facts(scalar.render())), list)
 
 
+def test_online_keeps_an_axis_by_position_before_keywords():
+    text = ONLINE.format(first="x", second="tl.exp(z - top)").replace(", axis=0)", ", 0, keep_dims=False)")
+    lanes, scalar = apply("online", seeds.drawn(text))
+    assert "tl.max(top_lanes, 0, keep_dims=False)" in lanes.kernel.code and "0, keep_dims=False)" in scalar.kernel.code
+
+
 def test_grouping_is_not_applied_twice():
     (once,) = edit_named("grouped_order").apply(seeds.seed("matmul"), seeds.task("matmul"))
     again = edit_named("grouped_order").apply(once.kernel, seeds.task("matmul"))

@@ -151,6 +151,6 @@ def _computed(loop: ast.For, carried: list[Carried], size: str, tile: str, start
         body.append(ast.Assign([ast.Name(one.name, ast.Store())], pointer, lineno=1))  # type: ignore[arg-type]
     updates = [c.update for c in carried]
     body += [tree.transform(s, count_elements) for s in loop.body if s not in updates]  # type: ignore[misc]
-    options = "".join(f", {tree.text_of(k)}" for k in tree.loop_options(loop))
-    new = tree.loop(f"for {start} in {tree.called(loop.iter)}(0, {size}, {tile}{options})", body)
+    new = tree.with_range(loop, "0", size, tile)
+    new.target, new.body = ast.Name(start, ast.Store()), body  # type: ignore[assignment]
     return tree.text_of(ast.fix_missing_locations(new)) + "\n"

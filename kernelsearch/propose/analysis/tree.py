@@ -151,6 +151,15 @@ def loop_options(loop: ast.For) -> list[ast.keyword]:
     return [k for k in loop.iter.keywords if k.arg not in ("arg1", "arg2", "step")]
 
 
+def with_range(loop: ast.For, low: str, high: str, step: str) -> ast.For:
+    """A copy of a loop with other bounds and the same options."""
+    options = "".join(f", {text_of(k)}" for k in loop_options(loop))
+    fresh = statements(text_of(loop))[0]
+    assert isinstance(fresh, ast.For)
+    fresh.iter = expression(f"{called(loop.iter)}({low}, {high}, {step}{options})")
+    return fresh
+
+
 def docless(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements without docstrings."""
     return [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]

@@ -16,7 +16,7 @@ from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
-from kernelsearch.propose.edits.peel_tail import unmasked, with_range
+from kernelsearch.propose.edits.peel_tail import unmasked
 
 VECTORS = (8, 16, 64)
 
@@ -174,7 +174,7 @@ def _three_loops(
         is_mask = isinstance(node, ast.Compare) and tree.text_of(node) == mask
         return tree.expression(f"({columns} >= 0) & ({mask})") if is_mask else None
 
-    loop = with_range(row.loop, "0", row.size, step)
+    loop = tree.with_range(row.loop, "0", row.size, step)
     first_line = tree.statements(f"{columns} = {start} - {lead} + tl.arange(0, {step})")
     loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
     text, key = "", (row.size, step)
@@ -183,7 +183,7 @@ def _three_loops(
         text += f"{bounds[key][0]} = ({vec} + {step} - 1) // {step} * {step}\n"
         text += f"{bounds[key][1]} = ({row.size} + {lead}) // {step} * {step}\n"
     first, whole = bounds[key]
-    head = tree.transform(with_range(loop, "0", first, step), with_left_end)
-    main = unmasked(with_range(loop, first, whole, step), [mask])
-    tail = with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
+    head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
+    main = unmasked(tree.with_range(loop, first, whole, step), [mask])
+    tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
     return text + "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))

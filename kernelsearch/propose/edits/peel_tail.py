@@ -23,7 +23,7 @@ class PeelTail(Edit):
             _, size, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
             whole = view.fresh("whole")
             patch.before(loop, f"{whole} = {size} // {step} * {step}\n")
-            main, tail = with_range(loop, "0", whole, step), with_range(loop, whole, size, step)
+            main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
             patch.stmt(loop, tree.text_of(unmasked(main, masks)) + "\n" + tree.text_of(tail) + "\n")
         why = "All tiles but the last are whole: their accesses need no mask."
         return [Change(view.rewritten(patch.text()), why)]
@@ -40,13 +40,6 @@ def _tail_masks(view: View, loop: ast.For) -> list[str]:
     inside = set(ast.walk(loop))
     masks = (c for c in comparisons(view) if c in inside and always_true_when(view, c) == f"{size.id} % {step.id} == 0")
     return list(dict.fromkeys(map(tree.text_of, masks)))
-
-
-def with_range(loop: ast.For, low: str, high: str, step: str) -> ast.For:
-    """A copy of a loop with other bounds and the same options."""
-    options = "".join(f", {tree.text_of(k)}" for k in tree.loop_options(loop))
-    head = f"for {tree.text_of(loop.target)} in {tree.called(loop.iter)}({low}, {high}, {step}{options})"
-    return tree.loop(head, tree.statements("\n".join(map(tree.text_of, loop.body))))
 
 
 def unmasked(loop: ast.For, masks: list[str]) -> ast.For:

@@ -15,7 +15,6 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
-from kernelsearch.propose.edits.peel_tail import with_range
 
 SPLITS = (2, 4, 8, 16, 32)
 
@@ -162,7 +161,7 @@ class _Split:
         head = f"{part} = tl.program_id({self.axis})\n"
         head += f"{share} = tl.cdiv(tl.cdiv({length}, {step}), {self.split}) * {tree.parenthesised(step)}\n"
         head += f"{begin} = {part} * {share}\n" if low == "0" else f"{begin} = {low} + {part} * {share}\n"
-        loop = with_range(self.loop, begin, f"tl.minimum({begin} + {share}, {high})", step)
+        loop = tree.with_range(self.loop, begin, f"tl.minimum({begin} + {share}, {high})", step)
         stores = "".join(f"tl.store({self._slots(part, a)}, {a.name})\n" for a in self.accumulators)
         before = self._needed_before([*self.loop.body, self.loop.iter])
         return [*before, *tree.statements(head), loop, *tree.statements(stores)]
