@@ -49,8 +49,10 @@ def always_true_when(view: View, node: ast.Compare) -> str | None:
 def _start(view: View, stmt: ast.stmt, start: ast.expr, size: str, width: str) -> str | None:
     """The condition for lanes from start to start + width, where start is a loop's variable or `number * width`."""
     if isinstance(start, ast.Name):
-        divisor = width if width.isidentifier() else f"({width})"
-        return f"{size} % {divisor} == 0" if _walks(view, stmt, start.id, size, width) else None
+        first, stop, step = _loop_of(view, stmt, start.id) or (None, None, None)
+        if first is None or tree.text_of(step) != width or not is_multiple(first, width) or not _within(stop, size):
+            return None
+        return f"{size} % {width if width.isidentifier() else f'({width})'} == 0"
     parts = factors(start)
     if len(parts) != 2 or width not in map(tree.text_of, parts):
         return None
@@ -74,15 +76,6 @@ def _loop_of(view: View, stmt: ast.stmt, name: str) -> tuple[ast.expr, ast.expr,
                 return None
             return tuple(view.flow.expand(b, loop) for b in bounds)  # type: ignore[return-value]
     return None
-
-
-def _walks(view: View, stmt: ast.stmt, name: str, size: str, width: str) -> bool:
-    """Whether name is the variable of a loop over the size in steps of the width, from a multiple of it."""
-    bounds = _loop_of(view, stmt, name)
-    if bounds is None:
-        return False
-    first, stop, step = bounds
-    return tree.text_of(step) == width and is_multiple(first, width) and _within(stop, size)
 
 
 def is_multiple(node: ast.expr, width: str) -> bool:

@@ -77,7 +77,7 @@ def settled(text: str, fresh: Callable[[str], str]) -> str | None:
     for node in ast.walk(patch.node):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in new:
             patch.expr(node, new[node.id])
-    return patch.text() if new else None
+    return None if patch.is_empty else patch.text()
 
 
 def _counted(

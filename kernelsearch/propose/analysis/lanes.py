@@ -16,19 +16,18 @@ def summed(text: str) -> str | None:
 
     One starts as float32 zeros, is added to once in a loop, and is read once: by `tl.sum(name, axis=0)` after it.
     """
-    patch, changed = tree.Patch(text), False
+    patch = tree.Patch(text)
     for block in tree.blocks(tree.docless(patch.node.body)):
         for place, loop in enumerate(block):
             for stmt in loop.body if isinstance(loop, ast.For) else ():
                 lanes = _lanes(patch.node, block, place, stmt)
                 if lanes is None:
                     continue
-                changed = True
                 update, start, total = lanes
                 patch.stmt(start, f"{update.name} = 0.0")
                 patch.stmt(stmt, f"{update.name} += tl.sum({tree.text_of(update.value)}, axis=0)")
                 patch.expr(total, update.name)
-    return patch.text() if changed else None
+    return None if patch.is_empty else patch.text()
 
 
 def _lanes(

@@ -265,6 +265,11 @@ class Patch:
         self._after: dict[int, list[str]] = defaultdict(list)
         self._params: list[str] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no expression and no statement changes."""
+        return not (self._expressions or self._instead or self._before or self._after)
+
     def expr(self, node: ast.expr, text: str) -> None:
         """Replaces an expression; the text must have the parentheses that it needs."""
         self._expressions[_span(node)] = text

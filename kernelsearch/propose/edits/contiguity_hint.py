@@ -15,7 +15,7 @@ class ContiguityHint(Edit):
     summary = "tl.multiple_of on loop starts that are multiples of the tile"
 
     def change(self, view: View) -> list[Change]:
-        patch, count = tree.Patch(view.text), 0
+        patch = tree.Patch(view.text)
         for loop in tree.loops(view.body):
             bounds = tree.range_of(loop)
             if bounds is None or tree.called(loop.iter) == "tl.static_range":
@@ -27,8 +27,7 @@ class ContiguityHint(Edit):
             for node in ast.walk(ast.Module(loop.body, [])):
                 if isinstance(node, ast.BinOp) and tree.text_of(node) == f"{name} + tl.arange(0, {wide})":
                     patch.expr(node.left, f"tl.multiple_of({name}, {wide})")
-                    count += 1
-        if not count:
+        if patch.is_empty:
             raise CannotApply("no loop's start is a provable multiple of its tile without a hint")
         why = "The compiler is told that tiles start at multiples of their width."
         return [Change(view.rewritten(patch.text()), why)]

@@ -25,20 +25,18 @@ class Exp2(Edit):
         uses = tree.calls(view.node, "exp")
         if not uses:
             raise CannotApply("it has no tl.exp")
-        changes = []
-        folded = _folded(view, uses)
-        if folded is not None:
-            why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
-            changes.append(Change(view.rewritten(folded), why))
         patch = tree.Patch(view.text)
         nested = {n for call in uses for n in ast.walk(call) if n is not call}
         for call in uses:
             if call not in nested:
                 inner = tree.transform(tree.expression(tree.text_of(call.args[0])), _base_two)
                 patch.expr(call, _exp2(inner))
-        why = "exp2 is the machine's own instruction; exp is built on it."
-        changes.append(Change(view.rewritten(patch.text()), why))
-        return changes
+        plain = Change(view.rewritten(patch.text()), "exp2 is the machine's own instruction; exp is built on it.")
+        folded = _folded(view, uses)
+        if folded is None:
+            return [plain]
+        why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
+        return [Change(view.rewritten(folded), why), plain]
 
 
 def _exp2(exponent: ast.AST) -> str:

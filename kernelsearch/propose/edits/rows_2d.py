@@ -104,7 +104,7 @@ class _Rewriter:
             return tree.expression(f"tl.full([{self.rows_name}, 1], {tree.text_of(old)}, tl.float32)")
         raise CannotApply("an accumulator starts with neither a float number nor tl.zeros or tl.full")
 
-    def masked(self, node: ast.Call) -> ast.Call:
+    def add_row_mask(self, node: ast.Call) -> ast.Call:
         """The load or store with the mask of the rows as well."""
         is_load = tree.is_tl(node, "load")
         mask, other = tree.mask_of(node), tree.argument(node, 2, "other") if is_load else None
@@ -137,7 +137,7 @@ class _Widen(ast.NodeTransformer):
             return _along_columns(node)
         if tree.is_tl(node, "store") and not pointer_by_row:
             raise CannotApply("a store does not depend on the row")
-        return self.rewriter.masked(node) if tree.is_tl(node, "load", "store") and pointer_by_row else node
+        return self.rewriter.add_row_mask(node) if tree.is_tl(node, "load", "store") and pointer_by_row else node
 
 
 def _is_row(node: ast.AST) -> bool:

@@ -14,27 +14,26 @@ class StoreForwarding(Edit):
     summary = "a value stored and loaded again at the same address is kept in registers"
 
     def change(self, view: View) -> list[Change]:
-        patch, count = tree.Patch(view.text), 0
+        patch = tree.Patch(view.text)
         for block in tree.blocks(view.body):
             for at, stmt in enumerate(block):
                 if isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store"):
-                    count += _forward(view, patch, stmt.value, block[at + 1 :])  # type: ignore[arg-type]
-        if not count:
+                    _forward(view, patch, stmt.value, block[at + 1 :])  # type: ignore[arg-type]
+        if patch.is_empty:
             raise CannotApply("no block is loaded again from where it was stored")
         return [Change(view.rewritten(patch.text()), "A block that was just stored is not read back from memory.")]
 
 
-def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stmt]) -> int:
-    """Replaces loads of the stored address until something that it needs changes; the number of replaced loads."""
+def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stmt]) -> None:
+    """Replaces loads of the stored address until something that it needs changes."""
     pointer, value, mask = store.args[0], tree.argument(store, 1, "value"), tree.mask_of(store)
     if value is None or view.shapes.of(pointer) is None or view.shapes.of(pointer) != view.shapes.of(value):
-        return 0
-    bases = tree.reads(view.flow.expand(pointer, view.flow.at(store))) & set(view.function.params)
+        return
+    bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(store))) & set(view.function.params))
     base = next((b for b in bases if b.endswith("ptr")), None)
-    count = 0
     for stmt in after:
         if base is None or isinstance(stmt, (ast.For, ast.If, ast.While)):
-            break
+            return
         pair = tree.assignment(stmt)
         if pair is not None and tree.is_tl(pair[1], "load"):
             load: ast.Call = pair[1]  # type: ignore[assignment]
@@ -44,7 +43,5 @@ def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stm
                 if mask is not None and other is not None:
                     stored = f"tl.where({tree.text_of(mask)}, {stored}, {tree.text_of(other)})"
                 patch.expr(load, stored)
-                count += 1
         if tree.calls(stmt, "store") or tree.writes(stmt) & tree.reads(store):
-            break
-    return count
+            return

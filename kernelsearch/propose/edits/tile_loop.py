@@ -69,7 +69,7 @@ class _Cut:
             if step.name and self.shapes.names.get(step.name) is None:
                 raise CannotApply(f"the shape of {step.name} is not known")
 
-    def tiled(self, name: str) -> bool:
+    def is_tiled(self, name: str) -> bool:
         return self.wide in (self.shapes.names.get(name) or ())
 
     # ------------------------------------------------------------ conditions
@@ -92,7 +92,7 @@ class _Cut:
 
     def _expand(self, node: ast.expr) -> ast.expr:
         """The expression with the names of tiled blocks replaced by their values."""
-        names = {n: self.values[n].value for n in tree.reads(node) if n in self.values and self.tiled(n)}
+        names = {n: self.values[n].value for n in tree.reads(node) if n in self.values and self.is_tiled(n)}
         return self._expand(tree.substituted(node, names)) if names else node  # type: ignore[arg-type]
 
     def levels(self) -> dict[str, int]:
@@ -108,14 +108,14 @@ class _Cut:
         """Whether a step reduces across the tiles."""
         if step.name is None or not tree.is_tl(step.value, "sum", "max", "min"):
             return False
-        return self._is_wide(step.value.args[0]) and not self.tiled(step.name)  # type: ignore[attr-defined]
+        return self._is_wide(step.value.args[0]) and not self.is_tiled(step.name)  # type: ignore[attr-defined]
 
     def _is_wide(self, node: ast.AST | None) -> bool:
         return self.wide in (node is not None and self.shapes.of(node) or ())
 
     def check(self, size: str) -> None:
         """Raises CannotApply if an access is not masked by the size, or if a result could change."""
-        idle = Idle(lambda c: self._bound(c) == size, self.tiled)
+        idle = Idle(lambda c: self._bound(c) == size, self.is_tiled)
         pointers = set(self.view.function.params) - self._scalars()
         stored: set[str] = set()
         addresses: dict[str, set[str]] = {}
@@ -139,7 +139,7 @@ class _Cut:
                     addresses.setdefault(base, set()).add(tree.text_of(address))
                     if is_store:
                         stored.add(base)
-            if step.name and self.tiled(step.name):
+            if step.name and self.is_tiled(step.name):
                 idle.assign(step.name, step.value)
         for base in stored:
             if len(addresses[base]) > 1:
@@ -190,7 +190,7 @@ class _Cut:
                 body += [self._initial(s) for s in crossing]
                 body.append(self._loop(size, crossing, [self._update(s) for s in crossing]))
         stores = [s for s in self.steps if s.name is None]
-        wide = [s for s in stores if any(self.tiled(n) for n in s.reads)]
+        wide = [s for s in stores if any(self.is_tiled(n) for n in s.reads)]
         if wide:
             body.append(self._loop(size, wide, [_statement(s) for s in wide]))
         body += [_statement(s) for s in stores if s not in wide]
@@ -202,7 +202,7 @@ class _Cut:
         return Change(kernel, why)
 
     def _is_scalar(self, step: Step) -> bool:
-        return step.name is not None and not self.tiled(step.name) and not self.crosses(step)
+        return step.name is not None and not self.is_tiled(step.name) and not self.crosses(step)
 
     def _initial(self, step: Step) -> ast.stmt:
         shape = self.shapes.names[step.name]  # type: ignore[index]
@@ -218,7 +218,7 @@ class _Cut:
         needed: set[str] = set().union(*(s.reads for s in wanted))
         body: list[ast.stmt] = []
         for step in reversed(self.steps):
-            if step.name in needed and self.tiled(step.name):  # type: ignore[arg-type]
+            if step.name in needed and self.is_tiled(step.name):  # type: ignore[arg-type]
                 body.insert(0, _statement(step))
                 needed |= step.reads
         body = [tree.transform(s, self._by_tile) for s in [*body, *tail]]  # type: ignore[misc]

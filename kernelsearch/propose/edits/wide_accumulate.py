@@ -18,13 +18,12 @@ class WideAccumulate(Edit):
     summary = "float32 accumulators and operands of reductions in place of 16-bit ones"
 
     def change(self, view: View) -> list[Change]:
-        patch, count = tree.Patch(view.text), 0
+        patch = tree.Patch(view.text)
         for call in tree.calls(view.node, "zeros", "full", "dot"):
             at = {"zeros": 1, "full": 2}.get(tree.called(call).rpartition(".")[2])
             dtype = tree.argument(call, at, "out_dtype" if at is None else "dtype")
             if dtype is not None and tree.text_of(dtype) in NARROW:
                 patch.expr(dtype, "tl.float32")
-                count += 1
         dots = tree.reads(tree.calls(view.node, "dot"))
         narrow = _narrow_pointers(view)
         for stmt in tree.all_statements(view.body):
@@ -34,8 +33,7 @@ class WideAccumulate(Edit):
             bases = tree.reads(view.flow.expand(pair[1].args[0], stmt))  # type: ignore[attr-defined]
             if bases & narrow and pair[0] in tree.reads(tree.calls(view.node, "sum")):
                 patch.expr(pair[1], f"{tree.text_of(pair[1])}.to(tl.float32)")
-                count += 1
-        if not count:
+        if patch.is_empty:
             raise CannotApply("nothing accumulates in 16 bits")
         why = "Sums are kept in float32: no rounding to 16 bits on the way."
         return [Change(view.rewritten(patch.text()), why)]
