@@ -1,11 +1,10 @@
-"""What a proposer is asked for and what it gives."""
+"""The contract of proposers: a request for a rewrite of a kernel, and the rewrite that answers it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kernelsearch.core.types import Hint, TaskFacts, Trial
 from kernelsearch.kernel.source import Kernel
@@ -13,9 +12,9 @@ from kernelsearch.kernel.source import Kernel
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A new structure: the kernel (its config is where tuning starts), the edit's name, one sentence of why.
+    """A new structure: the kernel (tuning starts at its config), the edit's name, and one sentence that says why.
 
-    parent is the digest of the kernel that it was made from, where that is not the request's (a repair).
+    parent is the digest of the kernel it was made from, if that is not the request's parent (a repair).
     """
 
     kernel: Kernel
@@ -26,10 +25,10 @@ class Rewrite:
 
 @dataclass(frozen=True)
 class Request:
-    """What a proposer is asked for: a rewrite of parent that is not in seen.
+    """A request for a rewrite of parent whose digest is not in seen.
 
-    edit asks for one edit by name; weights are relative odds of the edits (absent: 1), as hints
-    and the run's own gains set them. number is the ask; trial is the parent's best trial so far.
+    edit asks for one edit by name. weights are relative odds of the edits (absent: 1); hints and the run's own
+    gains set them. number is the number of the ask, trial the parent's best trial so far.
     """
 
     parent: Kernel
@@ -42,13 +41,19 @@ class Request:
     trial: Trial | None = None
 
 
-class Proposer(Protocol):
-    """Turns a rewrite proposal into source.
-
-    Two members are optional: `tell(trial, kernel, parent)`, which the search calls for every finished trial in ask
-    order, with the trial's kernel and its parent's digest (None for the seed); and `spending() -> str`, what its models
-    have cost so far, in a few words for the progress line.
-    """
+class Proposer:
+    """Turns a rewrite proposal into source."""
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite, or None when no edit of the parent gives anything new."""
+        raise NotImplementedError
+
+    def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
+        """Receives a finished trial, its kernel, and the digest of its parent (None for the seed).
+
+        The search calls this for every trial, in the order of the asks.
+        """
+
+    def spending(self) -> str:
+        """Cost of the proposer's models so far, in a few words for the progress line; "" without models."""
+        return ""

@@ -1,38 +1,37 @@
-"""The model-free proposer: a typed edit drawn by weight, then one of its variants, until one is new."""
+"""The proposer without a model: draws a typed edit by weight, then one of its new variants."""
 
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from kernelsearch.core.types import TaskFacts, content_digest
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.contract import Request, Rewrite
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.edits import EDITS, Edit, NotApplicable
 
-KEPT = 4096
-"""Applications of an edit to a parent whose variants are remembered."""
+CACHE_SIZE = 4096
+"""The number of pairs of an edit and a parent whose variants are cached."""
 
 
-class TypedEdits:
+class TypedEdits(Proposer):
     """Draws edits without replacement by the request's weights; the same request and rng give the same rewrite.
 
     An edit with weight 0 is never drawn. With `request.edit` only that edit is tried; an unknown name gives None.
-    Several names joined by + are composed: each is applied to what the ones before it made, and one that does not
-    apply drops out.
+    Several names joined by + are a composition: each edit is applied to the result of those before it, and one that
+    does not apply is left out.
     """
 
     name = "edits"
 
     def __init__(self, edits: Sequence[Edit] = EDITS) -> None:
         self.edits = tuple(edits)
-        self._applied: OrderedDict[tuple[str, str, str], list[Rewrite] | NotApplicable] = OrderedDict()
+        self._cache: dict[tuple[str, str, str], list[Rewrite]] = {}
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """A rewrite whose digest is neither the parent's nor in `request.seen`, or None when there is none."""
+        """A rewrite whose digest is neither the parent's nor in `request.seen`, or None if there is none."""
         if request.edit is not None and "+" in request.edit:
-            return self._composed(request, rng)
+            return self._compose(request, rng)
         left = [e for e in self.edits if request.edit in (None, e.name)]
         weights = [max(0.0, request.weights.get(e.name, 1.0)) for e in left]
         if request.edit is not None:
@@ -41,40 +40,35 @@ class TypedEdits:
             at = rng.choices(range(len(left)), weights)[0]
             edit = left.pop(at)
             weights.pop(at)
-            new = self._new(edit, request)
+            variants = self._variants(edit, request.parent, request.task)
+            new = [v for v in variants if _is_new(v.kernel, request)]
             if new:
                 return new[rng.randrange(len(new))]
         return None
 
-    def _composed(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """The edits of a composition in their order, a variant of each; None when nothing new comes of them."""
-        kernel, made = request.parent, []
+    def _compose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """One variant of each edit of a composition, applied in order; None if the result is not new."""
+        kernel, rewrites = request.parent, []
         for name in request.edit.split("+"):
             edit = next((e for e in self.edits if e.name == name), None)
-            found = self._variants(edit, kernel, request.task) if edit else []
-            if not isinstance(found, NotApplicable) and found:
-                made.append(found[rng.randrange(len(found))])
-                kernel = made[-1].kernel
-        if not made or kernel.digest in request.seen or kernel.digest == request.parent.digest:
+            variants = self._variants(edit, kernel, request.task) if edit else []
+            if variants:
+                rewrites.append(variants[rng.randrange(len(variants))])
+                kernel = rewrites[-1].kernel
+        if not _is_new(kernel, request):
             return None
-        return Rewrite(kernel, "+".join(m.edit for m in made), " ".join(m.rationale for m in made))
+        return Rewrite(kernel, "+".join(r.edit for r in rewrites), " ".join(r.rationale for r in rewrites))
 
-    def _variants(self, edit: Edit, parent: Kernel, task: TaskFacts) -> list[Rewrite] | NotApplicable:
-        """What the edit makes of the parent; good parents are asked again and again, and an edit costs milliseconds."""
+    def _variants(self, edit: Edit, parent: Kernel, task: TaskFacts) -> list[Rewrite]:
+        """The variants that the edit makes of the parent; cached, because good parents are drawn again and again."""
         key = (edit.name, task.digest, content_digest(parent.render()))
-        if key not in self._applied:
-            self._applied[key] = edit.apply(parent, task)
-            if len(self._applied) > KEPT:
-                self._applied.popitem(last=False)
-        return self._applied[key]
+        if key not in self._cache:
+            variants = edit.apply(parent, task)
+            self._cache[key] = [] if isinstance(variants, NotApplicable) else variants
+            if len(self._cache) > CACHE_SIZE:
+                self._cache.pop(next(iter(self._cache)))
+        return self._cache[key]
 
-    def _new(self, edit: Edit, request: Request) -> list[Rewrite]:
-        found = self._variants(edit, request.parent, request.task)
-        if isinstance(found, NotApplicable):
-            return []
-        return [v for v in found if v.kernel.digest not in request.seen and v.kernel.digest != request.parent.digest]
 
-    def reasons(self, request: Request) -> dict[str, str]:
-        """For each edit that gives nothing for the parent, why: one clause by edit name."""
-        applied = {e.name: self._variants(e, request.parent, request.task) for e in self.edits}
-        return {name: found.reason for name, found in applied.items() if isinstance(found, NotApplicable)}
+def _is_new(kernel: Kernel, request: Request) -> bool:
+    return kernel.digest not in request.seen and kernel.digest != request.parent.digest

@@ -51,8 +51,8 @@ def applied(edit_name: str, name: str) -> list[Rewrite] | NotApplicable:
 
 
 def variants(edit_name: str, name: str) -> list[Rewrite]:
-    found = applied(edit_name, name)
-    return [] if isinstance(found, NotApplicable) else found
+    result = applied(edit_name, name)
+    return [] if isinstance(result, NotApplicable) else result
 
 
 def drawn(body: str, params: str = "x_ptr, y_ptr, x_stride, n_cols, BLOCK: tl.constexpr") -> Kernel:

@@ -113,9 +113,9 @@ def judge(task: str, text: str, config: dict, folder: str, number: int) -> dict:
         factor = 1 if at % 2 == 0 else 2 if task == "attention" else 30
         inputs = [x * factor if x.is_floating_point() else x for x in module.get_inputs(**shape)]
         want = module.reference(*[x.double() if x.is_floating_point() else x for x in inputs])
-        kept = [x.clone() for x in inputs]
+        before = [x.clone() for x in inputs]
         got = getattr(module, task)(*inputs).double()
-        if not all(torch.equal(a, b) for a, b in zip(kept, inputs, strict=True)):
+        if not all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True)):
             return {"ok": False, "why": "an input changed", "error": None}
         error = ((got - want).abs().max() / (want.abs().max() + 0.1)).item()
         worst = max(worst, error)

@@ -80,18 +80,18 @@ def test_what_is_no_walk_over_tiles_is_left_alone(kernel):
 def test_edits_apply_and_stay_right():
     """What edits need the computed form for, and chains of them, against the reference in the interpreter."""
     task, seed = seeds.task("matmul"), carried()
-    made: list[tuple[str, Kernel]] = [("carried", seed)]
+    kernels: list[tuple[str, Kernel]] = [("carried", seed)]
     for edit in EDITS:
-        found = edit.apply(seed, task)
-        made += [(edit.name, r.kernel) for r in ([] if isinstance(found, NotApplicable) else found)]
-    names = {name for name, _ in made}
+        result = edit.apply(seed, task)
+        kernels += [(edit.name, r.kernel) for r in ([] if isinstance(result, NotApplicable) else result)]
+    names = {name for name, _ in kernels}
     assert {"peel_tail", "drop_mask", "tensor_descriptor", "split_reduction"} <= names
-    for name, kernel in made[1:]:
+    for name, kernel in kernels[1:]:
         after = edit_named("tensor_descriptor" if name != "tensor_descriptor" else "persistent").apply(kernel, task)
-        made += [(f"{name} and more", r.kernel) for r in ([] if isinstance(after, NotApplicable) else after)]
-    jobs = [{"task": "matmul", "kernel": kernel.render()} for _, kernel in made]
+        kernels += [(f"{name} and more", r.kernel) for r in ([] if isinstance(after, NotApplicable) else after)]
+    jobs = [{"task": "matmul", "kernel": kernel.render()} for _, kernel in kernels]
     answers = seeds.ask("runner.py", jobs, interpret=True)
-    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(made, answers, strict=True) if not a["ok"]]
+    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(kernels, answers, strict=True) if not a["ok"]]
     assert not wrong, wrong[0]
 
 
@@ -131,18 +131,20 @@ def layernorm_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_stride, y_stride, n_c
 
 def test_arguments_that_change_and_sums_by_lanes_are_seen_through():
     task, seed = seeds.task("layernorm"), Kernel.parse(LANES)
-    made = {"lanes": seed}
+    kernels = {"lanes": seed}
     for name in ("align_rows", "fused_passes", "peel_tail", "rows_2d"):
         (variant, *_) = edit_named(name).apply(seed, task)
-        made[name] = variant.kernel
-    assert "x_ptr_row = x_ptr + row * x_stride" in made["align_rows"].code and "lead" in made["align_rows"].code
-    assert made["fused_passes"].code.count("for start") == 2
-    both = edit_named("align_rows").apply(made["fused_passes"], task)
-    made |= {f"fused and aligned {n}": r.kernel for n, r in enumerate(both if isinstance(both, list) else [])}
+        kernels[name] = variant.kernel
+    assert "x_ptr_row = x_ptr + row * x_stride" in kernels["align_rows"].code and "lead" in kernels["align_rows"].code
+    assert kernels["fused_passes"].code.count("for start") == 2
+    both = edit_named("align_rows").apply(kernels["fused_passes"], task)
+    kernels |= {f"fused and aligned {n}": r.kernel for n, r in enumerate(both if isinstance(both, list) else [])}
     answers = seeds.ask(
-        "runner.py", [{"task": "layernorm", "kernel": k.render()} for k in made.values()], interpret=True
+        "runner.py", [{"task": "layernorm", "kernel": k.render()} for k in kernels.values()], interpret=True
     )
-    wrong = [f"{n}: {a['why']}\n{k.render()}" for (n, k), a in zip(made.items(), answers, strict=True) if not a["ok"]]
+    wrong = [
+        f"{n}: {a['why']}\n{k.render()}" for (n, k), a in zip(kernels.items(), answers, strict=True) if not a["ok"]
+    ]
     assert not wrong, wrong[0]
 
 

@@ -13,8 +13,8 @@ def sample():
     """One seed for each edit that applies somewhere, another one each time, and the directed chains."""
     for at, edit in enumerate(EDITS):
         for name in seeds.NAMES[at % len(seeds.NAMES) :] + seeds.NAMES[: at % len(seeds.NAMES)]:
-            if found := seeds.variants(edit.name, name):
-                yield name, edit.name, found[-1].kernel
+            if rewrites := seeds.variants(edit.name, name):
+                yield name, edit.name, rewrites[-1].kernel
                 break
     for name, chains in DIRECTED.items():
         yield chained(name, chains[0])

@@ -41,21 +41,21 @@ def test_at_least_fifteen_edits_apply_to_the_shipped_seeds():
 @pytest.mark.parametrize("name", seeds.NAMES)
 def test_applies_or_says_why(name):
     for edit in EDITS:
-        found = applied(edit.name, name)
-        if isinstance(found, NotApplicable):
-            assert len(found.reason) > 10
+        result = applied(edit.name, name)
+        if isinstance(result, NotApplicable):
+            assert len(result.reason) > 10
         else:
-            assert found and all(v.edit == edit.name and v.rationale.endswith(".") for v in found)
+            assert result and all(v.edit == edit.name and v.rationale.endswith(".") for v in result)
 
 
 @pytest.mark.parametrize("name", seeds.NAMES)
 def test_variants_are_new_kernels_that_the_gate_accepts(name):
     parent = seeds.seed(name)
     for edit in EDITS:
-        found = variants(edit.name, name)
-        digests = [v.kernel.digest for v in found]
+        result = variants(edit.name, name)
+        digests = [v.kernel.digest for v in result]
         assert len(set(digests)) == len(digests) and parent.digest not in digests
-        for variant in found:
+        for variant in result:
             text = variant.kernel.render()
             verdict = gate.check(text)
             assert verdict.accepted, f"{edit.name}: {verdict.reason}\n{text}"

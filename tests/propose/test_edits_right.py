@@ -41,9 +41,9 @@ def chained(name: str, chain: str):
     """The seed after each edit of the chain in turn, as far as they apply; first variants."""
     kernel, task, done = seeds.seed(name), seeds.task(name), []
     for wanted in chain.split("+"):
-        found = TypedEdits().propose(Request(kernel, task, edit=wanted), random.Random(0))
-        if found is not None:
-            kernel = found.kernel
+        rewrite = TypedEdits().propose(Request(kernel, task, edit=wanted), random.Random(0))
+        if rewrite is not None:
+            kernel = rewrite.kernel
             done.append(wanted)
     return name, "+".join(done), kernel
 
@@ -54,11 +54,11 @@ def drawn_chains():
         name = seeds.NAMES[number % len(seeds.NAMES)]
         kernel, task, done = seeds.seed(name), seeds.task(name), []
         for _ in range(rng.randint(2, 5)):
-            found = TypedEdits().propose(Request(kernel, task), rng)
-            if found is None:
+            rewrite = TypedEdits().propose(Request(kernel, task), rng)
+            if rewrite is None:
                 break
-            kernel = found.kernel
-            done.append(found.edit)
+            kernel = rewrite.kernel
+            done.append(rewrite.edit)
         yield name, "+".join(done), kernel
 
 

@@ -77,11 +77,6 @@ def test_none_when_no_edit_gives_anything_new(edits):
     assert TypedEdits(edits).propose(request(), random.Random(0)) is None
 
 
-def test_says_why_edits_do_not_apply():
-    reasons = TypedEdits().reasons(request("matmul"))
-    assert "tl.dot" in reasons["rows_2d"] and "persistent" not in reasons
-
-
 def test_a_composition_applies_its_edits_in_order_and_drops_those_that_do_not_apply():
     class Constant:
         summary = ""

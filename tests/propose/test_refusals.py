@@ -160,11 +160,17 @@ tl.store(y_ptr + row, tl.log(total) + top)
 )
 def test_online_needs_the_same_block(first, second, applies):
     kernel = seeds.drawn(ONLINE.format(first=first, second=second))
-    found = apply("online", kernel)
-    assert isinstance(found, list) == applies
+    result = apply("online", kernel)
+    assert isinstance(result, list) == applies
     if applies:
-        scalar = found[1].kernel
+        scalar = result[1].kernel
         assert isinstance(edit_named("two_pass").apply(scalar, seeds.facts(scalar.render())), list)
+
+
+def test_online_keeps_an_axis_by_position_before_keywords():
+    text = ONLINE.format(first="x", second="tl.exp(z - top)").replace(", axis=0)", ", 0, keep_dims=False)")
+    lanes, scalar = apply("online", seeds.drawn(text))
+    assert "tl.max(top_lanes, 0, keep_dims=False)" in lanes.kernel.code and "0, keep_dims=False)" in scalar.kernel.code
 
 
 def test_grouping_is_not_applied_twice():
@@ -231,11 +237,11 @@ tl.store(y_ptr + {offset}rows[:, None] * x_stride + cols[None, :], x + 1.0, mask
 )
 def test_descriptors_where_a_mask_is_the_matrix_end(fields, condition):
     usual = {"mask": "(rows[:, None] < n_cols) & (cols[None, :] < n_cols)", "offset": "", "other": "0.0"}
-    found = apply("tensor_descriptor", seeds.drawn(TILE.format(**{**usual, **fields})))
+    result = apply("tensor_descriptor", seeds.drawn(TILE.format(**{**usual, **fields})))
     if condition is None:
-        assert isinstance(found, NotApplicable)
+        assert isinstance(result, NotApplicable)
         return
-    loads, both = found
+    loads, both = result
     assert loads.kernel.args == {"drawn_kernel": {"X_TMA": condition}}
     assert both.kernel.args == {"drawn_kernel": {"X_TMA": condition, "Y_TMA": condition.replace("x_ptr", "y_ptr")}}
     assert (

@@ -1,4 +1,4 @@
-"""Accumulators of a loop: which statement updates them, by what operation, and where they start."""
+"""Accumulators of a loop: the statement that updates them, its operation, and where they start."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from kernelsearch.propose.analysis import tree
 
 COMBINE = {"sum": "{a} + {b}", "max": "tl.maximum({a}, {b})", "min": "tl.minimum({a}, {b})"}
+IDENTITY = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
 
 
 @dataclass(frozen=True)
 class Update:
-    """`name = name op value` inside a loop: kind is `sum`, `max` or `min`, value is what is folded in."""
+    """`name = name op value` inside a loop; kind is `sum`, `max` or `min`."""
 
     name: str
     kind: str
@@ -21,7 +22,7 @@ class Update:
 
 
 def update_of(stmt: ast.stmt) -> Update | None:
-    """The update that a statement makes, None when it is not one."""
+    """The update that a statement makes; None if it makes none."""
     pair = tree.assignment(stmt)
     if pair is None:
         return None
@@ -50,38 +51,41 @@ def _split(name: str, kind: str, a: ast.expr, b: ast.expr, stmt: ast.stmt) -> Up
     return None
 
 
-def starts_at_identity(value: ast.expr, kind: str) -> bool:
-    """Whether an initial value is the identity of the operation, as a number, `tl.zeros` or `tl.full`."""
+def is_identity(value: ast.expr, kind: str) -> bool:
+    """Whether an initial value is the operation's identity in float32, as a number, `tl.zeros` or `tl.full`."""
     if tree.is_tl(value, "zeros"):
-        return kind == "sum"
+        return kind == "sum" and is_float32(value)
     if tree.is_tl(value, "full"):
         inner = tree.argument(value, 1, "value")  # type: ignore[arg-type]
-        return inner is not None and starts_at_identity(inner, kind)
+        return inner is not None and is_identity(inner, kind) and is_float32(value)
     if kind == "sum":
         return isinstance(value, ast.Constant) and isinstance(value.value, float) and value.value == 0.0
     return tree.is_infinity(value, -1 if kind == "max" else 1)
 
 
 def is_float32(value: ast.expr) -> bool:
-    """Whether an initial value makes a float32 accumulator: a float number, or `tl.float32` named."""
+    """Whether an initial value makes a float32 accumulator: a float number, or a block with `tl.float32`."""
     if tree.is_tl(value, "zeros", "full"):
         dtype = tree.argument(value, 1 if tree.is_tl(value, "zeros") else 2, "dtype")  # type: ignore[arg-type]
         return dtype is not None and tree.text_of(dtype) == "tl.float32"
-    return (isinstance(value, ast.Constant) and isinstance(value.value, float)) or any(
-        tree.is_infinity(value, s) for s in (-1, 1)
-    )
+    is_float = isinstance(value, ast.Constant) and isinstance(value.value, float)
+    return is_float or tree.is_infinity(value, -1) or tree.is_infinity(value, 1)
 
 
 def reduction_of(value: ast.expr, kind: str) -> ast.Call | None:
-    """The call when value is `tl.sum/max/min(block, axis)` of this kind, without other arguments than an axis."""
-    if not tree.is_tl(value, kind):
+    """The call if value is `tl.sum/max/min(block)` of this kind, with no other arguments than axis and keep_dims."""
+    if not isinstance(value, ast.Call) or not tree.is_tl(value, kind):
         return None
-    assert isinstance(value, ast.Call)
-    fine = {k.arg for k in value.keywords} <= {"axis", "keep_dims"} and 1 <= len(value.args) <= 2
-    return value if fine else None
+    plain = {k.arg for k in value.keywords} <= {"axis", "keep_dims"} and 1 <= len(value.args) <= 2
+    return value if plain else None
+
+
+def reduced(call: ast.Call, operand: str) -> str:
+    """The text of a reduction with another operand."""
+    rest = [tree.text_of(node) for node in (*call.args[1:], *call.keywords)]
+    return f"{tree.called(call)}({', '.join([operand, *rest])})"
 
 
 def full(shape: tuple[str, ...], kind: str) -> str:
     """A float32 block (or scalar) of the operation's identity."""
-    identity = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}[kind]
-    return f"tl.full([{', '.join(shape)}], {identity}, tl.float32)" if shape else identity
+    return f"tl.full([{', '.join(shape)}], {IDENTITY[kind]}, tl.float32)" if shape else IDENTITY[kind]

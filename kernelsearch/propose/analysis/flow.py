@@ -12,89 +12,82 @@ class Flow:
 
     def __init__(self, body: list[ast.stmt], params: tuple[str, ...]) -> None:
         self.params = frozenset(params)
-        self.paths: dict[int, tuple[tuple[list[ast.stmt], str | None], ...]] = {}
-        self.owner: dict[int, ast.stmt] = {}
         self.assigned = tree.writes(body)
+        self._places: dict[int, tuple[list[ast.stmt], ast.stmt | None]] = {}  # a statement's block, and what holds that
+        self._owners: dict[int, ast.stmt] = {}
         self._written: dict[int, set[str]] = {}
         self._values: dict[tuple[str, int], tuple[ast.expr, ast.stmt] | None] = {}
-        self._walk(body, ((body, None),))
+        self._walk(body, None)
 
-    def _walk(self, body: list[ast.stmt], path: tuple[tuple[list[ast.stmt], str | None], ...]) -> None:
-        for stmt in body:
-            self.paths[id(stmt)] = path
+    def _walk(self, block: list[ast.stmt], holder: ast.stmt | None) -> None:
+        for stmt in block:
+            self._places[id(stmt)] = (block, holder)
             self._written[id(stmt)] = tree.writes(stmt)
-            inner = _bodies(stmt)
-            for node in ast.walk(stmt):
-                self.owner[id(node)] = stmt
-            variable = stmt.target.id if isinstance(stmt, ast.For) and isinstance(stmt.target, ast.Name) else None
-            for block in inner:
-                self._walk(block, (*path, (block, variable)))
+            self._owners.update((id(node), stmt) for node in ast.walk(stmt))
+            for name in ("body", "orelse"):
+                self._walk(getattr(stmt, name, []), stmt)
 
     def at(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds node."""
-        return self.owner[id(node)]
+        return self._owners[id(node)]
+
+    def block_of(self, stmt: ast.stmt) -> list[ast.stmt]:
+        """The list of statements that stmt is in."""
+        return self._places[id(stmt)][0]
 
     def loops_of(self, node: ast.AST) -> list[ast.For]:
         """The loops around node, outermost first."""
-        path = self.paths[id(self.at(node))]
-        holders = [self._holder(inner, block) for (block, _), (inner, _) in zip(path, path[1:], strict=False)]
-        return [h for h in holders if isinstance(h, ast.For)]
+        loops, holder = [], self._places[id(self.at(node))][1]
+        while holder is not None:
+            loops += [holder] if isinstance(holder, ast.For) else []
+            holder = self._places[id(holder)][1]
+        return loops[::-1]
 
     def value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
-        """The one value that name has where stmt reads it, with the statement that gave it; None when not known."""
+        """The only value that name can have where stmt reads it, and the statement that assigns it; None if unknown."""
         key = (name, id(stmt))
         if key not in self._values:
-            self._values[key] = self._value(name, stmt) if name in self.assigned else None
+            self._values[key] = self._find_value(name, stmt) if name in self.assigned else None
         return self._values[key]
 
-    def _value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
-        path = self.paths[id(stmt)]
-        for depth in range(len(path) - 1, -1, -1):
-            block, variable = path[depth]
+    def _find_value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
+        here: ast.stmt | None = stmt
+        while here is not None:
+            block, holder = self._places[id(here)]
             writers = [s for s in block if name in self._written[id(s)]]
             if writers:
-                if len(writers) != 1 or isinstance(writers[0], ast.AugAssign) or writers[0] is stmt:
-                    return None
                 pair = tree.assignment(writers[0])
-                if pair is None or pair[0] != name or name in tree.reads(pair[1]):
+                if len(writers) > 1 or isinstance(writers[0], ast.AugAssign) or pair is None or pair[0] != name:
                     return None
-                here = stmt if depth == len(path) - 1 else self._holder(path[depth + 1][0], block)
-                if here is None or block.index(writers[0]) >= block.index(here) or name in self.params:
+                if block.index(writers[0]) >= block.index(here) or name in tree.reads(pair[1]) or name in self.params:
                     return None
                 return pair[1], writers[0]
-            if variable == name:
+            if _is_variable_of(name, holder):
                 return None
+            here = holder
         return None
 
-    @staticmethod
-    def _holder(inner: list[ast.stmt], block: list[ast.stmt]) -> ast.stmt | None:
-        """The statement of block whose body is inner."""
-        return next((s for s in block if any(b is inner for b in _bodies(s))), None)
-
     def steady(self, name: str, stmt: ast.stmt) -> bool:
-        """Whether name has one value for as long as stmt's iteration lasts."""
+        """Whether name keeps its value during the iteration that stmt is in."""
         if name not in self.assigned or self.value(name, stmt) is not None:
             return True
-        path = self.paths[id(stmt)]
-        if any(variable == name for _, variable in path):
-            return not any(name in self._written[id(s)] for s in path[-1][0])
-        return False
+        is_loop_variable = any(_is_variable_of(name, loop) for loop in self.loops_of(stmt))
+        return is_loop_variable and not any(name in self._written[id(s)] for s in self.block_of(stmt))
 
     def expand(self, node: ast.expr, stmt: ast.stmt, depth: int = 12) -> ast.expr:
-        """The expression with names replaced by their values, as far as those values hold where stmt stands."""
+        """The expression with names replaced by their values, as far as those are still valid at stmt."""
         if depth == 0:
             return node
         known: dict[str, ast.expr] = {}
         for name in tree.reads(node):
-            found = self.value(name, stmt)
-            if found is not None and all(self.steady(n, found[1]) for n in tree.reads(found[0])):
-                known[name] = self.expand(found[0], found[1], depth - 1)
+            definition = self.value(name, stmt)
+            if definition is not None and all(self.steady(n, definition[1]) for n in tree.reads(definition[0])):
+                known[name] = self.expand(*definition, depth - 1)
         return tree.substituted(node, known) if known else node  # type: ignore[return-value]
 
 
-def _bodies(stmt: ast.stmt) -> list[list[ast.stmt]]:
-    """The non-empty lists of statements inside a statement."""
-    return [b for name in ("body", "orelse") if isinstance(b := getattr(stmt, name, None), list) and b]
+def _is_variable_of(name: str, holder: ast.stmt | None) -> bool:
+    return isinstance(holder, ast.For) and isinstance(holder.target, ast.Name) and holder.target.id == name
 
 
 def terms(node: ast.expr, sign: int = 1) -> list[tuple[int, ast.expr]]:
@@ -115,7 +108,7 @@ def factors(node: ast.expr) -> list[ast.expr]:
 
 
 def unhinted(node: ast.expr) -> ast.expr:
-    """The expression without what only tells the compiler of its alignment."""
+    """The expression without hints about its alignment."""
     while tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
         node = node.args[0]  # type: ignore[attr-defined]
     return node
@@ -124,15 +117,15 @@ def unhinted(node: ast.expr) -> ast.expr:
 def stripped(node: ast.expr) -> ast.expr:
     """The expression without `[:, None]` and the like, and without alignment hints."""
     while True:
-        if isinstance(node, ast.Subscript) and _only_new_axes(node.slice):
-            node = node.value
-        elif (bare := unhinted(node)) is not node:
-            node = bare
-        elif isinstance(node, ast.BinOp):
-            left, right = stripped(node.left), stripped(node.right)
-            return ast.BinOp(left, node.op, right) if (left, right) != (node.left, node.right) else node
-        else:
-            return node
+        bare = unhinted(node)
+        if isinstance(bare, ast.Subscript) and _only_new_axes(bare.slice):
+            bare = bare.value
+        if bare is node:
+            break
+        node = bare
+    if isinstance(node, ast.BinOp):
+        return ast.BinOp(stripped(node.left), node.op, stripped(node.right))
+    return node
 
 
 def _only_new_axes(index: ast.expr) -> bool:
@@ -145,30 +138,31 @@ def _only_new_axes(index: ast.expr) -> bool:
 
 
 def dependent(body: list[ast.stmt], roots: set[str], control: bool = True) -> set[str]:
-    """Names whose value depends on the root names, through loads' addresses too.
+    """Names whose value depends on the root names, directly or through the addresses of loads.
 
     With control, whatever a loop or branch assigns depends on the loop's bounds or the branch's condition.
     """
-    found = set(roots)
-    while True:
-        before = len(found)
-        _spread(body, found, control, False)
-        if len(found) == before:
-            return found
+    names, before = set(roots), -1
+    while len(names) > before:
+        before = len(names)
+        _spread(body, names, control, False)
+    return names
 
 
-def _spread(body: list[ast.stmt], found: set[str], control: bool, tainted: bool) -> None:
+def _spread(body: list[ast.stmt], names: set[str], control: bool, tainted: bool) -> None:
+    """Adds to names what the statements assign from them; all that they assign if tainted."""
     for stmt in body:
         if isinstance(stmt, (ast.For, ast.While, ast.If)):
             head = stmt.iter if isinstance(stmt, ast.For) else stmt.test
-            dirty = tainted or touches(head, found)
+            dirty = tainted or touches(head, names)
             if isinstance(stmt, ast.For) and dirty:
-                found |= tree.writes(stmt.target)
-            _spread(stmt.body, found, control, dirty and control)
-            _spread(stmt.orelse, found, control, dirty and control)
-        elif tainted or touches(stmt, found):
-            found |= tree.writes(stmt)
+                names |= tree.writes(stmt.target)
+            for block in (stmt.body, stmt.orelse):
+                _spread(block, names, control, dirty and control)
+        elif tainted or touches(stmt, names):
+            names |= tree.writes(stmt)
 
 
 def touches(node: ast.AST, names: set[str]) -> bool:
+    """Whether node reads one of the names."""
     return bool(tree.reads(node) & names)

@@ -1,7 +1,7 @@
-"""What a masked-out lane holds: the abstract value of each expression where `offsets < size` is false.
+"""Values of masked-out lanes: the abstract value of each expression where `offsets < size` is false.
 
-A reduction may skip such lanes only when they hold its identity (0 for a sum, minus infinity for a
-maximum). Scalars count as finite: where one is not, the lanes that are not masked are NaN or infinite too.
+A reduction may skip such lanes only if they have its identity (0 for a sum, minus infinity for a maximum).
+Scalars count as finite: where one is not, the lanes that are not masked are NaN or infinite too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ OPPOSITE = {NEGATIVE: POSITIVE, POSITIVE: NEGATIVE}
 
 
 class Idle:
-    """Evaluates expressions on masked-out lanes; `is_bound` recognises the comparison that masks them."""
+    """Evaluates expressions on masked-out lanes.
+
+    is_bound recognises the comparison that masks them; is_block tells whether a name is a block.
+    """
 
     def __init__(self, is_bound: Callable[[ast.Compare], bool], is_block: Callable[[str], bool]) -> None:
         self.is_bound = is_bound
@@ -40,7 +43,8 @@ class Idle:
                 inner = self.of(operand)
                 return OPPOSITE.get(inner, inner)
             case ast.Compare():
-                return FALSE if self.is_bound(node) else FINITE if self._all_bounded(node) else ANY
+                sides = {self.of(n) for n in (node.left, *node.comparators)}
+                return FALSE if self.is_bound(node) else FINITE if sides <= BOUNDED else ANY
             case ast.BinOp(left=left, op=op, right=right):
                 return _binary(op, self.of(left), self.of(right), tree.same(left, right))
             case ast.Subscript(value=value):
@@ -48,9 +52,6 @@ class Idle:
             case ast.Call():
                 return self._call(node)
         return ANY
-
-    def _all_bounded(self, node: ast.AST) -> bool:
-        return all(self.of(n) in BOUNDED for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr))
 
     def _call(self, node: ast.Call) -> str:
         if tree.is_infinity(node, -1):
@@ -63,27 +64,24 @@ class Idle:
             mask, other = tree.argument(node, 1, "mask"), tree.argument(node, 2, "other")
             if mask is not None and self.of(mask) == FALSE:
                 return self.of(other) if other is not None else ANY
-            return ANY if self._varies(node) else FINITE
+            varies = any(self.is_block(n) for n in tree.reads(node)) or tree.calls(node, "arange")
+            return ANY if varies else FINITE
         if tree.is_tl(node, "where") and len(node.args) == 3:
             test, yes, no = (self.of(a) for a in node.args)
             if test == FALSE:
                 return no
             return yes if yes == no else FINITE if {yes, no} <= BOUNDED else ANY
-        given = [self.of(a) for a in node.args]
-        return _function(tree.called(node).rpartition(".")[2], given)
-
-    def _varies(self, node: ast.AST) -> bool:
-        return any(self.is_block(n) for n in tree.reads(node)) or bool(tree.calls(node, "arange"))
+        return _function(tree.called(node).rpartition(".")[2], [self.of(a) for a in node.args])
 
 
 def _binary(op: ast.operator, a: str, b: str, alike: bool) -> str:
     both = {a, b}
-    if isinstance(op, ast.BitAnd):
-        return FALSE if FALSE in both else FINITE if both <= BOUNDED else ANY
-    if isinstance(op, ast.Mult):
-        return ZERO if ZERO in both and both <= BOUNDED else FINITE if both <= BOUNDED else ANY
-    if isinstance(op, (ast.Div, ast.FloorDiv)):
-        return ZERO if a == ZERO and b in (FINITE, TRUE) else FINITE if both <= BOUNDED else ANY
+    if isinstance(op, ast.BitAnd) and FALSE in both:
+        return FALSE
+    if isinstance(op, ast.Mult) and ZERO in both and both <= BOUNDED:
+        return ZERO
+    if isinstance(op, (ast.Div, ast.FloorDiv)) and a == ZERO and b in (FINITE, TRUE):
+        return ZERO
     if isinstance(op, (ast.Add, ast.Sub)):
         if isinstance(op, ast.Sub):
             b = OPPOSITE.get(b, b)
@@ -108,11 +106,8 @@ def _function(name: str, given: list[str]) -> str:
         return POSITIVE
     if name == "maximum" and NEGATIVE in given and len(given) == 2:
         return given[0] if given[1] == NEGATIVE else given[1]
+    if name in ("maximum", "minimum", "fma") and set(given) == {ZERO}:
+        return ZERO
     if name in ("maximum", "minimum", "fma", "program_id", "erf", "cos", "abs") and set(given) <= BOUNDED:
-        return ZERO if set(given) == {ZERO} and name in ("maximum", "minimum", "fma") else FINITE
+        return FINITE
     return ANY
-
-
-def identity_text(reduction: str) -> str:
-    """The identity of a reduction as source."""
-    return {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}[reduction]

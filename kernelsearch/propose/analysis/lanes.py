@@ -1,6 +1,6 @@
-"""Accumulators with a place per lane, reduced once behind their loop, written as sums that reduce every tile.
+"""Rewrites accumulators with one element per lane, reduced once after their loop, as sums that reduce every tile.
 
-It is `lane_accumulator` backwards: not faster, but the form in which two loops over a row are seen to be one.
+The inverse of `lane_accumulator`: not faster, but the form that other edits recognise.
 """
 
 from __future__ import annotations
@@ -8,33 +8,32 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import Update, is_float32, starts_at_identity, update_of
+from kernelsearch.propose.analysis.accumulate import Update, is_identity, update_of
 
 
 def summed(text: str) -> str | None:
-    """The function with every such accumulator as a scalar; None where there is none.
+    """The function with every such accumulator as a scalar; None if there is none.
 
-    One starts as float32 zeros, is added to once in a loop, and is read once: by `tl.sum(name, axis=0)` behind it.
+    One starts as float32 zeros, is added to once in a loop, and is read once: by `tl.sum(name, axis=0)` after it.
     """
-    patch, found = tree.Patch(text), False
+    patch = tree.Patch(text)
     for block in tree.blocks(tree.docless(patch.node.body)):
         for place, loop in enumerate(block):
             for stmt in loop.body if isinstance(loop, ast.For) else ():
                 lanes = _lanes(patch.node, block, place, stmt)
                 if lanes is None:
                     continue
-                found = True
                 update, start, total = lanes
                 patch.stmt(start, f"{update.name} = 0.0")
                 patch.stmt(stmt, f"{update.name} += tl.sum({tree.text_of(update.value)}, axis=0)")
                 patch.expr(total, update.name)
-    return patch.text() if found else None
+    return None if patch.is_empty else patch.text()
 
 
 def _lanes(
     function: ast.FunctionDef, block: list[ast.stmt], place: int, stmt: ast.stmt
 ) -> tuple[Update, ast.Assign, ast.Call] | None:
-    """The update that a statement of the loop at place makes, where its lanes start, and where they are reduced."""
+    """The update in stmt, of the loop at place, the statement that starts its lanes, and the call that reduces them."""
     update = update_of(stmt)
     if update is None or update.kind != "sum" or tree.calls(update.value, "dot", "sum"):
         return None
@@ -52,15 +51,16 @@ def _reads(node: ast.AST, name: str) -> int:
 
 
 def _start(before: list[ast.stmt], name: str) -> ast.Assign | None:
-    """The statement that makes the lanes, a float32 zero for each of one axis."""
-    made = [s for s in before if name in tree.writes(s)]
-    if len(made) != 1 or not isinstance(made[0], ast.Assign) or not tree.is_tl(made[0].value, "zeros"):
+    """The statement that makes the lanes, float32 zeros along one axis."""
+    writers = [s for s in before if name in tree.writes(s)]
+    if len(writers) != 1 or not isinstance(writers[0], ast.Assign) or not tree.is_tl(writers[0].value, "zeros"):
         return None
-    shape = tree.argument(made[0].value, 0, "shape")  # type: ignore[arg-type]
+    shape = tree.argument(writers[0].value, 0, "shape")  # type: ignore[arg-type]
     one_axis = isinstance(shape, (ast.List, ast.Tuple)) and len(shape.elts) == 1
-    return made[0] if one_axis and starts_at_identity(made[0].value, "sum") and is_float32(made[0].value) else None
+    return writers[0] if one_axis and is_identity(writers[0].value, "sum") else None
 
 
 def _reduces(call: ast.Call, name: str) -> bool:
+    """Whether a `tl.sum` is of this name, along its only axis."""
     first, axis = tree.argument(call, 0, "input"), tree.argument(call, 1, "axis")
     return isinstance(first, ast.Name) and first.id == name and (axis is None or tree.is_number(axis, 0))

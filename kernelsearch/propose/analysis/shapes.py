@@ -1,7 +1,7 @@
-"""Shapes of the values of a jit function, as far as its text tells: which are scalars, which blocks.
+"""Shapes of the values of a jit function, scalars or blocks, as far as its text shows them.
 
-A shape is a tuple of dimensions written as text (`("BLOCK_M", "BLOCK_N")`, `()` for a scalar); None means
-that the text does not tell. Inference follows the statements in order and joins the ways into a loop.
+A shape is a tuple of dimensions as text (`("BLOCK_M", "BLOCK_N")`, `()` for a scalar); None means that the text
+does not show it. Inference follows the statements in order and joins the branches that lead to a statement.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ META = frozenset({"dtype", "element_ty", "type", "shape", "scalar", "numel", "va
 
 
 class Shapes:
-    """What is known of every expression of one function: `of(node)` by node, `names` after the last statement."""
+    """The shapes of one function: `of(node)` for every expression, `names` for names after the last statement."""
 
     def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...]) -> None:
         self.constexprs = frozenset(constexprs)
         self.by_node: dict[int, Shape] = {}
-        self.tiles: dict[str, Shape] = {}  # what a tensor descriptor's load gives, by the descriptor's name
+        self.tiles: dict[str, Shape] = {}  # of the loads of tensor descriptors, by descriptor
         self.names: dict[str, Shape] = {a.arg: () for a in [*function.args.args, *function.args.kwonlyargs]}
         self._block(function.body)
 
     def of(self, node: ast.AST) -> Shape:
         return self.by_node.get(id(node))
-
-    # ------------------------------------------------------------ statements
 
     def _block(self, body: list[ast.stmt]) -> None:
         for stmt in body:
@@ -74,11 +72,10 @@ class Shapes:
 
     def _tuple(self, targets: list[ast.expr], value: ast.expr) -> None:
         self._expr(value)
-        parts = [self.of(e) for e in value.elts] if isinstance(value, ast.Tuple) else None
-        for i, target in enumerate(targets):
-            if isinstance(target, ast.Name):
-                known = parts[i] if parts is not None and len(parts) == len(targets) else None
-                self.names[target.id] = () if tree.is_tl(value, "swizzle2d") else known
+        parts: list[Shape] = [() if tree.is_tl(value, "swizzle2d") else None] * len(targets)
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
+            parts = [self.of(e) for e in value.elts]
+        self.names.update((t.id, part) for t, part in zip(targets, parts, strict=True) if isinstance(t, ast.Name))
 
     def _joined(self, body: list[ast.stmt], orelse: list[ast.stmt], twice: bool = True) -> None:
         before = dict(self.names)
@@ -86,12 +83,9 @@ class Shapes:
             self._block(body)
             self.names = _join(before, self.names)
         if orelse:
-            first = dict(self.names)
-            self.names = dict(before)
+            first, self.names = self.names, before
             self._block(orelse)
             self.names = _join(first, self.names)
-
-    # ------------------------------------------------------------ expressions
 
     def _expr(self, node: ast.expr) -> Shape:
         shape = self._infer(node)
@@ -104,14 +98,8 @@ class Shapes:
                 return ()
             case ast.Name(id=name):
                 return self.names.get(name, ())
-            case ast.BinOp(left=left, right=right):
-                return broadcast([self._expr(left), self._expr(right)])
-            case ast.UnaryOp(operand=operand):
-                return self._expr(operand)
-            case ast.Compare(left=left, comparators=others):
-                return broadcast([self._expr(left), *[self._expr(o) for o in others]])
-            case ast.BoolOp(values=values):
-                return broadcast([self._expr(v) for v in values])
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.BoolOp():
+                return broadcast([self._expr(n) for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)])
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self._expr(test)
                 a, b = self._expr(body), self._expr(orelse)
@@ -121,23 +109,22 @@ class Shapes:
             case ast.Attribute(value=value, attr=attr):
                 base = self._expr(value)
                 if attr == "T":
-                    return None if base is None else tuple(reversed(base))
+                    return None if base is None else base[::-1]
                 return () if attr in META or isinstance(value, ast.Name) and value.id in tree.MODULES else None
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
                 for e in elts:
                     self._expr(e)
-                return None
             case ast.Call():
                 return self._call(node)
         return None
 
     def _call(self, node: ast.Call) -> Shape:
         given = [self._expr(a) for a in node.args]
-        named = {k.arg: self._expr(k.value) for k in node.keywords}
+        named = [self._expr(k.value) for k in node.keywords]
         name = tree.called(node)
         head, _, tail = name.rpartition(".")
         if head in ("tl", "tl.math", "libdevice", "triton"):
-            return self._tl(node, tail, given, named)
+            return _tl(node, tail, given, next(iter([*given, *named]), None))
         if isinstance(node.func, ast.Attribute):
             base = self._expr(node.func.value)
             if node.func.attr == "load" and isinstance(node.func.value, ast.Name) and node.func.value.id in self.tiles:
@@ -149,35 +136,32 @@ class Shapes:
             return None
         return () if name in ("float", "int", "bool", "min", "max") and all(g == () for g in given) else None
 
-    def _tl(self, node: ast.Call, tail: str, given: list[Shape], named: dict[str | None, Shape]) -> Shape:
-        first = given[0] if given else next(iter(named.values()), None)
-        if tail in SCALARS or tail in DTYPES:
-            return ()
-        if tail == "arange" and len(node.args) == 2:
-            return (extent(node.args[0], node.args[1]),)
-        if tail in ("zeros", "full") and (shape := tree.argument(node, 0, "shape")) is not None:
-            return static_shape(shape)
-        if tail in ("broadcast_to", "reshape", "view") and len(node.args) == 2:
-            return static_shape(node.args[1])
-        if tail in REDUCTIONS:
-            return _reduced(first, tree.argument(node, 1, "axis"), tree.argument(node, None, "keep_dims"))
-        if tail in ("load", "atomic_add", "atomic_max", "atomic_min"):
-            return first
-        if tail == "dot" and len(given) >= 2:
-            a, b = given[0], given[1]
-            return (a[0], b[1]) if a is not None and b is not None and len(a) == len(b) == 2 else None
-        if tail == "trans" and len(given) == 1:
-            return None if first is None else tuple(reversed(first))
-        if tail == "expand_dims":
-            return None
-        if tail in ELEMENTWISE:
-            values = zip(node.args, given, strict=True)
-            return broadcast([shape for a, shape in values if not isinstance(a, (ast.List, ast.Tuple))])
-        if tail in ("next_power_of_2", "constexpr", "assume", "store", "static_assert"):
-            return ()
-        if tree.called(node).startswith("libdevice."):
-            return broadcast(given)
-        return None
+
+def _tl(node: ast.Call, tail: str, given: list[Shape], first: Shape) -> Shape:
+    """The shape of a call of tl's or libdevice's function tail; given are the shapes of its positional arguments."""
+    if tail in SCALARS or tail in DTYPES:
+        return ()
+    if tail == "arange" and len(node.args) == 2:
+        return (extent(node.args[0], node.args[1]),)
+    if tail in ("zeros", "full") and (shape := tree.argument(node, 0, "shape")) is not None:
+        return static_shape(shape)
+    if tail in ("broadcast_to", "reshape", "view") and len(node.args) == 2:
+        return static_shape(node.args[1])
+    if tail in REDUCTIONS:
+        return _reduced(first, tree.argument(node, 1, "axis"), tree.argument(node, None, "keep_dims"))
+    if tail in ("load", "atomic_add", "atomic_max", "atomic_min"):
+        return first
+    if tail == "dot" and len(given) >= 2:
+        a, b = given[:2]
+        return (a[0], b[1]) if a is not None and b is not None and len(a) == len(b) == 2 else None
+    if tail == "trans" and len(given) == 1:
+        return None if first is None else first[::-1]
+    if tail in ELEMENTWISE:
+        values = zip(node.args, given, strict=True)
+        return broadcast([shape for a, shape in values if not isinstance(a, (ast.List, ast.Tuple))])
+    if tail in ("next_power_of_2", "constexpr", "assume", "store", "static_assert"):
+        return ()
+    return broadcast(given) if tree.called(node).startswith("libdevice.") else None
 
 
 def extent(start: ast.expr, end: ast.expr) -> str:
@@ -209,50 +193,42 @@ def broadcast(shapes: list[Shape]) -> Shape:
 
 
 def _reduced(shape: Shape, axis: ast.expr | None, keep: ast.expr | None) -> Shape:
-    if shape is None:
+    """The shape of a reduction along a literal axis (None: all axes); keep is the argument keep_dims."""
+    if shape is None or (keep is not None and not isinstance(keep, ast.Constant)):
         return None
-    keeps = isinstance(keep, ast.Constant) and keep.value is True
-    if keep is not None and not isinstance(keep, ast.Constant):
-        return None
+    keeps = keep is not None and keep.value is True
     if axis is None or (isinstance(axis, ast.Constant) and axis.value is None):
         return ("1",) * len(shape) if keeps else ()
     at = axis_of(axis, len(shape))
     if at is None:
         return None
-    return tuple("1" if i == at else d for i, d in enumerate(shape) if keeps or i != at)
+    return (*shape[:at], *(["1"] if keeps else []), *shape[at + 1 :])
 
 
 def axis_of(axis: ast.expr, rank: int) -> int | None:
-    """A literal axis as a number from 0, None when it is not literal or out of range."""
-    value = axis.value if isinstance(axis, ast.Constant) else None
-    if isinstance(axis, ast.UnaryOp) and isinstance(axis.op, ast.USub) and isinstance(axis.operand, ast.Constant):
-        value = -axis.operand.value  # type: ignore[operator]
-    if not isinstance(value, int) or isinstance(value, bool):
+    """A literal axis as a number from 0; None if it is not literal or out of range."""
+    try:
+        value = ast.literal_eval(axis)
+    except ValueError:
         return None
-    at = value + rank if value < 0 else value
-    return at if 0 <= at < rank else None
+    return value % rank if type(value) is int and -rank <= value < rank else None
 
 
 def _indexed(shape: Shape, index: ast.expr) -> Shape:
+    """The shape after `[:, None]` and the like; None for any other index."""
     if shape is None:
         return None
-    parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    dims = list(shape)
-    out: list[str] = []
-    for part in parts:
+    dims, out = list(shape), []
+    for part in index.elts if isinstance(index, ast.Tuple) else [index]:
         if isinstance(part, ast.Constant) and part.value is None:
             out.append("1")
         elif isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None and dims:
             out.append(dims.pop(0))
         else:
             return None
-    return tuple([*out, *dims])
+    return (*out, *dims)
 
 
 def _join(a: dict[str, Shape], b: dict[str, Shape]) -> dict[str, Shape]:
-    out = dict(b)
-    for name, shape in a.items():
-        if name in b and b[name] != shape:
-            # A scalar that becomes a block by broadcasting is not one value in Triton: not known.
-            out[name] = None
-    return out
+    """The shapes after either of two paths. A scalar that becomes a block by broadcasting is not known: None."""
+    return {name: shape if a.get(name, shape) == shape else None for name, shape in b.items()}

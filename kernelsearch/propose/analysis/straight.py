@@ -1,20 +1,17 @@
-"""Straight-line bodies as single assignments: each name once, each reduction in a statement of its own."""
+"""Straight-line bodies as single assignments: each name is assigned once, each reduction has its own statement."""
 
 from __future__ import annotations
 
 import ast
-import copy
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
 
-EFFECTS = ("store",)
-
 
 @dataclass(frozen=True)
 class Step:
-    """One statement: `name = value`, or an effect (a store) when name is None."""
+    """One statement: `name = value`, or a store if name is None."""
 
     name: str | None
     value: ast.expr
@@ -25,27 +22,23 @@ class Step:
 
 
 def straightened(view: View) -> list[Step]:
-    """The body as steps. Raises CannotApply when it has branches, loops, returns or other effects than stores."""
+    """The body as steps. Raises CannotApply if it has branches, loops, returns or effects other than stores."""
     steps: list[Step] = []
     current: dict[str, str] = {}
     used = set(view.taken)
     for stmt in view.body:
         pair = tree.assignment(stmt)
         if pair is not None:
-            name, value = pair
-            value = tree.renamed(value, current)
-            value = _reductions_out(value, name, steps, used)
-            target = name
+            name, target = pair[0], pair[0]
+            value = _extract_reductions(tree.renamed(pair[1], current), name, steps, used)
             if name in current or name in view.function.params:
                 target = _unused(f"{name}_new" if name in view.function.params else name, used)
             current[name] = target
             steps.append(Step(target, value))
-        elif isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, *EFFECTS):
-            value = _reductions_out(tree.renamed(stmt.value, current), "total", steps, used)
+        elif isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store"):
+            value = _extract_reductions(tree.renamed(stmt.value, current), "total", steps, used)
             steps.append(Step(None, value))
-        elif isinstance(stmt, ast.Pass):
-            continue
-        else:
+        elif not isinstance(stmt, ast.Pass):
             raise CannotApply(f"the body is not straight-line: it has a {type(stmt).__name__} statement")
     return steps
 
@@ -59,26 +52,15 @@ def _unused(base: str, used: set[str]) -> str:
     return name
 
 
-class _Outward(ast.NodeTransformer):
-    """Moves every reduction inside an expression into a step of its own, innermost first."""
+def _extract_reductions(value: ast.AST, near: str, steps: list[Step], used: set[str]) -> ast.expr:
+    """The value, with every reduction inside it moved to a step of its own, innermost first. Changes value."""
 
-    def __init__(self, near: str, steps: list[Step], used: set[str]) -> None:
-        self.near, self.steps, self.used = near, steps, used
+    def rule(node: ast.AST) -> ast.AST | None:
+        if node is value or not tree.is_tl(node, "sum", "max", "min"):
+            return None
+        kind = tree.called(node).rpartition(".")[2]
+        name = _unused(f"{near}_{kind}", used)
+        steps.append(Step(name, node))  # type: ignore[arg-type]
+        return ast.Name(name, ast.Load())
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if tree.is_tl(node, "sum", "max", "min"):
-            kind = tree.called(node).rpartition(".")[2]
-            name = _unused(f"{self.near}_{kind}", self.used)
-            self.steps.append(Step(name, node))
-            return ast.Name(name, ast.Load())
-        return node
-
-
-def _reductions_out(value: ast.AST, near: str, steps: list[Step], used: set[str]) -> ast.expr:
-    if tree.is_tl(value, "sum", "max", "min"):
-        inner = _Outward(near, steps, used)
-        copied = copy.deepcopy(value)
-        copied.args = [inner.visit(a) for a in copied.args]  # type: ignore[attr-defined]
-        return copied  # type: ignore[return-value]
-    return _Outward(near, steps, used).visit(copy.deepcopy(value))
+    return tree.transform(value, rule)  # type: ignore[return-value]

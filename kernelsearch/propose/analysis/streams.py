@@ -1,4 +1,4 @@
-"""Streamed accesses: which blocks no other program reads, so that caches need not keep them."""
+"""Streamed accesses: blocks that no other program reads, so caches need not keep them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelsearch.propose.analysis.view import View
 def streamed(view: View) -> list[ast.Call]:
     """Loads of blocks whose address depends on every id of the program: no other program reads them.
 
-    Of several loads of one pointer argument only the last in the text counts: the others are read again.
+    Of several loads of one pointer argument only the last in the text counts: what the others load is read again.
     """
     ids = _ids(view)
     last: dict[str, ast.Call] = {}
@@ -39,52 +39,43 @@ def _ids(view: View) -> list[tuple[int | None, set[str]]]:
         if isinstance(loop.target, ast.Name) and _own(loop.iter, 0):
             pairs = [(p, s) for s in loop.body if (p := tree.assignment(s)) is not None]
             parts = (f"{loop.target.id} %", f"{loop.target.id} //")
-            made = [(p[0], s.lineno) for p, s in pairs if tree.text_of(p[1]).startswith(parts)]
-            if len(made) > 1:
-                return _apart(view, [m[0] for m in made], {m[1] for m in made})
+            lines = {p[0]: s.lineno for p, s in pairs if tree.text_of(p[1]).startswith(parts)}
+            if len(lines) > 1:
+                return _apart(view, list(lines), set(lines.values()))
     return [(axis, _depending(view, axis)) for axis in view.axes]
 
 
 def _apart(view: View, names: list[str], skip: set[int]) -> list[tuple[int | None, set[str]]]:
-    class Gone(ast.NodeTransformer):
-        def visit_Assign(self, node: ast.Assign) -> ast.AST:
-            return ast.Pass() if node.lineno in skip else node
-
-    body = [Gone().visit(s) for s in tree.function_of(view.text).body]
-    return [(None, dependent(body, {name}, control=False)) for name in names]
+    """For each name what depends on it, when the statements in the lines skip, which assign the names, are left out."""
+    gone = lambda n: ast.Pass() if isinstance(n, ast.Assign) and n.lineno in skip else None  # noqa: E731
+    body = [tree.transform(s, gone) for s in tree.function_of(view.text).body]
+    return [(None, dependent(body, {name}, control=False)) for name in names]  # type: ignore[arg-type]
 
 
 def _own(node: ast.AST, axis: int) -> bool:
-    return any(_axis_of(c) == axis for c in tree.calls(node, "program_id"))
-
-
-def _axis_of(call: ast.Call) -> object:
-    axis = tree.argument(call, 0, "axis")
-    return axis.value if isinstance(axis, ast.Constant) else None
+    """Whether node has the program id of this axis."""
+    return any(tree.program_axis(c) == axis for c in tree.calls(node, "program_id"))
 
 
 def _depending(view: View, axis: int) -> set[str]:
+    """Names that depend on the program id of this axis."""
     roots = set()
     for stmt in tree.all_statements(view.body):
-        head = stmt.iter if isinstance(stmt, ast.For) else stmt if not hasattr(stmt, "body") else None
-        if head is not None and _own(head, axis):
-            roots |= tree.writes(stmt.target if isinstance(stmt, ast.For) else stmt)
+        if isinstance(stmt, ast.For) and _own(stmt.iter, axis):
+            roots |= tree.writes(stmt.target)
+        elif not hasattr(stmt, "body") and _own(stmt, axis):
+            roots |= tree.writes(stmt)
     return dependent(view.body, roots, control=False)
 
 
-def with_keyword(call: ast.Call, name: str, value: str) -> str:
-    parts = [tree.text_of(a) for a in call.args] + [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords]
-    return f'{tree.called(call)}({", ".join(parts)}, {name}="{value}")'
-
-
-def hinted(view: View, some: list[ast.Call], name: str, value: str) -> str:
-    """The function's text with one keyword more on these calls."""
+def hinted(view: View, calls: list[ast.Call], name: str, value: str) -> str:
+    """The function's text with one more keyword, a string, on these calls."""
     patch = tree.Patch(view.text)
-    for call in some:
-        patch.expr(call, with_keyword(call, name, value))
+    for call in calls:
+        patch.expr(call, tree.with_keyword(call, name, f'"{value}"'))
     return patch.text()
 
 
-def unhinted(call: ast.Call) -> bool:
+def has_no_hint(call: ast.Call) -> bool:
     """Whether a call has neither hint: ptxas refuses an eviction policy together with a cache modifier."""
     return all(tree.argument(call, None, name) is None for name in ("eviction_policy", "cache_modifier"))

@@ -12,9 +12,9 @@ from kernelsearch.propose.analysis.view import CannotApply, View
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a tile: the elements origin to origin + width of a matrix's axis, of which those below size exist.
+    """One axis of a tile: the elements from origin to origin + width of a matrix's axis; those below size exist.
 
-    All are scalar expressions as text. index is the whole range, for comparing; stride is in elements, "1" where the
+    All are scalar expressions as text. index is the whole range, for comparison; stride is in elements, "1" if the
     address has none.
     """
 
@@ -37,16 +37,16 @@ class Tile:
 
     @property
     def ingredients(self) -> frozenset[str]:
-        """Names that the matrix is made of, apart from where in it the tile lies."""
+        """Names that describe the matrix, but not the tile's position in it."""
         texts = [self.offset or "0", *(t for a in self.axes for t in (a.width, a.stride, a.size))]
         return frozenset({self.pointer}.union(*(tree.reads(tree.expression(t)) for t in texts)))
 
 
 def tile_of(view: View, call: ast.Call) -> Tile:
-    """What a `tl.load` or `tl.store` reaches. Raises CannotApply for what is not a bounded tile of two axes."""
+    """The tile that a `tl.load` or `tl.store` accesses. Raises CannotApply if it is not a bounded tile of two axes."""
     stmt = view.flow.at(call)
     pointer, offset, indices = "", [], {}
-    for at, (sign, term) in enumerate(terms(_opened(view, call.args[0], stmt))):
+    for at, (sign, term) in enumerate(terms(_expand_blocks(view, call.args[0], stmt))):
         if at == 0 and isinstance(term, ast.Name) and term.id in set(view.function.params) - tree.writes(view.body):
             pointer = term.id
         elif not tree.calls(term, "arange"):
@@ -59,28 +59,28 @@ def tile_of(view: View, call: ast.Call) -> Tile:
     if not pointer or set(indices) != {0, 1}:
         raise CannotApply("an address is not a pointer argument plus a range along each of two axes")
     bounds = _bounds(view, call, stmt)
-    found = []
+    axes = []
     for axis, (index, stride) in sorted(indices.items()):
         inside, modulus = _wrapped(index)
         origin, width = _begin(inside)
         size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
         if size is None:
             raise CannotApply("a range along an axis has no bound")
-        found.append(Axis(tree.text_of(index), origin, width, stride, size))
+        axes.append(Axis(tree.text_of(index), origin, width, stride, size))
     if bounds:
         raise CannotApply("a mask says more than where the matrix ends")
-    return Tile(call, stmt, pointer, _sum(offset), (found[0], found[1]))
+    return Tile(call, stmt, pointer, _sum(offset), (axes[0], axes[1]))
 
 
-def _opened(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
-    """The expression with its blocks' names replaced by their values; scalars keep their names."""
+def _expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
+    """The expression with the names of blocks replaced by their values; scalars keep their names."""
     known: dict[str, ast.expr] = {}
     for name in tree.reads(node):
         if view.shapes.names.get(name):
-            found = view.flow.value(name, stmt)
-            if found is None or not all(view.flow.steady(n, found[1]) for n in tree.reads(found[0])):
-                raise CannotApply(f"what {name} is where it is used is not known")
-            known[name] = _opened(view, *found)
+            definition = view.flow.value(name, stmt)
+            if definition is None or not all(view.flow.steady(n, definition[1]) for n in tree.reads(definition[0])):
+                raise CannotApply(f"the value of {name} is not known where it is used")
+            known[name] = _expand_blocks(view, *definition)
     return tree.substituted(node, known) if known else node  # type: ignore[return-value]
 
 
@@ -97,7 +97,7 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
 
 
 def _placed(node: ast.expr) -> tuple[int, ast.expr]:
-    """The axis and the range of `range[:, None]` or `range[None, :]`."""
+    """The axis and the range in `range[:, None]` or `range[None, :]`."""
     node = unhinted(node)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) == 2:
         new = [isinstance(e, ast.Constant) and e.value is None for e in node.slice.elts]
@@ -107,10 +107,10 @@ def _placed(node: ast.expr) -> tuple[int, ast.expr]:
 
 
 def _wrapped(index: ast.expr) -> tuple[ast.expr, str | None]:
-    """The range of `range % size` and the size, at which such a range begins anew to stay inside of a matrix.
+    """The range and the size in `range % size`, which wraps around to stay inside a matrix; else index and None.
 
-    As a tile it ends there instead. What lies behind is in both cases no element of the matrix, which a kernel must
-    not use; whether it does is for the referee to see.
+    As a tile it ends at the size instead. In both cases a kernel must not use the elements past the size; the referee
+    sees whether it does.
     """
     if isinstance(index, ast.BinOp) and isinstance(index.op, ast.Mod) and not tree.calls(index.right, "arange"):
         return index.left, tree.text_of(index.right)
@@ -118,56 +118,44 @@ def _wrapped(index: ast.expr) -> tuple[ast.expr, str | None]:
 
 
 def _begin(index: ast.expr) -> tuple[str, str]:
-    """Where a range begins and how wide it is."""
-    width, rest = "", []
-    for sign, term in terms(index):
-        if sign == 1 and not width and (found := _from_zero(term)):
-            width = found
-        elif tree.calls(term, "arange"):
-            raise CannotApply("a range is not a start plus tl.arange")
-        else:
-            rest.append((sign, term))
-    if not width:
-        raise CannotApply("a range is not a start plus tl.arange")
-    return _sum(rest) or "0", width
-
-
-def _from_zero(node: ast.expr) -> str:
-    """WIDTH of `tl.arange(0, WIDTH)`, empty for anything else."""
-    if not isinstance(node, ast.Call) or not tree.is_tl(node, "arange") or len(node.args) != 2:
-        return ""
-    return tree.text_of(node.args[1]) if tree.is_number(node.args[0], 0) else ""
+    """The start and the width of a range `start + tl.arange(0, width)`."""
+    ranges = [(sign, t) for sign, t in terms(index) if tree.calls(t, "arange")]
+    rest = [(sign, t) for sign, t in terms(index) if not tree.calls(t, "arange")]
+    match ranges:
+        case [(1, ast.Call(args=[zero, width]) as call)] if tree.is_tl(call, "arange") and tree.is_number(zero, 0):
+            return _sum(rest) or "0", tree.text_of(width)
+    raise CannotApply("a range is not a start plus tl.arange")
 
 
 def _sum(parts: list[tuple[int, ast.expr]]) -> str:
+    """The text of a sum of signed terms; empty if there are none."""
     text = ""
     for sign, term in parts:
-        if sign == -1:
-            text += f" - {tree.parenthesised(tree.text_of(term))}"
-        else:
-            text += f"{' + ' if text else ''}{tree.text_of(term)}"
-    return text.strip()
+        text += f" + {tree.text_of(term)}" if sign == 1 else f" - {tree.parenthesised(tree.text_of(term))}"
+    return text.removeprefix(" + ").strip()
 
 
 def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str], str]:
     """The bound of each range of the mask, by axis and range."""
-    mask = tree.argument(call, 2 if tree.is_tl(call, "store") else 1, "mask")
-    found: dict[tuple[int, str], str] = {}
-    for part in _conjuncts(view, _opened(view, mask, stmt)) if mask is not None else ():
+    mask = tree.mask_of(call)
+    bounds: dict[tuple[int, str], str] = {}
+    for part in _conjuncts(view, _expand_blocks(view, mask, stmt)) if mask is not None else ():
         if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Lt)):
             raise CannotApply("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)
-        if tree.calls(part.comparators[0], "arange") or (axis, tree.text_of(index)) in found:
+        key, bound = (axis, tree.text_of(index)), part.comparators[0]
+        if tree.calls(bound, "arange") or key in bounds:
             raise CannotApply("a mask is more than ranges below bounds")
-        found[axis, tree.text_of(index)] = tree.text_of(part.comparators[0])
-    return found
+        bounds[key] = tree.text_of(bound)
+    return bounds
 
 
 def _conjuncts(view: View, mask: ast.expr) -> list[ast.expr]:
-    """The comparisons of a mask, without the constexprs of `drop_mask`, which say that a comparison is always true."""
-    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-        return [*_conjuncts(view, mask.left), *_conjuncts(view, mask.right)]
-    if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitOr) and isinstance(mask.right, ast.Name):
-        if mask.right.id in view.kernel.args.get(view.function.name, {}):
-            return _conjuncts(view, mask.left)
+    """The comparisons of a mask, without the constexprs of `drop_mask`, which mean that a comparison is always true."""
+    match mask:
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            return [*_conjuncts(view, left), *_conjuncts(view, right)]
+        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)):
+            if name in view.kernel.args.get(view.function.name, {}):
+                return _conjuncts(view, left)
     return [mask]

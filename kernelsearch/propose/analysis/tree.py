@@ -1,14 +1,16 @@
-"""A jit function's syntax tree: small questions asked of `ast`, and patches applied with LibCST.
+"""The syntax tree of a jit function: small queries on `ast`, and patches applied with LibCST.
 
 Analysis reads `ast`, which is small and has no layout. A `Patch` collects replacements by position and
-applies them to the text with LibCST, so that comments and layout outside the changed nodes survive.
+applies them to the text with LibCST, so comments and layout outside the changed nodes survive.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import libcst as cst
@@ -17,16 +19,13 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from kernelsearch.core.parsing import parsed
 
 MODULES = frozenset({"tl", "triton", "libdevice"})
-"""Names of the kernel file's imports: read everywhere, never a value."""
+"""Names that the kernel file imports; they are never values."""
 
 Span = tuple[int, int, int, int]
 
 
-# ---------------------------------------------------------------- questions
-
-
 def function_of(text: str) -> ast.FunctionDef:
-    """The one function in a function's text."""
+    """The node of the one function in this text."""
     node = parsed(text).body[-1]
     assert isinstance(node, ast.FunctionDef)
     return node
@@ -45,29 +44,25 @@ def text_of(node: ast.AST) -> str:
 
 
 def same(a: ast.AST | None, b: ast.AST | None) -> bool:
-    """Whether two expressions are written alike."""
-    return (a is None and b is None) or (a is not None and b is not None and ast.unparse(a) == ast.unparse(b))
+    """Whether two expressions have the same text, or both are None."""
+    return a is b or (a is not None and b is not None and ast.unparse(a) == ast.unparse(b))
 
 
 def parenthesised(text: str) -> str:
     """The expression with parentheses, unless it is a name, a number, a call or a subscript."""
-    node = expression(text)
-    plain = isinstance(node, (ast.Name, ast.Call, ast.Subscript, ast.Attribute)) or (
-        isinstance(node, ast.Constant) and not str(text).startswith("-")
-    )
+    plain = isinstance(expression(text), (ast.Name, ast.Call, ast.Subscript, ast.Attribute, ast.Constant))
     return text if plain else f"({text})"
 
 
 def called(node: ast.AST) -> str:
-    """The dotted name of a call's function (`tl.load`), the empty string for anything else."""
+    """The dotted name of a call's function (`tl.load`); empty for anything else."""
     if not isinstance(node, ast.Call):
         return ""
-    parts: list[str] = []
-    at = node.func
-    while isinstance(at, ast.Attribute):
-        parts.append(at.attr)
-        at = at.value
-    return ".".join([at.id, *reversed(parts)]) if isinstance(at, ast.Name) else ""
+    parts, function = [], node.func
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    return ".".join([function.id, *reversed(parts)]) if isinstance(function, ast.Name) else ""
 
 
 def is_tl(node: ast.AST, *names: str) -> bool:
@@ -77,21 +72,31 @@ def is_tl(node: ast.AST, *names: str) -> bool:
 
 
 def argument(call: ast.Call, position: int | None, name: str) -> ast.expr | None:
-    """A call's argument by keyword or position, None when it is not given."""
+    """A call's argument by keyword or position; None if the call does not have it."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
     return call.args[position] if position is not None and position < len(call.args) else None
 
 
+def mask_of(access: ast.Call) -> ast.expr | None:
+    """The mask of a `tl.load` or `tl.store`."""
+    return argument(access, 2 if is_tl(access, "store") else 1, "mask")
+
+
+def program_axis(node: ast.AST) -> int | None:
+    """The literal axis of `tl.program_id(axis)` or `tl.num_programs(axis)`; None for anything else."""
+    axis = argument(node, 0, "axis") if is_tl(node, "program_id", "num_programs") else None  # type: ignore[arg-type]
+    return axis.value if isinstance(axis, ast.Constant) and axis.value in (0, 1, 2) else None  # type: ignore
+
+
 def calls(node: ast.AST, *names: str) -> list[ast.Call]:
     """All calls of these functions of `tl` inside node, in source order."""
-    found = [n for n in ast.walk(node) if is_tl(n, *names)]
-    return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+    return sorted((n for n in ast.walk(node) if is_tl(n, *names)), key=lambda n: (n.lineno, n.col_offset))  # type: ignore
 
 
 def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names that are read inside node, modules apart."""
+    """Names that are read inside node, except modules."""
     nodes = [node] if isinstance(node, ast.AST) else list(node)
     names: set[str] = set()
     for top in nodes:
@@ -104,7 +109,7 @@ def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
 
 
 def writes(body: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names that are assigned inside the statements, loop variables included."""
+    """Names that are assigned inside the statements, including loop variables."""
     nodes = [body] if isinstance(body, ast.AST) else list(body)
     return {n.id for top in nodes for n in ast.walk(top) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
@@ -114,14 +119,13 @@ def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
     yield body
     for stmt in body:
         for name in ("body", "orelse"):
-            inner = getattr(stmt, name, None)
-            if isinstance(inner, list) and inner:
+            if inner := getattr(stmt, name, None):
                 yield from blocks(inner)
 
 
 def all_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    for block in blocks(body):
-        yield from block
+    """Every statement of the body and of its nested blocks, outermost first."""
+    return itertools.chain.from_iterable(blocks(body))
 
 
 def loops(body: list[ast.stmt]) -> list[ast.For]:
@@ -133,19 +137,27 @@ def range_of(loop: ast.For) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     """(start, stop, step) of a loop over `range` or `tl.range` with a plain loop variable, else None."""
     if called(loop.iter) not in ("range", "tl.range", "tl.static_range") or not isinstance(loop.target, ast.Name):
         return None
-    assert isinstance(loop.iter, ast.Call)
-    zero, one = ast.Constant(0), ast.Constant(1)
-    first = argument(loop.iter, 0, "arg1")
-    second, step = argument(loop.iter, 1, "arg2"), argument(loop.iter, 2, "step")
+    names = ("arg1", "arg2", "step")
+    first, second, step = (argument(loop.iter, at, name) for at, name in enumerate(names))  # type: ignore[arg-type]
     if first is None or loop.orelse:
         return None
-    return (zero, first, step or one) if second is None else (first, second, step or one)
+    start, stop = (ast.Constant(0), first) if second is None else (first, second)
+    return start, stop, step or ast.Constant(1)
 
 
 def loop_options(loop: ast.For) -> list[ast.keyword]:
-    """What a loop over a range is told besides its bounds: `num_stages` and the like."""
+    """Keywords of a loop's range other than its bounds: `num_stages` and the like."""
     assert isinstance(loop.iter, ast.Call)
     return [k for k in loop.iter.keywords if k.arg not in ("arg1", "arg2", "step")]
+
+
+def with_range(loop: ast.For, low: str, high: str, step: str) -> ast.For:
+    """A copy of a loop with other bounds and the same options."""
+    options = "".join(f", {text_of(k)}" for k in loop_options(loop))
+    fresh = statements(text_of(loop))[0]
+    assert isinstance(fresh, ast.For)
+    fresh.iter = expression(f"{called(loop.iter)}({low}, {high}, {step}{options})")
+    return fresh
 
 
 def docless(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -154,14 +166,14 @@ def docless(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def assignment(stmt: ast.stmt) -> tuple[str, ast.expr] | None:
-    """(name, value) of `name = value` or `name: type = value`, and of `name op= value` written out; else None."""
-    if isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and isinstance(stmt.targets[0], ast.Name):
-        return stmt.targets[0].id, stmt.value
-    if isinstance(stmt, ast.AnnAssign) and isinstance(stmt.target, ast.Name) and stmt.value is not None:
-        return stmt.target.id, stmt.value
-    if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
-        name = stmt.target.id
-        return name, ast.BinOp(ast.Name(name, ast.Load()), stmt.op, stmt.value)
+    """(name, value) of `name = value` or `name: type = value`, or of `name op= value` as `name op value`; else None."""
+    match stmt:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
+        ):
+            return (name, value) if value is not None else None
+        case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
+            return name, ast.BinOp(ast.Name(name, ast.Load()), op, value)
     return None
 
 
@@ -171,7 +183,7 @@ def is_infinity(node: ast.AST, sign: int) -> bool:
         return is_infinity(node.operand, -sign)
     if called(node) == "float" and node.args and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
         word = str(node.args[0].value).strip().lower()  # type: ignore[attr-defined]
-        return word in (("inf", "+inf", "infinity", "+infinity") if sign > 0 else ("-inf", "-infinity"))
+        return word.lstrip("+-") in ("inf", "infinity") and word.startswith("-") == (sign < 0)
     return False
 
 
@@ -179,28 +191,33 @@ def is_number(node: ast.AST, value: float) -> bool:
     return isinstance(node, ast.Constant) and not isinstance(node.value, (bool, str)) and node.value == value
 
 
-# ---------------------------------------------------------------- rebuilding
+class _Transformer(ast.NodeTransformer):
+    def __init__(self, rule: Callable[[ast.AST], ast.AST | None]) -> None:
+        self.rule = rule
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        self.generic_visit(node)
+        new = self.rule(node)
+        return node if new is None else new
 
 
-class Substitute(ast.NodeTransformer):
-    """Replaces names by expressions, and calls where `on_call` gives one."""
-
-    def __init__(self, names: Mapping[str, ast.expr]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if isinstance(node.ctx, ast.Load) and node.id in self.names:
-            return copy.deepcopy(self.names[node.id])
-        return node
+def transform(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.AST:
+    """Replaces nodes by what rule returns for them, innermost first, in place; rule returns None to keep a node."""
+    return _Transformer(rule).visit(node)
 
 
 def substituted(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
-    """A copy of node with names replaced by expressions."""
-    return Substitute(names).visit(copy.deepcopy(node))
+    """A copy of node with names that it reads replaced by expressions."""
+
+    def rule(n: ast.AST) -> ast.AST | None:
+        read = isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in names
+        return copy.deepcopy(names[n.id]) if read else None  # type: ignore[attr-defined]
+
+    return transform(copy.deepcopy(node), rule)
 
 
 def renamed(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
-    """A copy of node with names replaced by names, where they are read and where they are assigned."""
+    """A copy of node with names replaced by names, both where they are read and where they are assigned."""
     fresh = copy.deepcopy(node)
     for n in ast.walk(fresh):
         if isinstance(n, ast.Name) and n.id in names:
@@ -208,29 +225,32 @@ def renamed(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     return fresh
 
 
-def rebuilt(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] = (), drop: Iterable[str] = ()) -> str:
-    """The function's text with another body; params are appended (`NAME: tl.constexpr`), drop are removed."""
+def rebuilt(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] = (), drop: str | None = None) -> str:
+    """The function's text with another body; params (`NAME: tl.constexpr`) are added, the parameter drop is removed."""
     fresh = copy.deepcopy(node)
-    gone = set(drop)
-    kept = [a for a in fresh.args.args if a.arg not in gone]
-    first_default = len(fresh.args.args) - len(fresh.args.defaults)
-    defaulted = zip(fresh.args.args[first_default:], fresh.args.defaults, strict=True)
-    defaults = [d for a, d in defaulted if a.arg not in gone]
-    fresh.args.args, fresh.args.defaults = kept, defaults
+    old, defaults = fresh.args.args, fresh.args.defaults
+    pairs = zip(old, [None] * (len(old) - len(defaults)) + defaults, strict=True)
+    pairs = [(param, default) for param, default in pairs if param.arg != drop]
+    fresh.args.args = [param for param, _ in pairs]
+    fresh.args.defaults = [default for _, default in pairs if default is not None]
     fresh.body = body or [ast.Pass()]
-    text = ast.unparse(ast.fix_missing_locations(fresh)) + "\n"
-    return with_params(text, params)
-
-
-def with_params(text: str, params: Iterable[str]) -> str:
-    """The function's text with parameters appended; a parameter goes before those that have defaults."""
-    patch = Patch(text)
+    patch = Patch(ast.unparse(ast.fix_missing_locations(fresh)) + "\n")
     for param in params:
         patch.param(param)
     return patch.text()
 
 
-# ---------------------------------------------------------------- patches
+def loop(head: str, body: list[ast.stmt]) -> ast.For:
+    """A loop with this head (`for row in range(n)`) around the statements."""
+    node = statements(f"{head}:\n    pass")[0]
+    assert isinstance(node, ast.For)
+    node.body = body
+    return node
+
+
+def with_keyword(call: ast.Call, name: str, value: str) -> str:
+    """The text of a call that has arguments, with one keyword more."""
+    return f"{ast.unparse(call)[:-1]}, {name}={value})"
 
 
 class Patch:
@@ -240,28 +260,32 @@ class Patch:
         self.source = normal(text)
         self.node = function_of(self.source)
         self._expressions: dict[Span, str] = {}
-        self._before: dict[int, list[str]] = {}
-        self._after: dict[int, list[str]] = {}
-        self._instead: dict[int, str] = {}
+        self._instead: dict[int, str] = {}  # these three by the statement's line
+        self._before: dict[int, list[str]] = defaultdict(list)
+        self._after: dict[int, list[str]] = defaultdict(list)
         self._params: list[str] = []
-        self._iters: dict[int, str] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no expression and no statement changes."""
+        return not (self._expressions or self._instead or self._before or self._after)
 
     def expr(self, node: ast.expr, text: str) -> None:
-        """Replaces an expression; the text carries its own parentheses where it needs them."""
+        """Replaces an expression; the text must have the parentheses that it needs."""
         self._expressions[_span(node)] = text
 
     def stmt(self, node: ast.stmt, text: str) -> None:
-        """Replaces a whole statement by statements (an empty text removes it)."""
+        """Replaces a statement by any number of statements; an empty text removes it."""
         self._instead[node.lineno] = text
 
     def before(self, node: ast.stmt, text: str) -> None:
-        self._before.setdefault(node.lineno, []).append(text)
+        self._before[node.lineno].append(text)
 
     def after(self, node: ast.stmt, text: str) -> None:
-        self._after.setdefault(node.lineno, []).append(text)
+        self._after[node.lineno].append(text)
 
     def param(self, text: str) -> None:
-        """Appends a parameter, `NAME` or `NAME: tl.constexpr`."""
+        """Adds a parameter, `NAME` or `NAME: tl.constexpr`, before those that have defaults."""
         self._params.append(text)
 
     def text(self) -> str:
@@ -270,15 +294,15 @@ class Patch:
 
 @lru_cache(maxsize=64)
 def _with_positions(source: str) -> MetadataWrapper:
-    """The module with the place of every node, which costs more than a patch: many edits patch one parent."""
+    """The module with the position of every node. Cached, because it is slow and many edits patch one parent."""
     return MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
 
 
 def normal(text: str) -> str:
-    """The text as it is, or written anew where a line holds several statements."""
-    tree = parsed(text)
-    starts = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.stmt)]
-    return text if len(starts) == len(set(starts)) and text.isascii() else ast.unparse(tree) + "\n"
+    """The text, unparsed again if a line holds several statements or the text is not ASCII."""
+    module = parsed(text)
+    starts = [n.lineno for n in ast.walk(module) if isinstance(n, ast.stmt)]
+    return text if len(starts) == len(set(starts)) and text.isascii() else ast.unparse(module) + "\n"
 
 
 def _span(node: ast.expr) -> Span:
@@ -310,19 +334,17 @@ class _Apply(cst.CSTTransformer):
         return updated
 
     def _statement(self, original, updated):  # noqa: ANN001, ANN202
-        line = self._at(original)[0]
-        patch = self.patch
+        line, patch = self._at(original)[0], self.patch
         if line not in patch._before and line not in patch._after and line not in patch._instead:
             return updated
         before = [s for text in patch._before.get(line, []) for s in cst.parse_module(text).body]
         after = [s for text in patch._after.get(line, []) for s in cst.parse_module(text).body]
-        middle = [updated]
         if line in patch._instead:
             middle = list(cst.parse_module(patch._instead[line]).body)
+        else:
+            middle = [updated.with_changes(leading_lines=()) if before else updated]
         new = [*before, *middle, *after]
-        if new and new[0] is not updated and original.leading_lines:
-            if middle and middle[0] is updated:
-                new[new.index(updated)] = updated.with_changes(leading_lines=())
+        if new and original.leading_lines:
             new[0] = new[0].with_changes(leading_lines=original.leading_lines)
         return cst.FlattenSentinel(new) if new else cst.RemoveFromParent()
 
@@ -332,14 +354,10 @@ class _Apply(cst.CSTTransformer):
         head = cst.parse_module("def f(" + ", ".join(self.patch._params) + "):\n    pass\n").body[0]
         old = list(updated_node.params.params)
         place = next((i for i, p in enumerate(old) if p.default is not None), len(old))
-        new = [p.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for p in head.params.params]
-        if place == len(old) and old:
-            had_comma = isinstance(old[-1].comma, cst.Comma)
-            if had_comma:
-                old[-1] = old[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-                new[-1] = new[-1].with_changes(comma=updated_node.params.params[-1].comma)
-            else:
-                old[-1] = old[-1].with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
-                new[-1] = new[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        new = [p.with_changes(comma=comma) for p in head.params.params]
+        if old and place == len(old):  # the last parameter keeps its trailing comma, if it has one
+            new[-1] = new[-1].with_changes(comma=old[-1].comma)
+            old[-1] = old[-1].with_changes(comma=comma)
         params = [*old[:place], *new, *old[place:]]
         return updated_node.with_changes(params=updated_node.params.with_changes(params=params))

@@ -1,27 +1,29 @@
-"""A launched function of a kernel with everything that analyses and edits ask of it, each computed once."""
+"""A launched function of a kernel, with its analyses computed once, and the kernels that edits make of it."""
 
 from __future__ import annotations
 
 import ast
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from kernelsearch.core.parsing import parsed
-from kernelsearch.core.types import LAUNCH_OPTIONS, TaskFacts
-from kernelsearch.kernel.source import Function, Kernel
+from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value
+from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.carried import indexed, settled
 from kernelsearch.propose.analysis.flow import Flow
 from kernelsearch.propose.analysis.shapes import Shapes
 
 
 class CannotApply(Exception):
-    """Raised deep inside an edit's analysis with the reason; `FunctionEdit.apply` turns it into a value."""
+    """Raised inside an edit's analysis with the reason; `Edit.apply` turns it into a value."""
 
 
 @dataclass(frozen=True)
 class View:
-    """One launched function of a kernel with what the edits ask of it."""
+    """One launched function of a kernel, its analyses, and new kernels with another text of it."""
 
     kernel: Kernel
     function: Function
@@ -45,7 +47,7 @@ class View:
 
     @cached_property
     def taken(self) -> set[str]:
-        """Every name of the kernel file."""
+        """Every name that the kernel file or the launcher uses."""
         names: set[str] = {"tl", "triton", "libdevice", "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch}
         for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
             for n in ast.walk(parsed(text)):
@@ -55,22 +57,23 @@ class View:
                     names.add(n.arg)
                 elif isinstance(n, ast.FunctionDef):
                     names.add(n.name)
-        for trace in self.task.traces.values():
-            for launch in trace.launches:
-                names.update(launch.args)
-        return names
+        return names.union(*(launch.args for launch in self.launches))
+
+    @property
+    def launches(self) -> list[LaunchFact]:
+        """The launches that were seen when the task was run, of this function and of others."""
+        return [launch for trace in self.task.traces.values() for launch in trace.launches]
 
     def fresh(self, base: str) -> str:
-        """A name like base that the kernel does not use yet; it is taken from now on."""
-        for name in itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2))):
-            if name not in self.taken:
-                self.taken.add(name)
-                return name
-        raise AssertionError
+        """A name like base that the kernel does not use yet; it counts as used from now on."""
+        names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
+        name = next(n for n in names if n not in self.taken)
+        self.taken.add(name)
+        return name
 
     @cached_property
     def grid(self) -> tuple[str, str, str]:
-        """The expressions of the three axes of this function's grid, whatever set it."""
+        """The expressions of the three axes of this function's grid, its own or the launcher's."""
         text = self.kernel.grid.get(self.function.name)
         if text is None:
             return ("grid(0)", "grid(1)", "grid(2)")
@@ -80,25 +83,72 @@ class View:
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
-        """The grid axes that the function's program ids speak of. Raises CannotApply for one that is not literal."""
-        found = set()
-        for call in tree.calls(self.node, "program_id", "num_programs"):
-            axis = tree.argument(call, 0, "axis")
-            if not isinstance(axis, ast.Constant) or axis.value not in (0, 1, 2):
-                raise CannotApply("a program id's axis is not a literal")
-            found.add(axis.value)
-        return tuple(sorted(found))
+        """The grid axes that the function's program ids use. Raises CannotApply if one is not literal."""
+        axes = {tree.program_axis(call) for call in tree.calls(self.node, "program_id", "num_programs")}
+        if None in axes:
+            raise CannotApply("a program id's axis is not a literal")
+        return tuple(sorted(axes))  # type: ignore[type-var]
 
     @cached_property
     def flow(self) -> Flow:
         return Flow(self.body, self.function.params)
 
-    def calls_helpers(self) -> bool:
-        return bool(self.function.calls)
-
-    def written(self, text: str) -> View:
-        """The view of the same kernel with this function's text."""
+    def with_text(self, text: str) -> View:
+        """The view of the same kernel with another text of this function."""
         name = self.function.name
-        functions = tuple(replace(f, text=text) if f.name == name else f for f in self.kernel.functions)
-        kernel = self.kernel.changed(functions=functions)
-        return View(kernel, kernel.function(name), self.task)
+        new = parse_function(text)
+        new = replace(new, calls=new.calls & {f.name for f in self.kernel.functions})
+        functions = tuple(new if f.name == name else f for f in self.kernel.functions)
+        return View(self.kernel.changed(functions=functions), new, self.task)
+
+    def without_carried_pointers(self) -> View | None:
+        """The view without pointers that a loop advances and arguments that change; None if it has neither."""
+        params, constexprs = self.function.params, self.function.constexprs
+        if not _has_carried_pointers(self.text, params, constexprs):
+            return None
+        fresh = View(self.kernel, self.function, self.task).fresh
+        text = settled(self.text, fresh) or self.text
+        return self.with_text(indexed(text, params, constexprs, fresh("start"), fresh("at")) or text)
+
+    def rewritten(
+        self,
+        text: str,
+        *,
+        grid: str | None = None,
+        args: Mapping[str, str] | None = None,
+        space: Mapping[str, tuple[Value, ...]] | None = None,
+        config: Mapping[str, Value] | None = None,
+    ) -> Kernel:
+        """The kernel with another text of this function, and additions to its launch spec, space and config."""
+        kernel, name = self.with_text(text).kernel, self.function.name
+        if grid is not None:
+            kernel = kernel.changed(grid={**kernel.grid, name: grid})
+        if args:
+            kernel = kernel.changed(args={**kernel.args, name: {**kernel.args.get(name, {}), **args}})
+        return self.completed(kernel, space or {}, config or {})
+
+    def completed(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Value]) -> Kernel:
+        """A kernel made from this one, with its space and config: those of this kernel or the task, plus the additions.
+
+        Names of parameters that no function has any more are dropped from both, unless the launch spec uses them.
+        """
+        gone = {p for f in self.kernel.functions for p in f.params} - {p for f in kernel.functions for p in f.params}
+        gone -= _spec_names(kernel)
+        keep = lambda values: {k: v for k, v in values.items() if k.rpartition(".")[2] not in gone}  # noqa: E731
+        return kernel.changed(
+            space=keep({**(self.kernel.space or self.task.space), **space}),
+            config=keep({**(self.kernel.config or self.task.config), **config}),
+        )
+
+
+@lru_cache(maxsize=64)
+def _has_carried_pointers(text: str, params: tuple[str, ...], constexprs: tuple[str, ...]) -> bool:
+    """Whether `settled` or `indexed` changes a text. Cached, because every edit that does not apply asks."""
+    return settled(text, str) is not None or indexed(text, params, constexprs, "start", "at") is not None
+
+
+def _spec_names(kernel: Kernel) -> set[str]:
+    """Names in the launch spec's expressions, which may use a constexpr after it left every function."""
+    texts = [*kernel.grid.values(), *(e for a in kernel.args.values() for e in a.values())]
+    texts += [s[1] for s in kernel.scratch.values()]
+    return tree.reads([tree.expression(t.strip()) for t in texts])

@@ -1,4 +1,4 @@
-"""Typed edits of a kernel's tree: one edit per file, each named after the field's own word."""
+"""Typed edits of a kernel's syntax tree, one per file. Each has the name that the field uses."""
 
 from kernelsearch.propose.edits.base import Edit, NotApplicable
 from kernelsearch.propose.edits.registry import EDITS, edit_named

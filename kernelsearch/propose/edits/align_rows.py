@@ -1,8 +1,8 @@
-"""Peel to an aligned start: tiles begin at the row's address rounded down, so that inner accesses are whole vectors.
+"""Peel to an aligned start: tiles begin at the row's address rounded down, so inner accesses are whole vectors.
 
-A row whose stride is odd starts at another alignment each time, and an access that may be unaligned is done
-element by element. Here the columns shift by `lead`, the elements between the rounded-down address and the
-row: the first tile masks them out, the tiles after it are aligned and need no mask, a last one masks the end.
+Rows with an odd stride have different alignments, and an access that may be unaligned is done element by element.
+Here the columns shift by `lead`, the number of elements between the rounded-down address and the row: the first tile
+masks them out, the tiles after it are aligned and need no mask, and a last one masks the end.
 """
 
 from __future__ import annotations
@@ -13,67 +13,60 @@ from dataclasses import dataclass
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.flow import terms
-from kernelsearch.propose.analysis.idle import IDENTITY, Idle
+from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 from kernelsearch.propose.edits.peel_tail import unmasked
 
 VECTORS = (8, 16, 64)
 
 
 @dataclass(frozen=True)
-class Walk:
-    """A loop over tiles of a row: `cols = start + arange` is its first statement, rows are scalar pointers + cols."""
+class RowLoop:
+    """A loop over tiles of a row: its first statement is `cols = start + arange`, its addresses are scalar + cols."""
 
     loop: ast.For
     size: str
     step: str
     columns: str
-    pointers: tuple[ast.expr, ...]
+    addresses: tuple[ast.BinOp, ...]
 
 
-class AlignRows(FunctionEdit):
+class AlignRows(Edit):
     name = "align_rows"
     summary = "tiles start at an aligned address, with a masked head and tail"
 
     def change(self, view: View) -> list[Change]:
         for block in tree.blocks(view.body):
-            walks = [w for s in block if isinstance(s, ast.For) and (w := _walk(view, s)) is not None]
-            if walks:
-                return [_aligned(view, walks)]
-        raise CannotApply("no loop walks over the tiles of a row at a scalar address")
+            loops = [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s)) is not None]
+            if loops:
+                return [_aligned(view, loops)]
+        raise CannotApply("no loop goes over the tiles of a row at a scalar address")
 
 
-def _walk(view: View, loop: ast.For) -> Walk | None:
-    bounds = tree.range_of(loop)
-    if bounds is None or tree.loops(loop.body) or not isinstance(loop.target, ast.Name) or not loop.body:
+def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
+    bounds, first = tree.range_of(loop), tree.assignment(loop.body[0])
+    if bounds is None or first is None or tree.loops(loop.body) or tree.called(loop.iter) == "tl.static_range":
         return None
-    size, step = tree.text_of(bounds[1]), tree.text_of(bounds[2])
+    start, size, step = tree.text_of(loop.target), tree.text_of(bounds[1]), tree.text_of(bounds[2])
     plain = size in view.function.params and step in view.function.constexprs and tree.is_number(bounds[0], 0)
-    first = tree.assignment(loop.body[0])
-    if not plain or first is None or tree.called(loop.iter) == "tl.static_range":
+    if not plain or tree.text_of(first[1]) != f"{start} + tl.arange(0, {step})":
         return None
-    if tree.text_of(first[1]) != f"{loop.target.id} + tl.arange(0, {step})":
+    name, rest = first[0], loop.body[1:]
+    if start in tree.reads(rest) or name in tree.writes(rest) or size in tree.writes(view.body):
         return None
-    name = first[0]
-    rest = loop.body[1:]
-    if loop.target.id in tree.reads(rest) or name in tree.writes(rest) or size in tree.writes(view.body):
-        return None
-    pointers = []
+    addresses = []
     for call in tree.calls(ast.Module(rest, []), "load", "store"):
-        address = call.args[0]
-        if name not in tree.reads(address):
-            continue
-        if not (isinstance(address, ast.BinOp) and isinstance(address.op, ast.Add)):
-            return None
-        if tree.text_of(address.right) != name or view.shapes.of(address.left) != ():
-            return None
-        if tree.reads(address.left) & tree.writes(loop):
-            return None
-        pointers.append(address)
-    if not pointers or not _neutral(view, loop, name, size):
-        return None
-    return Walk(loop, size, step, name, tuple(pointers))
+        match call.args[0]:
+            case address if name not in tree.reads(address):
+                continue
+            case ast.BinOp(left=row, op=ast.Add(), right=ast.Name(id=columns)) as address if columns == name:
+                if view.shapes.of(row) != () or tree.reads(row) & tree.writes(loop):
+                    return None
+                addresses.append(address)
+            case _:
+                return None
+    return RowLoop(loop, size, step, name, tuple(addresses)) if addresses and _neutral(view, loop, name, size) else None
 
 
 def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
@@ -86,10 +79,10 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
         if isinstance(stmt, (ast.For, ast.If, ast.While)):
             return False
         for call in tree.calls(stmt, "load", "store"):
-            mask = tree.argument(call, 2 if tree.is_tl(call, "store") else 1, "mask")
-            if name in tree.reads(call.args[0]) and (mask is None or idle.of(mask) != "false"):
+            mask = tree.mask_of(call)
+            if name in tree.reads(call.args[0]) and (mask is None or idle.of(mask) != FALSE):
                 return False
-        update = update_of(stmt)
+        update, pair = update_of(stmt), tree.assignment(stmt)
         if update is not None and update.name not in seen:
             value = update.value
             if tree.is_tl(value, "sum", "max", "min"):
@@ -98,9 +91,7 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
                 value = value.args[0]  # type: ignore[attr-defined]
             if idle.of(value) != IDENTITY[update.kind]:
                 return False
-            continue
-        pair = tree.assignment(stmt)
-        if pair is not None:
+        elif pair is not None:
             if (pair[0] in tree.reads(stmt) and pair[0] not in seen) or tree.reads(pair[1]) & carried:
                 return False
             seen.add(pair[0])
@@ -108,114 +99,91 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
     return True
 
 
-def _aligned(view: View, walks: list[Walk]) -> Change:
+def _aligned(view: View, loops: list[RowLoop]) -> Change:
     patch = tree.Patch(view.text)
     vec = view.fresh("VEC")
     patch.param(f"{vec}: tl.constexpr")
-    rows = _rows(view, walks)
+    rows = _rows(view, loops)
     if not rows:
         raise CannotApply("no row's address is a pointer argument plus an offset")
-    names = {"offset": view.fresh("row_offset"), "floor": view.fresh("row_floor"), "lead": view.fresh("lead")}
+    row_offset, floor, lead = view.fresh("row_offset"), view.fresh("row_floor"), view.fresh("lead")
     _, main = next(iter(rows.values()))
-    head = f"{names['offset']} = {main}\n{names['floor']} = {names['offset']} // {vec} * {vec}\n"
-    head += f"{names['lead']} = {names['offset']} - {names['floor']}\n"
+    head = f"{row_offset} = {main}\n{floor} = {row_offset} // {vec} * {vec}\n{lead} = {row_offset} - {floor}\n"
     args: dict[str, str] = {}
     bases: dict[str, str] = {}
     for row, (pointer, offset) in rows.items():
-        base = view.fresh(f"{pointer.removesuffix('_ptr')}_base")
-        bases[row] = base
+        base = bases[row] = view.fresh(f"{pointer.removesuffix('_ptr')}_base")
         strides = _differing(view, main, offset)
-        if offset == main:
-            head += f"{base} = {pointer} + {names['floor']}\n"
-        elif strides is not None:
+        aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
+        if strides is not None and offset != main:
             same = view.fresh("SAME_STRIDE")
             args[same] = f"{strides[0]} == {strides[1]}"
             patch.param(f"{same}: tl.constexpr")
-            head += f"if {same}:\n    {base} = {pointer} + {names['floor']}\n"
-            head += f"else:\n    {base} = {pointer} + ({offset} - {names['lead']})\n"
+            head += f"if {same}:\n    {aligned}else:\n    {shifted}"
         else:
-            head += f"{base} = {pointer} + ({offset} - {names['lead']})\n"
+            head += aligned if offset == main else shifted
     bounds: dict[tuple[str, str], tuple[str, str]] = {}
-    for at, walk in enumerate(walks):
-        text = _three(view, walk, vec, names["lead"], bases, bounds)
-        patch.stmt(walk.loop, (head if at == 0 else "") + text)
-    kernel = replaced(view, patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
+    for loop in loops:
+        patch.stmt(loop.loop, head + _three_loops(view, loop, vec, lead, bases, bounds))
+        head = ""
+    kernel = view.rewritten(patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
     why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
     return Change(kernel, why)
 
 
-def _rows(view: View, walks: list[Walk]) -> dict[str, tuple[str, str]]:
-    """Each row pointer's text with its pointer argument and its offset as text, those with an offset."""
-    found: dict[str, tuple[str, str]] = {}
-    for walk in walks:
-        for address in walk.pointers:
-            row = tree.text_of(address.left)  # type: ignore[attr-defined]
-            parts = terms(view.flow.expand(address.left, walk.loop))  # type: ignore[attr-defined]
-            pointer, offset = parts[0][1], parts[1:]
+def _rows(view: View, loops: list[RowLoop]) -> dict[str, tuple[str, str]]:
+    """The pointer argument and the offset of each row's address, by the address's text; only rows with an offset."""
+    rows: dict[str, tuple[str, str]] = {}
+    for loop in loops:
+        for address in loop.addresses:
+            (_, pointer), *offset = parts = terms(view.flow.expand(address.left, loop.loop))
             if not offset or any(sign != 1 for sign, _ in parts) or not isinstance(pointer, ast.Name):
                 continue
             if pointer.id in view.function.params and pointer.id not in tree.writes(view.body):
-                found[row] = (pointer.id, " + ".join(tree.text_of(t) for _, t in offset))
-    return found
+                rows[tree.text_of(address.left)] = (pointer.id, " + ".join(tree.text_of(t) for _, t in offset))
+    return rows
 
 
 def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
-    """The one parameter in which two offsets differ, in each of them; None when they differ in more."""
+    """The parameters, one of each offset, whose exchange makes the offsets equal; None if they differ in more."""
     one, other = tree.expression(a), tree.expression(b)
     params = set(view.function.params)
-    left = sorted(tree.reads(one) & params - tree.reads(other))
-    right = sorted(tree.reads(other) & params - tree.reads(one))
+    left, right = tree.reads(one) & params - tree.reads(other), tree.reads(other) & params - tree.reads(one)
     if len(left) == len(right) == 1:
-        if tree.text_of(tree.renamed(one, {left[0]: right[0]})) == tree.text_of(other):
-            return left[0], right[0]
+        (old,), (new,) = left, right
+        if tree.same(tree.renamed(one, {old: new}), other):
+            return old, new
     return None
 
 
-def _three(
-    view: View, walk: Walk, vec: str, lead: str, bases: dict[str, str], bounds: dict[tuple[str, str], tuple[str, str]]
+def _three_loops(
+    view: View, row: RowLoop, vec: str, lead: str, bases: dict[str, str], bounds: dict[tuple[str, str], tuple[str, str]]
 ) -> str:
-    """Head, whole tiles and tail of one loop, as text; bounds names what loops of one size and step share."""
-    start = walk.loop.target.id  # type: ignore[attr-defined]
-    lanes = f"({start} + tl.arange(0, {walk.step}))"
-    body = [tree.statements(f"{walk.columns} = {start} - {lead} + tl.arange(0, {walk.step})")[0]]
+    """Head, whole tiles and tail of one loop, as text; bounds has the names that loops of one size and step share."""
+    start, columns, step = tree.text_of(row.loop.target), row.columns, row.step
+    mask = f"{columns} < {row.size}"
 
-    class Based(ast.NodeTransformer):
-        def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-            self.generic_visit(node)
-            if isinstance(node.op, ast.Add) and tree.text_of(node.right) == walk.columns:
-                base = bases.get(tree.text_of(node.left))
-                if base is not None:
-                    return tree.expression(f"{base} + {lanes}")
-            return node
+    def from_base(node: ast.AST) -> ast.AST | None:
+        match node:
+            case ast.BinOp(left=left, op=ast.Add(), right=ast.Name(id=name)) if name == columns:
+                base = bases.get(tree.text_of(left))
+                return base and tree.expression(f"{base} + ({start} + tl.arange(0, {step}))")
+        return None
 
-    body += [Based().visit(tree.statements(tree.text_of(s))[0]) for s in walk.loop.body[1:]]
-    mask = f"{walk.columns} < {walk.size}"
-    edge = ast.For(walk.loop.target, walk.loop.iter, body, [], lineno=1)
-    edges = _masked_left(edge, walk.columns, mask)
-    call = tree.called(walk.loop.iter)
-    options = "".join(f", {tree.text_of(k)}" for k in tree.loop_options(walk.loop))
+    def with_left_end(node: ast.AST) -> ast.AST | None:
+        is_mask = isinstance(node, ast.Compare) and tree.text_of(node) == mask
+        return tree.expression(f"({columns} >= 0) & ({mask})") if is_mask else None
 
-    def headed(loop: ast.For, low: str, high: str) -> str:
-        loop.iter = tree.expression(f"{call}({low}, {high}, {walk.step}{options})")
-        return tree.text_of(ast.fix_missing_locations(loop)) + "\n"
-
-    text, key = "", (walk.size, walk.step)
+    loop = tree.with_range(row.loop, "0", row.size, step)
+    first_line = tree.statements(f"{columns} = {start} - {lead} + tl.arange(0, {step})")
+    loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
+    text, key = "", (row.size, step)
     if key not in bounds:
         bounds[key] = (view.fresh("first_whole"), view.fresh("whole"))
-        text += f"{bounds[key][0]} = ({vec} + {walk.step} - 1) // {walk.step} * {walk.step}\n"
-        text += f"{bounds[key][1]} = ({walk.size} + {lead}) // {walk.step} * {walk.step}\n"
+        text += f"{bounds[key][0]} = ({vec} + {step} - 1) // {step} * {step}\n"
+        text += f"{bounds[key][1]} = ({row.size} + {lead}) // {step} * {step}\n"
     first, whole = bounds[key]
-    text += headed(edges, "0", first)
-    inner = tree.statements(tree.text_of(ast.fix_missing_locations(edge)))[0]
-    text += headed(unmasked(inner, [mask]), first, whole)  # type: ignore[arg-type]
-    tail = tree.statements(tree.text_of(edge))[0]
-    return text + headed(tail, f"tl.maximum({first}, {whole})", f"{walk.size} + {lead}")  # type: ignore[arg-type]
-
-
-def _masked_left(loop: ast.For, columns: str, mask: str) -> ast.For:
-    class Left(ast.NodeTransformer):
-        def visit_Compare(self, node: ast.Compare) -> ast.AST:
-            return tree.expression(f"({columns} >= 0) & ({mask})") if tree.text_of(node) == mask else node
-
-    fresh = tree.statements(tree.text_of(ast.fix_missing_locations(loop)))[0]
-    return Left().visit(fresh)
+    head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
+    main = unmasked(tree.with_range(loop, first, whole, step), [mask])
+    tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
+    return text + "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))

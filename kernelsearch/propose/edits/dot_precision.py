@@ -6,23 +6,21 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 
-class DotPrecision(FunctionEdit):
+class DotPrecision(Edit):
     name = "dot_precision"
     summary = 'input_precision="tf32" on dots, if the task allows tf32'
 
     def change(self, view: View) -> list[Change]:
         if "tf32" not in view.task.precision:
             raise CannotApply(f"the task's precision is {view.task.precision}")
-        patch = tree.Patch(view.text)
-        found = 0
-        for call in tree.calls(view.node, "dot"):
-            given = tree.argument(call, None, "input_precision")
-            if isinstance(given, ast.Constant) and given.value == "ieee":
-                patch.expr(given, '"tf32"')
-                found += 1
-        if not found:
+        precisions = [tree.argument(call, None, "input_precision") for call in tree.calls(view.node, "dot")]
+        ieee = [p for p in precisions if isinstance(p, ast.Constant) and p.value == "ieee"]
+        if not ieee:
             raise CannotApply('no dot has input_precision="ieee"')
-        return [Change(replaced(view, patch.text()), "float32 products run on the tensor cores in tf32.")]
+        patch = tree.Patch(view.text)
+        for precision in ieee:
+            patch.expr(precision, '"tf32"')
+        return [Change(view.rewritten(patch.text()), "float32 products run on the tensor cores in tf32.")]

@@ -1,4 +1,4 @@
-"""Early loads: independent loads are issued before a reduction or a loop that would make them wait."""
+"""Early loads: independent loads are issued before a reduction or a loop that would delay them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 
-class EarlyLoads(FunctionEdit):
+class EarlyLoads(Edit):
     name = "early_loads"
     summary = "independent loads moved ahead of reductions and loops"
 
@@ -17,19 +17,19 @@ class EarlyLoads(FunctionEdit):
         patch = tree.Patch(view.text)
         moved = sum(_move(patch, block) for block in tree.blocks(view.body))
         if not moved:
-            raise CannotApply("no load stands behind a reduction or a loop that it does not depend on")
+            raise CannotApply("no load comes after a reduction or a loop that it does not depend on")
         why = f"{moved} loads start before the reductions that they need not wait for."
-        return [Change(replaced(view, patch.text()), why)]
+        return [Change(view.rewritten(patch.text()), why)]
 
 
 def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:
+    """Moves the loads of a block up past slow statements; the number of moved loads."""
     order = list(block)
     moved: list[ast.stmt] = []
     for stmt in block:
         if not (isinstance(stmt, ast.Assign) and tree.calls(stmt, "load") and tree.assignment(stmt)):
             continue
-        at = order.index(stmt)
-        to = at
+        to = at = order.index(stmt)
         while to > 0 and _independent(order[to - 1], stmt):
             to -= 1
         if any(_slow(s) for s in order[to:at]):
@@ -43,13 +43,12 @@ def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:
 
 
 def _independent(other: ast.stmt, stmt: ast.stmt) -> bool:
-    """Whether stmt may run before other: neither gives the other a name, and other stores nothing."""
-    if tree.calls(other, "store") or any(tree.called(n).startswith("tl.atomic") for n in ast.walk(other)):
+    """Whether stmt may run before other: neither assigns a name that the other uses, and other stores nothing."""
+    stores = tree.calls(other, "store") or any(tree.called(n).startswith("tl.atomic") for n in ast.walk(other))
+    if stores or isinstance(other, (ast.Return, ast.While)):
         return False
-    if isinstance(other, (ast.Return, ast.While)):
-        return False
-    mine = tree.writes(stmt)
-    return not (tree.writes(other) & tree.reads(stmt) or mine & (tree.reads(other) | tree.writes(other)))
+    used = tree.reads(other) | tree.writes(other)
+    return not (tree.writes(other) & tree.reads(stmt) or tree.writes(stmt) & used)
 
 
 def _slow(stmt: ast.stmt) -> bool:

@@ -1,23 +1,23 @@
-"""Base-two exponentials: `exp(x)` is `exp2(x * log2(e))`, and the factor may join a scale that is there anyway.
+"""Base-two exponentials: `exp(x)` is `exp2(x * log2(e))`, and the factor may join a scale that the kernel has already.
 
-Folded into a scalar only where the block was multiplied by one before: multiplying raw inputs first would
+It is folded into a scalar only where the block was multiplied by one before: to multiply raw inputs first would
 round differences of large numbers, which the original computes exactly.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import stripped
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 LOG2E = "1.4426950408889634"
 
 
-class Exp2(FunctionEdit):
+class Exp2(Edit):
     name = "exp2"
     summary = "exp2 with the factor log2(e) in place of exp"
 
@@ -25,40 +25,34 @@ class Exp2(FunctionEdit):
         uses = tree.calls(view.node, "exp")
         if not uses:
             raise CannotApply("it has no tl.exp")
-        changes = []
-        folded = _folded(view, uses)
-        if folded is not None:
-            why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
-            changes.append(Change(replaced(view, folded), why))
         patch = tree.Patch(view.text)
+        nested = {n for call in uses for n in ast.walk(call) if n is not call}
         for call in uses:
-            if not any(other is not call and any(n is call for n in ast.walk(other)) for other in uses):
-                inner = tree.parenthesised(_inner(call.args[0]))
-                patch.expr(call, f"tl.exp2({inner} * {LOG2E})")
-        why = "exp2 is the machine's own instruction; exp is built on it."
-        changes.append(Change(replaced(view, patch.text()), why))
-        return changes
+            if call not in nested:
+                inner = tree.transform(tree.expression(tree.text_of(call.args[0])), _base_two)
+                patch.expr(call, _exp2(inner))
+        plain = Change(view.rewritten(patch.text()), "exp2 is the machine's own instruction; exp is built on it.")
+        folded = _folded(view, uses)
+        if folded is None:
+            return [plain]
+        why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
+        return [Change(view.rewritten(folded), why), plain]
 
 
-def _inner(node: ast.expr) -> str:
-    """The argument's text, with exponentials inside it rewritten too."""
+def _exp2(exponent: ast.AST) -> str:
+    return f"tl.exp2({tree.parenthesised(tree.text_of(exponent))} * {LOG2E})"
 
-    class Inner(ast.NodeTransformer):
-        def visit_Call(self, call: ast.Call) -> ast.AST:
-            self.generic_visit(call)
-            if tree.is_tl(call, "exp"):
-                argument = tree.parenthesised(tree.text_of(call.args[0]))
-                return tree.expression(f"tl.exp2({argument} * {LOG2E})")
-            return call
 
-    return tree.text_of(Inner().visit(tree.expression(tree.text_of(node))))
+def _base_two(node: ast.AST) -> ast.AST | None:
+    """`tl.exp2` for a `tl.exp`; None for any other node."""
+    return tree.expression(_exp2(node.args[0])) if tree.is_tl(node, "exp") else None  # type: ignore[attr-defined]
 
 
 def _folded(view: View, uses: list[ast.Call]) -> str | None:
     """The text with one scaled block and all that derives from it in units of log2, or None.
 
-    Wants `s = block * scalar`, and every use of s, through maxima and `where` with infinity, to end
-    in `tl.exp(a - b)` with both sides derived from s.
+    Requires `s = block * scalar`, and that every use of s, through maxima and `where` with infinity, ends in
+    `tl.exp(a - b)` with both sides derived from s.
     """
     for stmt in tree.all_statements(view.body):
         pair = tree.assignment(stmt)
@@ -80,7 +74,7 @@ def _folded(view: View, uses: list[ast.Call]) -> str | None:
 
 
 def _difference(node: ast.expr, derived: set[str]) -> bool:
-    """Whether node is `a - b` with both sides names of the derived set, new axes aside."""
+    """Whether node is `a - b` where both sides are derived names, possibly with new axes."""
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
         return False
     sides = (stripped(node.left), stripped(node.right))
@@ -88,66 +82,59 @@ def _difference(node: ast.expr, derived: set[str]) -> bool:
 
 
 def _derived(view: View, name: str, origin: ast.stmt) -> set[str] | None:
-    """All names in the units of `name`; None when one of them is used in another way."""
-    derived = {name}
-    while True:
+    """All names in the units of `name`; None if one of them is used in another way."""
+    derived, before = {name}, 0
+    pairs = [pair for stmt in tree.all_statements(view.body) if (pair := tree.assignment(stmt))]
+    while len(derived) > before:
         before = len(derived)
-        for stmt in tree.all_statements(view.body):
-            pair = tree.assignment(stmt)
-            if pair and _unit(pair[1], derived, any):
-                derived.add(pair[0])
-        if len(derived) == before:
-            break
+        for target, value in pairs:
+            if _unit(value, derived, some=True):
+                derived.add(target)
     for stmt in tree.all_statements(view.body):
         if stmt is origin or isinstance(stmt, (ast.For, ast.While, ast.If)):
             continue
         pair = tree.assignment(stmt)
-        if pair and pair[0] in derived and not (_unit(pair[1], derived) or _infinite(pair[1])):
-            return None
         if pair and _unit(pair[1], derived):
             continue
-        outside = _Outside(derived)
-        outside.visit(stmt)
-        if outside.found:
+        if pair and pair[0] in derived and not _infinite(pair[1]):
+            return None
+        if tree.reads(_without_differences(stmt, derived)) & derived:
             return None
     return derived
 
 
-class _Outside(ast.NodeVisitor):
-    """Looks for a use of derived names that is not the argument of tl.exp."""
+def _without_differences(stmt: ast.stmt, derived: set[str]) -> ast.AST:
+    """The statement with 0 for `tl.exp` of differences of derived names."""
 
-    def __init__(self, derived: set[str]) -> None:
-        self.derived, self.found = derived, False
+    def rule(node: ast.AST) -> ast.AST | None:
+        is_difference = tree.is_tl(node, "exp") and _difference(node.args[0], derived)  # type: ignore[attr-defined]
+        return ast.Constant(0) if is_difference else None
 
-    def visit_Call(self, node: ast.Call) -> None:
-        if tree.is_tl(node, "exp") and _difference(node.args[0], self.derived):
-            return
-        self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Load) and node.id in self.derived:
-            self.found = True
+    return tree.transform(copy.deepcopy(stmt), rule)
 
 
-def _unit(node: ast.expr, derived: set[str], of_maximum: Callable[..., bool] = all) -> bool:
-    """Whether an expression keeps the units: a derived name, a maximum of such, or a choice between it and infinity."""
+def _unit(node: ast.expr, derived: set[str], some: bool = False) -> bool:
+    """Whether an expression keeps the units: a derived name, a maximum of such, or a choice between it and infinity.
+
+    With some, one derived side of a maximum is enough.
+    """
     node = stripped(node)
     if isinstance(node, ast.Name):
         return node.id in derived
     if tree.is_tl(node, "max"):
         return _unit(node.args[0], derived)  # type: ignore[attr-defined]
     if tree.is_tl(node, "maximum"):
-        assert isinstance(node, ast.Call)
-        found = [_unit(a, derived, of_maximum) for a in node.args]
-        return of_maximum(u or (of_maximum is all and _infinite(a)) for u, a in zip(found, node.args, strict=True))
+        sides = node.args  # type: ignore[attr-defined]
+        return (
+            any(_unit(a, derived, some) for a in sides)
+            if some
+            else all(_unit(a, derived) or _infinite(a) for a in sides)
+        )
     if tree.is_tl(node, "where"):
         test, yes, no = node.args  # type: ignore[attr-defined]
-        either = [_unit(yes, derived), _unit(no, derived)]
-        return (
-            any(either)
-            and all(u or _infinite(a) for u, a in zip(either, (yes, no), strict=True))
-            and not (tree.reads(test) & derived)
-        )
+        units = [_unit(yes, derived), _unit(no, derived)]
+        fine = (units[0] or _infinite(yes)) and (units[1] or _infinite(no))
+        return any(units) and fine and not tree.reads(test) & derived
     return False
 
 

@@ -1,16 +1,14 @@
-"""Flattened loop nests: a persistent loop and the loop inside it become one, so that loads run ahead across tiles."""
+"""Flattened loop nests: a persistent loop and the loop inside it become one, so loads run ahead across tiles."""
 
 from __future__ import annotations
 
-import ast
-
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 from kernelsearch.propose.edits.loop_stages import with_option
 
 
-class FlattenLoops(FunctionEdit):
+class FlattenLoops(Edit):
     name = "flatten_loops"
     summary = "tl.range(..., flatten=True) on a loop that holds exactly one loop"
 
@@ -20,11 +18,10 @@ class FlattenLoops(FunctionEdit):
             known = tree.called(loop.iter) in ("range", "tl.range") and tree.range_of(loop) is not None
             if not known or len(inner) != 1 or inner[0] not in loop.body:
                 continue
-            assert isinstance(loop.iter, ast.Call)
-            if tree.argument(loop.iter, None, "flatten") is not None or not tree.calls(inner[0], "dot"):
+            if any(k.arg == "flatten" for k in tree.loop_options(loop)) or not tree.calls(inner[0], "dot"):
                 continue
             patch = tree.Patch(view.text)
             patch.expr(loop.iter, with_option(loop, "flatten", "True"))
             why = "The two loops run as one, so that loads run ahead across tiles."
-            return [Change(replaced(view, patch.text()), why)]
+            return [Change(view.rewritten(patch.text()), why)]
         raise CannotApply("no loop holds exactly one loop with a dot")

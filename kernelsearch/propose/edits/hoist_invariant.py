@@ -1,7 +1,7 @@
-"""Loop-invariant loads out of loops: what every iteration loads alike is loaded once before the loop.
+"""Loop-invariant loads out of loops: values that every iteration loads again are loaded once, before the loop.
 
-The compiler hoists arithmetic itself, but no loads past stores; so the edit looks for loads, and takes along
-what their addresses and masks need.
+The compiler hoists arithmetic itself, but no loads past stores; so the edit moves loads, together with the
+statements that their addresses and masks need.
 """
 
 from __future__ import annotations
@@ -10,97 +10,88 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 
-class HoistInvariant(FunctionEdit):
+class HoistInvariant(Edit):
     name = "hoist_invariant"
     summary = "loop-invariant loads (and what they need) out of loops"
 
     def change(self, view: View) -> list[Change]:
-        if not any(tree.calls(loop, "load") for loop in tree.loops(view.body)):
-            raise CannotApply("no load in a loop is the same in every iteration")
-        stored = stored_bases(view) & _pointers(view)
         changes = []
         for loop in tree.loops(view.body):
-            moved = _invariant(view, loop, stored)
-            if not any(tree.calls(s, "load") for s in moved):
-                continue
-            changes.append(_hoisted(view, loop, moved))
+            moved = _invariant(view, loop) if tree.calls(loop, "load") else []
+            if any(tree.calls(s, "load") for s in moved):
+                changes.append(_hoisted(view, loop, moved))
         if not changes:
             raise CannotApply("no load in a loop is the same in every iteration")
         return changes
 
 
-def stored_bases(view: View) -> set[str]:
+def _stored(view: View) -> set[str]:
     """Parameters whose memory the function writes, directly or through names."""
-    bases: set[str] = set()
+    names: set[str] = set()
     for call in tree.calls(view.node, "store", "atomic_add", "atomic_max", "atomic_min", "atomic_xchg", "atomic_cas"):
-        names = tree.reads(call.args[0])
-        while True:
-            more = {
-                n
-                for s in tree.all_statements(view.body)
-                if (p := tree.assignment(s)) and p[0] in names
-                for n in tree.reads(p[1])
-            }
-            if more <= names:
-                break
-            names = names | more
-        bases |= names & set(view.function.params)
-    return bases
+        names |= tree.reads(call.args[0])
+    pairs = [pair for s in tree.all_statements(view.body) if (pair := tree.assignment(s))]
+    before = 0
+    while len(names) > before:
+        before = len(names)
+        names |= tree.reads([value for target, value in pairs if target in names])
+    return names & _pointers(view)
 
 
-def _invariant(view: View, loop: ast.For, stored: set[str]) -> list[ast.stmt]:
-    """Statements of the loop's body that give the same in every iteration, in order."""
-    varying = tree.writes(loop)
+def _invariant(view: View, loop: ast.For) -> list[ast.stmt]:
+    """Statements of the loop's body that give the same result in every iteration, in order."""
+    varying, stored = tree.writes(loop), _stored(view)
+    plain = _plain_statements(loop.body)
     moved: list[ast.stmt] = []
-    for stmt in loop.body:
+    for at, stmt in enumerate(loop.body):
         pair = tree.assignment(stmt)
         if pair is None or isinstance(stmt, ast.AugAssign):
             continue
         name, value = pair
-        once = sum(name in tree.writes(s) for s in tree.all_statements(loop.body) if not hasattr(s, "body")) == 1
-        early = any(name in tree.reads(s) for s in loop.body[: loop.body.index(stmt)]) or name in tree.reads(value)
-        if not once or early or tree.reads(value) & varying:
+        once = sum(name in tree.writes(s) for s in plain) == 1
+        early = name in tree.reads([*loop.body[:at], value])
+        atomic = any(".atomic" in tree.called(c) for c in ast.walk(value))
+        if not once or early or atomic or tree.reads(value) & varying:
             continue
-        if any(n.startswith("atomic") for n in (tree.called(c).rpartition(".")[2] for c in ast.walk(value))):
-            continue
-        if any(_bases(view, c, stmt) & stored for c in tree.calls(value, "load")):
+        if any(_bases(view, load, stmt) & stored for load in tree.calls(value, "load")):
             continue
         moved.append(stmt)
         varying.discard(name)
     return moved
 
 
+def _plain_statements(body: list[ast.stmt]) -> list[ast.stmt]:
+    """All statements but loops and branches."""
+    return [s for s in tree.all_statements(body) if not hasattr(s, "body")]
+
+
+def _bases(view: View, access: ast.Call, stmt: ast.stmt) -> set[str]:
+    """Parameters in the address of a load or store."""
+    return tree.reads(view.flow.expand(access.args[0], stmt)) & set(view.function.params)
+
+
 def _pointers(view: View) -> set[str]:
-    found = set()
-    for call in tree.calls(view.node, "load", "store"):
-        found |= tree.reads(view.flow.expand(call.args[0], view.flow.at(call))) & set(view.function.params)
-    return {p for p in found if p.endswith("ptr") or p.endswith("_ptrs")} or found
-
-
-def _bases(view: View, call: ast.Call, stmt: ast.stmt) -> set[str]:
-    return tree.reads(view.flow.expand(call.args[0], stmt)) & set(view.function.params)
+    """Pointer parameters, by name if any is named like one."""
+    accesses = tree.calls(view.node, "load", "store")
+    params = set().union(*(_bases(view, access, view.flow.at(access)) for access in accesses))
+    return {p for p in params if p.endswith(("ptr", "_ptrs"))} or params
 
 
 def _hoisted(view: View, loop: ast.For, moved: list[ast.stmt]) -> Change:
+    """The function with the moved statements before the loop, renamed where a name has other values elsewhere."""
     patch = tree.Patch(view.text)
-    elsewhere = [s for s in tree.all_statements(view.body) if not hasattr(s, "body") and s not in moved]
-    new = {}
-    for stmt in moved:
-        pair = tree.assignment(stmt)
-        assert pair is not None
-        taken = any(pair[0] in tree.writes(s) for s in elsewhere)
-        new[pair[0]] = view.fresh(f"{pair[0]}_kept") if taken else pair[0]
-    text = "".join(tree.text_of(tree.renamed(s, new)) + "\n" for s in moved)
-    patch.before(loop, text)
+    elsewhere = tree.writes([s for s in _plain_statements(view.body) if s not in moved])
+    names = [tree.assignment(s)[0] for s in moved]  # type: ignore[index]
+    new = {name: view.fresh(f"{name}_kept") for name in names if name in elsewhere}
+    patch.before(loop, "".join(tree.text_of(tree.renamed(s, new)) + "\n" for s in moved))
     for stmt in moved:
         patch.stmt(stmt, "")
-    renames = {a: b for a, b in new.items() if a != b}
     for node in ast.walk(loop):
-        if isinstance(node, ast.Name) and node.id in renames and view.flow.at(node) not in moved:
-            patch.expr(node, renames[node.id])
+        if isinstance(node, ast.Name) and node.id in new and view.flow.at(node) not in moved:
+            patch.expr(node, new[node.id])
     loads = sum(len(tree.calls(s, "load")) for s in moved)
     why = f"{loads} loads that every iteration repeats are done once, before the loop."
-    return Change(replaced(view, patch.text()), why)
+    return Change(view.rewritten(patch.text()), why)

@@ -6,44 +6,37 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 STAGES = (1, 2, 3, 4, 5)
 
 
 def with_option(loop: ast.For, option: str, value: str) -> str:
-    """The loop's iterator as `tl.range` with one option more."""
+    """The loop's iterator as `tl.range` with one more option."""
     call = loop.iter
     assert isinstance(call, ast.Call)
-    parts = [tree.text_of(a) for a in call.args]
-    parts += [f"{k.arg}={tree.text_of(k.value)}" for k in call.keywords]
-    return f"tl.range({', '.join(parts)}, {option}={value})"
+    return tree.with_keyword(ast.Call(tree.expression("tl.range"), call.args, call.keywords), option, value)
 
 
 def plain_loops(view: View, option: str) -> list[ast.For]:
     """Innermost loops over `range` or `tl.range` that do not have the option yet."""
-    return [
-        loop
-        for loop in tree.loops(view.body)
-        if tree.called(loop.iter) in ("range", "tl.range")
-        and tree.range_of(loop) is not None
-        and not tree.loops(loop.body)
-        and tree.argument(loop.iter, None, option) is None  # type: ignore[arg-type]
-    ]
+    ranges = [loop for loop in tree.loops(view.body) if tree.called(loop.iter) in ("range", "tl.range")]
+    innermost = [loop for loop in ranges if tree.range_of(loop) is not None and not tree.loops(loop.body)]
+    return [loop for loop in innermost if all(k.arg != option for k in tree.loop_options(loop))]
 
 
-class LoopStages(FunctionEdit):
+class LoopStages(Edit):
     name = "loop_stages"
     summary = "num_stages of the loops that load, so that loads run ahead"
 
     def change(self, view: View) -> list[Change]:
-        found = [loop for loop in plain_loops(view, "num_stages") if tree.calls(loop, "load")]
-        if not found:
+        loops = [loop for loop in plain_loops(view, "num_stages") if tree.calls(loop, "load")]
+        if not loops:
             raise CannotApply("no innermost loop with loads lacks num_stages")
         stages = view.fresh("STAGES")
         patch = tree.Patch(view.text)
-        for loop in found:
+        for loop in loops:
             patch.expr(loop.iter, with_option(loop, "num_stages", stages))
         patch.param(f"{stages}: tl.constexpr")
-        kernel = replaced(view, patch.text(), space={stages: STAGES}, config={stages: 2})
+        kernel = view.rewritten(patch.text(), space={stages: STAGES}, config={stages: 2})
         return [Change(kernel, f"Loads run {stages} iterations ahead of the arithmetic that needs them.")]

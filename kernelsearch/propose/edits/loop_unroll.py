@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 from kernelsearch.propose.edits.loop_stages import plain_loops, with_option
 
 FACTORS = (1, 2, 4, 8)
 
 
-class LoopUnroll(FunctionEdit):
+class LoopUnroll(Edit):
     name = "loop_unroll"
     summary = "loop_unroll_factor on the innermost loops"
 
     def change(self, view: View) -> list[Change]:
-        found = [loop for loop in plain_loops(view, "loop_unroll_factor") if not tree.calls(loop, "dot")]
-        if not found:
+        loops = [loop for loop in plain_loops(view, "loop_unroll_factor") if not tree.calls(loop, "dot")]
+        if not loops:
             raise CannotApply("no innermost loop without tl.dot lacks loop_unroll_factor")
         unroll = view.fresh("UNROLL")
         patch = tree.Patch(view.text)
-        for loop in found:
+        for loop in loops:
             patch.expr(loop.iter, with_option(loop, "loop_unroll_factor", unroll))
         patch.param(f"{unroll}: tl.constexpr")
-        kernel = replaced(view, patch.text(), space={unroll: FACTORS}, config={unroll: 2})
+        kernel = view.rewritten(patch.text(), space={unroll: FACTORS}, config={unroll: 2})
         return [Change(kernel, f"{unroll} iterations are laid side by side, so that more loads are in flight.")]

@@ -7,27 +7,26 @@ import ast
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import always_true_when, comparisons
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 
-class PeelTail(FunctionEdit):
+class PeelTail(Edit):
     name = "peel_tail"
     summary = "full tiles unmasked, one masked tail"
 
     def change(self, view: View) -> list[Change]:
-        found = [(loop, masks) for loop in tree.loops(view.body) if (masks := _tail_masks(view, loop))]
-        if not found:
+        loops = [(loop, masks) for loop in tree.loops(view.body) if (masks := _tail_masks(view, loop))]
+        if not loops:
             raise CannotApply("no innermost loop over tiles from 0 has a mask that only its last tile needs")
         patch = tree.Patch(view.text)
-        for loop, masks in found:
-            bounds = tree.range_of(loop)
-            assert bounds is not None
-            size, step = tree.text_of(bounds[1]), tree.text_of(bounds[2])
+        for loop, masks in loops:
+            _, size, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
             whole = view.fresh("whole")
             patch.before(loop, f"{whole} = {size} // {step} * {step}\n")
-            main, tail = _headed(loop, ("0", whole, step)), _headed(loop, (whole, size, step))
+            main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
             patch.stmt(loop, tree.text_of(unmasked(main, masks)) + "\n" + tree.text_of(tail) + "\n")
-        return [Change(replaced(view, patch.text()), "All tiles but the last are whole: their accesses need no mask.")]
+        why = "All tiles but the last are whole: their accesses need no mask."
+        return [Change(view.rewritten(patch.text()), why)]
 
 
 def _tail_masks(view: View, loop: ast.For) -> list[str]:
@@ -35,71 +34,48 @@ def _tail_masks(view: View, loop: ast.For) -> list[str]:
     bounds = tree.range_of(loop)
     if bounds is None or tree.loops(loop.body) or tree.called(loop.iter) == "tl.static_range":
         return []
-    size, step = bounds[1], bounds[2]
-    if not (tree.is_number(bounds[0], 0) and isinstance(size, ast.Name) and isinstance(step, ast.Name)):
+    start, size, step = bounds
+    if not (tree.is_number(start, 0) and isinstance(size, ast.Name) and isinstance(step, ast.Name)):
         return []
-    wanted = f"{size.id} % {step.id} == 0"
-    guarded = {id(n.left) for n in ast.walk(view.node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.BitOr)}
-    inside = {id(n) for n in ast.walk(loop)}
-    found = [c for c in comparisons(view) if id(c) in inside and id(c) not in guarded]
-    return list(dict.fromkeys(tree.text_of(c) for c in found if always_true_when(view, c) == wanted))
-
-
-def _headed(loop: ast.For, bounds: tuple[str, str, str]) -> ast.For:
-    fresh = tree.statements(tree.text_of(loop))[0]
-    assert isinstance(fresh, ast.For) and isinstance(fresh.iter, ast.Call)
-    fresh.iter = ast.Call(fresh.iter.func, [tree.expression(b) for b in bounds], tree.loop_options(fresh))
-    return fresh
+    inside = set(ast.walk(loop))
+    masks = (c for c in comparisons(view) if c in inside and always_true_when(view, c) == f"{size.id} % {step.id} == 0")
+    return list(dict.fromkeys(map(tree.text_of, masks)))
 
 
 def unmasked(loop: ast.For, masks: list[str]) -> ast.For:
-    """The loop with the comparisons gone: from conjunctions, from masks, from `where`."""
+    """The loop without these comparisons in conjunctions, masks and `where`. Changes the loop."""
 
-    class Whole(ast.NodeTransformer):
-        def visit_Compare(self, node: ast.Compare) -> ast.AST:
-            return ast.Constant(True) if tree.text_of(node) in masks else node
-
-        def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-            self.generic_visit(node)
-            if isinstance(node.op, ast.BitAnd):
-                for one, other in ((node.left, node.right), (node.right, node.left)):
-                    if _true(one):
-                        return other
-            return node
-
-        def visit_Call(self, node: ast.Call) -> ast.AST:
-            self.generic_visit(node)
-            if tree.is_tl(node, "where") and len(node.args) == 3 and _true(node.args[0]):
-                return node.args[1]
-            if tree.is_tl(node, "load", "store"):
-                mask = tree.argument(node, 2 if tree.is_tl(node, "store") else 1, "mask")
-                if mask is not None and _true(mask):
-                    return _without_mask(node)
-            return node
+    def rule(node: ast.AST) -> ast.AST | None:
+        match node:
+            case ast.Compare() if tree.text_of(node) in masks:
+                return ast.Constant(True)
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=right) if _is_true(left) or _is_true(right):
+                return right if _is_true(left) else left
+            case ast.Call(args=[test, value, _]) if tree.is_tl(node, "where") and _is_true(test):
+                return value
+            case ast.Call() if tree.is_tl(node, "load", "store") and _is_true(tree.mask_of(node)):
+                plain = [k for k in node.keywords if k.arg not in ("mask", "other")]
+                return ast.Call(node.func, node.args[: 2 if tree.is_tl(node, "store") else 1], plain)
+        return None
 
     known: set[str] = set()
     body = []
     for stmt in loop.body:
-        stmt = Whole().visit(tree.substituted(stmt, {n: ast.Constant(True) for n in known}))
-        stmt = Whole().visit(stmt)
-        pair = tree.assignment(stmt)
+        stmt = tree.transform(tree.substituted(stmt, {n: ast.Constant(True) for n in known}), rule)
+        stmt = tree.transform(stmt, rule)
+        pair = tree.assignment(stmt)  # type: ignore[arg-type]
         if pair is not None and isinstance(stmt, ast.Assign):
-            if _true(pair[1]):
+            if _is_true(pair[1]):
                 known.add(pair[0])
                 continue
             known.discard(pair[0])
         body.append(stmt)
-    loop.body = body or [ast.Pass()]
+    loop.body = body or [ast.Pass()]  # type: ignore[assignment]
     return loop
 
 
-def _true(node: ast.expr) -> bool:
+def _is_true(node: ast.expr | None) -> bool:
+    """Whether node is `True`, possibly with new axes."""
     if isinstance(node, ast.Subscript):
-        return _true(node.value)
+        return _is_true(node.value)
     return isinstance(node, ast.Constant) and node.value is True
-
-
-def _without_mask(node: ast.Call) -> ast.Call:
-    store = tree.is_tl(node, "store")
-    kept = [k for k in node.keywords if k.arg not in ("mask", "other")]
-    return ast.Call(node.func, node.args[: 2 if store else 1], kept)

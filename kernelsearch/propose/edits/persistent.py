@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.programs import loop, own_name, repeatable, with_ids
+from kernelsearch.propose.analysis.programs import own_name, repeatable, with_ids
 from kernelsearch.propose.analysis.view import View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 WAVES = (1, 2, 4, 8, 16)
 
 
-class Persistent(FunctionEdit):
+class Persistent(Edit):
     name = "persistent"
     summary = "a grid of at most num_sms * WAVES programs that loop over the work"
 
@@ -21,28 +21,24 @@ class Persistent(FunctionEdit):
         axes = view.axes
         counts = {a: view.fresh("n_programs" if len(axes) == 1 else f"n_programs_{a}") for a in axes}
         waves = view.fresh("WAVES")
-        total = " * ".join(view.grid[a] for a in axes)
+        head: list[ast.stmt] = []
         if len(axes) == 1:
             item = own_name(view, axes[0], "program")
-            ids, head = {axes[0]: item}, []
+            ids = {axes[0]: item}
         else:
-            item = view.fresh("program")
-            names = {a: own_name(view, a, f"program_{a}") for a in axes}
-            ids, head = dict(names), []
-            rest = item
+            rest = item = view.fresh("program")
+            ids = {a: own_name(view, a, f"program_{a}") for a in axes}
             for a in axes[:-1]:
-                head += tree.statements(f"{names[a]} = {rest} % {counts[a]}")
+                head += tree.statements(f"{ids[a]} = {rest} % {counts[a]}")
                 rest = f"({rest} // {counts[a]})"
-            head += tree.statements(f"{names[axes[-1]]} = {rest}")
-        whole = " * ".join(counts[a] for a in axes)
+            head += tree.statements(f"{ids[axes[-1]]} = {rest}")
+        whole = " * ".join(counts.values())
         apart = [s for s in body if _makes_descriptor(view, s)]
         inner = [*head, *with_ids([s for s in body if s not in apart], ids, counts)]
-        start = "tl.program_id(0)"
-        outer = loop(f"for {item} in range({start}, {whole}, tl.num_programs(0))", inner)
-        kernel = replaced(
-            view,
+        outer = tree.loop(f"for {item} in range(tl.program_id(0), {whole}, tl.num_programs(0))", inner)
+        kernel = view.rewritten(
             tree.rebuilt(view.node, [*apart, outer], [*counts.values(), f"{waves}: tl.constexpr"]),
-            grid=f"(min({total}, num_sms * {waves}),)",
+            grid=f"(min({' * '.join(view.grid[a] for a in axes)}, num_sms * {waves}),)",
             args={counts[a]: view.grid[a] for a in axes},
             space={waves: WAVES},
             config={waves: 2},
@@ -51,7 +47,7 @@ class Persistent(FunctionEdit):
 
 
 def _makes_descriptor(view: View, stmt: ast.stmt) -> bool:
-    """Whether a statement only makes a descriptor, the same in every program: that costs a round through memory."""
+    """Whether a statement only makes a descriptor that is the same in every program: making it costs memory traffic."""
     while isinstance(stmt, ast.If) and len(stmt.body) == 1 and not stmt.orelse:
         stmt = stmt.body[0]
     pair = tree.assignment(stmt)

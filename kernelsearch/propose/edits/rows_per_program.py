@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.programs import loop, own_name, repeatable, with_ids
+from kernelsearch.propose.analysis.programs import own_name, repeatable, with_ids
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 ROWS = (1, 2, 4, 8, 16, 32)
 
 
-class RowsPerProgram(FunctionEdit):
+class RowsPerProgram(Edit):
     name = "rows_per_program"
     summary = "a serial loop over ROWS rows in each program"
 
@@ -22,9 +22,8 @@ class RowsPerProgram(FunctionEdit):
         first, row = view.fresh("first"), own_name(view, 0, "program")
         inner = with_ids(body, {0: row, 1: "tl.program_id(1)", 2: "tl.program_id(2)"}, {})
         head = tree.statements(f"{first} = tl.program_id(0) * {rows}")
-        whole = loop(f"for {row} in range({first}, tl.minimum({first} + {rows}, {count}))", inner)
-        kernel = replaced(
-            view,
+        whole = tree.loop(f"for {row} in range({first}, tl.minimum({first} + {rows}, {count}))", inner)
+        kernel = view.rewritten(
             tree.rebuilt(view.node, [*head, whole], [count, f"{rows}: tl.constexpr"]),
             grid=f"(cdiv({view.grid[0]}, {rows}), {view.grid[1]}, {view.grid[2]})",
             args={count: view.grid[0]},

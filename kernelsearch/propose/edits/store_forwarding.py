@@ -6,48 +6,42 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 
-class StoreForwarding(FunctionEdit):
+class StoreForwarding(Edit):
     name = "store_forwarding"
     summary = "a value stored and loaded again at the same address is kept in registers"
 
     def change(self, view: View) -> list[Change]:
         patch = tree.Patch(view.text)
-        found = 0
         for block in tree.blocks(view.body):
             for at, stmt in enumerate(block):
                 if isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store"):
-                    found += _forward(view, patch, stmt.value, block[at + 1 :])  # type: ignore[arg-type]
-        if not found:
+                    _forward(view, patch, stmt.value, block[at + 1 :])  # type: ignore[arg-type]
+        if patch.is_empty:
             raise CannotApply("no block is loaded again from where it was stored")
-        return [Change(replaced(view, patch.text()), "A block that was just stored is not read back from memory.")]
+        return [Change(view.rewritten(patch.text()), "A block that was just stored is not read back from memory.")]
 
 
-def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stmt]) -> int:
-    """Replaces loads of the stored address until something it needs changes; how many were replaced."""
-    pointer, value = store.args[0], tree.argument(store, 1, "value")
-    mask = tree.argument(store, 2, "mask")
+def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stmt]) -> None:
+    """Replaces loads of the stored address until something that it needs changes."""
+    pointer, value, mask = store.args[0], tree.argument(store, 1, "value"), tree.mask_of(store)
     if value is None or view.shapes.of(pointer) is None or view.shapes.of(pointer) != view.shapes.of(value):
-        return 0
-    bases = [n for n in tree.reads(view.flow.expand(pointer, view.flow.at(store))) if n in view.function.params]
+        return
+    bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(store))) & set(view.function.params))
     base = next((b for b in bases if b.endswith("ptr")), None)
-    needed, found = tree.reads(store), 0
     for stmt in after:
-        if isinstance(stmt, (ast.For, ast.If, ast.While)):
-            return found
+        if base is None or isinstance(stmt, (ast.For, ast.If, ast.While)):
+            return
         pair = tree.assignment(stmt)
-        load = pair[1] if pair else None
-        if load is not None and tree.is_tl(load, "load") and base is not None:
-            other = tree.argument(load, 2, "other")  # type: ignore[arg-type]
-            same = tree.same(load.args[0], pointer) and tree.same(tree.argument(load, 1, "mask"), mask)  # type: ignore
-            if same:
-                kept = f"{tree.parenthesised(tree.text_of(value))}.to({base}.dtype.element_ty)"
+        if pair is not None and tree.is_tl(pair[1], "load"):
+            load: ast.Call = pair[1]  # type: ignore[assignment]
+            other = tree.argument(load, 2, "other")
+            if tree.same(load.args[0], pointer) and tree.same(tree.mask_of(load), mask):
+                stored = f"{tree.parenthesised(tree.text_of(value))}.to({base}.dtype.element_ty)"
                 if mask is not None and other is not None:
-                    kept = f"tl.where({tree.text_of(mask)}, {kept}, {tree.text_of(other)})"
-                patch.expr(load, kept)
-                found += 1
-        if tree.calls(stmt, "store") or tree.writes(stmt) & needed:
-            return found
-    return found
+                    stored = f"tl.where({tree.text_of(mask)}, {stored}, {tree.text_of(other)})"
+                patch.expr(load, stored)
+        if tree.calls(stmt, "store") or tree.writes(stmt) & tree.reads(store):
+            return

@@ -1,10 +1,10 @@
 """Tiles through tensor descriptors: the hardware's copy engine (TMA, from Hopper on) computes addresses and bounds.
 
 A masked load of a two-dimensional tile costs registers and instructions for addresses and masks in every thread; a
-descriptor load is one instruction of one thread, and what lies outside of the matrix reads as zero. It asks for an
-aligned base, a unit stride along one axis, and a multiple of 16 bytes along the other (CUDA Driver API,
-cuTensorMapEncodeTiled; 16 elements here, whatever their size): a constexpr that the launch computes says whether all
-of that holds, and the pointers stay for where it does not. On devices without the engine Triton lowers both alike.
+descriptor load is one instruction of one thread, and elements outside the matrix read as zero. It needs an aligned
+base, a unit stride along one axis, and a multiple of 16 bytes along the other (CUDA Driver API,
+cuTensorMapEncodeTiled; here 16 elements, whatever their size). A constexpr that the launch computes says whether all
+of that holds; the pointers remain for when it does not. On devices without the engine Triton lowers both alike.
 """
 
 from __future__ import annotations
@@ -16,51 +16,49 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
 from kernelsearch.propose.analysis.tiles import Axis, Tile, tile_of
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 ELEMENTS = 16
-"""A stride that is a multiple of as many elements is one of 16 bytes for every dtype."""
+"""A stride that is a multiple of this many elements is a multiple of 16 bytes for every dtype."""
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A matrix as a descriptor: its name, the constexpr that allows it, that one's condition.
+    """A matrix as a descriptor: its name, the constexpr that allows it, and the condition of that constexpr.
 
-    made is the statement that makes it right where it is used, empty when it is made earlier; flipped says that the
-    tile's first axis is the one of unit stride, which a descriptor has last.
+    definition is the statement that makes it at the access, empty if it is made earlier. flipped: the tile's first
+    axis has the unit stride, which a descriptor has last.
     """
 
     name: str
     flag: str
     condition: str
-    made: str
+    definition: str
     flipped: bool
 
 
-class TensorDescriptor(FunctionEdit):
+class TensorDescriptor(Edit):
     name = "tensor_descriptor"
     summary = "tiles are loaded and stored through tensor descriptors (TMA), where strides and addresses allow"
 
     def change(self, view: View) -> list[Change]:
         if tree.calls(view.node, "make_tensor_descriptor"):
             raise CannotApply("it has tensor descriptors already")
-        found = [_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True)]
-        return [change for change in found if change is not None]
+        changes = [_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True)]
+        return [change for change in changes if change is not None]
 
 
-def _tiles(view: View, function: str, quiet: bool = False) -> list[Tile]:
-    """The accesses that a descriptor can make. Raises CannotApply, with the first reason, when there are none."""
-    found, reasons = [], []
+def _tiles(view: View, function: str) -> tuple[list[Tile], list[str]]:
+    """The accesses that a descriptor can make, and the reasons why others cannot."""
+    tiles, reasons = [], []
     for call in tree.calls(view.node, function):
         try:
             if len(view.shapes.of(call.args[0]) or ()) != 2:
                 raise CannotApply("no access is to a tile of two axes")
-            found.append(_eligible(view, tile_of(view, call)))
+            tiles.append(_eligible(view, tile_of(view, call)))
         except CannotApply as reason:
             reasons.append(str(reason))
-    if not found and not quiet:
-        raise CannotApply(next(iter(reasons), f"there is no {function}"))
-    return found
+    return tiles, reasons
 
 
 def _eligible(view: View, tile: Tile) -> Tile:
@@ -68,7 +66,7 @@ def _eligible(view: View, tile: Tile) -> Tile:
         raise CannotApply("an access is in the head of a loop or a branch")
     other = tree.argument(tile.call, 2, "other") if tree.is_tl(tile.call, "load") else None
     if other is not None and not tree.is_number(other, 0):
-        raise CannotApply("what is masked out is not read as zero")
+        raise CannotApply("masked-out elements are not read as zero")
     if any("int64" in a.origin for a in tile.axes):
         raise CannotApply("a descriptor's coordinates have 32 bits")
     known = set(view.function.params) - tree.writes(view.body)
@@ -79,66 +77,63 @@ def _eligible(view: View, tile: Tile) -> Tile:
 
 
 def _described(view: View, stores: bool) -> Change | None:
-    """The loads through descriptors, with the stores too; None when no store can. Changes the view's nodes."""
-    tiles = _tiles(view, "load")
-    if stores:
-        more = _tiles(view, "store", quiet=True)
-        if not more:
-            return None
-        tiles += more
+    """The function with loads (and stores) through descriptors; None if no store can use one. Changes the view."""
+    tiles, reasons = _tiles(view, "load")
+    if not tiles:
+        raise CannotApply(next(iter(reasons), "there is no load"))
+    more = _tiles(view, "store")[0] if stores else []
+    if stores and not more:
+        return None
     patch = tree.Patch(view.text)
-    made: dict[tuple, Descriptor] = {}
-    statements: dict[int, list[tuple[Tile, Descriptor]]] = {}
-    for tile in tiles:
-        descriptor = _descriptor(view, tile, made, patch)
-        statements.setdefault(tile.stmt.lineno, []).append((tile, descriptor))
-    for found in statements.values():
-        patch.stmt(found[0][0].stmt, _either(found))
-    args = {d.flag: d.condition for d in made.values()}
+    descriptors: dict[tuple, Descriptor] = {}
+    accesses: dict[ast.stmt, list[tuple[Tile, Descriptor]]] = {}
+    for tile in [*tiles, *more]:
+        descriptor = _descriptor(view, tile, descriptors, patch)
+        accesses.setdefault(tile.stmt, []).append((tile, descriptor))
+    for stmt, used in accesses.items():
+        patch.stmt(stmt, _either(stmt, used))
+    args = {d.flag: d.condition for d in descriptors.values()}
     for flag in args:
         patch.param(f"{flag}: tl.constexpr")
     what = "Loads and stores" if stores else "Loads"
     why = f"{what} go through tensor descriptors, so that the copy engine computes addresses and bounds."
-    return Change(replaced(view, patch.text(), args=args), why)
+    return Change(view.rewritten(patch.text(), args=args), why)
 
 
-def _descriptor(view: View, tile: Tile, made: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
-    """The descriptor of the tile's matrix, made first of all, or before the outermost loop that leaves it the same."""
+def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
+    """The descriptor of the tile's matrix, from known if possible.
+
+    It is made at the top of the body if nothing there changes it, else before the outermost loop that does not.
+    """
     steady = (s for s in view.flow.loops_of(tile.call) if not tile.ingredients & tree.writes(s))
-    place = next(steady, tile.stmt)
-    if not tile.ingredients & tree.writes(view.body):
-        place = view.body[0]
+    place = next(steady, tile.stmt) if tile.ingredients & tree.writes(view.body) else view.body[0]
     unit = _unit(view, tile)
     rows, columns = tile.axes[1 - unit], tile.axes[unit]
     key = (place.lineno, tile.pointer, tile.offset, *((a.width, a.stride, a.size) for a in (rows, columns)))
-    if key not in made:
+    if key not in known:
         base = tile.pointer.removesuffix("_ptr")
         name, flag = view.fresh(f"{base}_tiles"), view.fresh(f"{base.upper()}_TMA")
         address = f"{tile.pointer} + {tile.offset}" if tile.offset else tile.pointer
         shape = f"[{rows.size}, {columns.size}], [{rows.stride}, 1], [{rows.width}, {columns.width}]"
         text = f"{name} = tl.make_tensor_descriptor({address}, {shape})"
         here = place is tile.stmt
-        made[key] = Descriptor(name, flag, _condition(view, tile, rows, columns), text if here else "", unit == 0)
+        known[key] = Descriptor(name, flag, _condition(view, tile, rows, columns), text if here else "", unit == 0)
         if not here:
             patch.before(place, f"if {flag}:\n    {text}\n")
-    return made[key]
+    return known[key]
 
 
 def _unit(view: View, tile: Tile) -> int:
-    """The axis whose stride is 1: by the address, else by what the launcher passed, else the last."""
-    for axis in (1, 0):
-        if tile.axes[axis].stride == "1":
-            return axis
-    passed = [launch.args for trace in view.task.traces.values() for launch in trace.launches]
-    for axis in (1, 0):
-        values = {args[tile.axes[axis].stride] for args in passed if tile.axes[axis].stride in args}
-        if values == {1}:
-            return axis
-    return 1
+    """The axis whose stride is 1: in the address, else in the launches that were seen, else the last."""
+    strides = [axis.stride for axis in tile.axes]
+    passed = [{launch.args[stride] for launch in view.launches if stride in launch.args} for stride in strides]
+    by_address = [axis for axis in (1, 0) if strides[axis] == "1"]
+    by_launch = [axis for axis in (1, 0) if passed[axis] == {1}]
+    return [*by_address, *by_launch, 1][0]
 
 
 def _condition(view: View, tile: Tile, rows: Axis, columns: Axis) -> str:
-    """When the hardware can make this descriptor, in the language of the launch spec."""
+    """The condition under which the hardware can make this descriptor, in the language of the launch spec."""
     parts = [] if tile.pointer in view.kernel.scratch else [f"aligned({tile.pointer})"]
     if columns.stride != "1":
         parts.append(f"{columns.stride} == 1")
@@ -152,16 +147,15 @@ def _condition(view: View, tile: Tile, rows: Axis, columns: Axis) -> str:
     return " and ".join(dict.fromkeys(parts))
 
 
-def _either(found: list[tuple[Tile, Descriptor]]) -> str:
-    """The statement with its accesses through descriptors, or as it was."""
-    stmt = found[0][0].stmt
-    calls = {id(t.call): (t, d) for t, d in found}
+def _either(stmt: ast.stmt, accesses: list[tuple[Tile, Descriptor]]) -> str:
+    """A branch: the statement with its accesses through descriptors, or as it was."""
+    calls = {t.call: (t, d) for t, d in accesses}
 
     class Through(ast.NodeTransformer):
         def visit_Call(self, node: ast.Call) -> ast.AST:
-            if id(node) not in calls:
+            if node not in calls:
                 return self.generic_visit(node)
-            tile, descriptor = calls[id(node)]
+            tile, descriptor = calls[node]
             axes = tile.axes[::-1] if descriptor.flipped else tile.axes
             at = ", ".join(a.origin for a in axes)
             if tree.is_tl(node, "load"):
@@ -175,6 +169,6 @@ def _either(found: list[tuple[Tile, Descriptor]]) -> str:
 
     old = tree.text_of(stmt)
     new = tree.text_of(ast.fix_missing_locations(Through().visit(stmt)))
-    flags = " and ".join(dict.fromkeys(d.flag for _, d in found))
-    made = "".join(f"    {t}\n" for t in dict.fromkeys(d.made for _, d in found) if t)
-    return f"if {flags}:\n{made}    {new}\nelse:\n    {old}\n"
+    flags = " and ".join(dict.fromkeys(d.flag for _, d in accesses))
+    definitions = "".join(f"    {text}\n" for text in dict.fromkeys(d.definition for _, d in accesses) if text)
+    return f"if {flags}:\n{definitions}    {new}\nelse:\n    {old}\n"

@@ -7,25 +7,23 @@ import ast
 from kernelsearch.core.types import TensorFact
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, FunctionEdit, replaced
+from kernelsearch.propose.edits.base import Change, Edit
 
 NARROW = ("tl.float16", "tl.bfloat16")
 NARROW_TYPES = ("fp16", "bf16")
 
 
-class WideAccumulate(FunctionEdit):
+class WideAccumulate(Edit):
     name = "wide_accumulate"
     summary = "float32 accumulators and operands of reductions in place of 16-bit ones"
 
     def change(self, view: View) -> list[Change]:
         patch = tree.Patch(view.text)
-        found = 0
         for call in tree.calls(view.node, "zeros", "full", "dot"):
             at = {"zeros": 1, "full": 2}.get(tree.called(call).rpartition(".")[2])
             dtype = tree.argument(call, at, "out_dtype" if at is None else "dtype")
             if dtype is not None and tree.text_of(dtype) in NARROW:
                 patch.expr(dtype, "tl.float32")
-                found += 1
         dots = tree.reads(tree.calls(view.node, "dot"))
         narrow = _narrow_pointers(view)
         for stmt in tree.all_statements(view.body):
@@ -33,19 +31,15 @@ class WideAccumulate(FunctionEdit):
             if pair is None or not isinstance(stmt, ast.Assign) or not tree.is_tl(pair[1], "load") or pair[0] in dots:
                 continue
             bases = tree.reads(view.flow.expand(pair[1].args[0], stmt))  # type: ignore[attr-defined]
-            if bases & narrow and _summed(view, pair[0]):
+            if bases & narrow and pair[0] in tree.reads(tree.calls(view.node, "sum")):
                 patch.expr(pair[1], f"{tree.text_of(pair[1])}.to(tl.float32)")
-                found += 1
-        if not found:
+        if patch.is_empty:
             raise CannotApply("nothing accumulates in 16 bits")
-        return [Change(replaced(view, patch.text()), "Sums are kept in float32: no rounding to 16 bits on the way.")]
+        why = "Sums are kept in float32: no rounding to 16 bits on the way."
+        return [Change(view.rewritten(patch.text()), why)]
 
 
 def _narrow_pointers(view: View) -> set[str]:
-    """Pointer arguments that are 16-bit floats in some launch that is known."""
-    facts = [l.args for t in view.task.traces.values() for l in t.launches if l.site == view.function.name]
-    return {n for args in facts for n, v in args.items() if isinstance(v, TensorFact) and v.dtype in NARROW_TYPES}
-
-
-def _summed(view: View, name: str) -> bool:
-    return any(name in tree.reads(call) for call in tree.calls(view.node, "sum"))
+    """Pointer arguments that are 16-bit floats in some known launch."""
+    args = [(n, v) for launch in view.launches if launch.site == view.function.name for n, v in launch.args.items()]
+    return {n for n, v in args if isinstance(v, TensorFact) and v.dtype in NARROW_TYPES}

@@ -1,0 +1,115 @@
+"""Two neighbouring loops over the same tiles that fold one reduction each: candidates for one pass over the data."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import is_identity, reduction_of, update_of
+from kernelsearch.propose.analysis.view import View
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A loop whose last statement folds a reduction into name; the statement start sets name before the loop."""
+
+    loop: ast.For
+    name: str
+    reduction: ast.Call
+    start: ast.Assign
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """The statements before the fold."""
+        return self.loop.body[:-1]
+
+
+@dataclass(frozen=True)
+class TwoPasses:
+    """Two folds over the same tiles, with the statements between their loops and those after the second."""
+
+    first: Fold
+    second: Fold
+    between: list[ast.stmt]
+    after: list[ast.stmt]
+
+    def merged(self, view: View, text: str, gone: tuple[ast.stmt, ...] = ()) -> str:
+        """The function's text with these statements in place of both loops, what is between them, and gone."""
+        patch = tree.Patch(view.text)
+        patch.stmt(self.first.loop, text)
+        for stmt in (*self.between, *gone, self.second.loop):
+            patch.stmt(stmt, "")
+        return patch.text()
+
+
+def two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[TwoPasses]:
+    """All neighbouring loops over the same range that fold reductions of these kinds along the same axis.
+
+    Neither accumulator is used in the loops except to fold, but the second loop may read the first accumulator.
+    """
+    for block in tree.blocks(view.body):
+        for one, other in pairwise(s for s in block if isinstance(s, ast.For)):
+            a, b = tree.range_of(one), tree.range_of(other)
+            alike = a and b and all(map(tree.same, (*a, one.target), (*b, other.target)))
+            if not alike or tree.loops(one.body) or tree.loops(other.body):
+                continue
+            before, between = block[: block.index(other)], block[block.index(one) + 1 : block.index(other)]
+            first, second = _fold(one, first_kind, before), _fold(other, second_kind, before)
+            if first is None or second is None or not _same_axis(first.reduction, second.reduction):
+                continue
+            names = {first.name, second.name}
+            if names & (tree.writes([*first.body, *second.body]) | tree.reads(first.body)):
+                continue
+            if second.name in tree.reads([one, *second.body]):
+                continue
+            if not _has_effects([*one.body, *other.body, *between]):
+                yield TwoPasses(first, second, between, block[block.index(other) + 1 :])
+
+
+def _fold(loop: ast.For, kind: str, before: list[ast.stmt]) -> Fold | None:
+    update = update_of(loop.body[-1])
+    reduction = reduction_of(update.value, kind) if update is not None and update.kind == kind else None
+    if update is None or reduction is None:
+        return None
+    starts = [s for s in before if isinstance(s, ast.Assign) and update.name in tree.writes(s)]
+    good = len(starts) == 1 and is_identity(starts[0].value, kind)
+    return Fold(loop, update.name, reduction, starts[0]) if good else None
+
+
+def _same_axis(a: ast.Call, b: ast.Call) -> bool:
+    """Whether two reductions go along the same axis and both keep it or both drop it."""
+    arguments = ((1, "axis"), (None, "keep_dims"))
+    return all(tree.same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in arguments)
+
+
+def _has_effects(body: list[ast.stmt]) -> bool:
+    """Whether statements do more than assign: store, branch or return."""
+    return any(isinstance(s, (ast.If, ast.While, ast.Return, ast.Expr)) for s in tree.all_statements(body))
+
+
+def inlined(body: list[ast.stmt], node: ast.expr) -> ast.expr:
+    """The expression after a straight-line body, in terms of the names before it, without caching hints on loads.
+
+    A name that is assigned in any other way than by a plain assignment stays a name.
+    """
+    opaque: set[str] = set()
+    for stmt in reversed(body):
+        pair = tree.assignment(stmt)
+        if pair and isinstance(stmt, ast.Assign):
+            if pair[0] in tree.reads(node) and pair[0] not in opaque:
+                node = tree.substituted(node, {pair[0]: pair[1]})  # type: ignore[assignment]
+        else:
+            opaque |= tree.writes(stmt)
+    return tree.transform(copy.deepcopy(node), _without_hints)  # type: ignore[return-value]
+
+
+def _without_hints(node: ast.AST) -> ast.AST | None:
+    """A `tl.load` without caching hints, which change no value; None for any other node."""
+    if not isinstance(node, ast.Call) or not tree.is_tl(node, "load"):
+        return None
+    plain = [k for k in node.keywords if k.arg not in ("eviction_policy", "cache_modifier")]
+    return ast.Call(node.func, node.args, plain)
