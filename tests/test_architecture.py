@@ -21,7 +21,7 @@ LAYERS = {
         "module narrowing outline reach shipped shrink steps", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
-    "record": ("migrations recorded_space rows", "calls confirmed opening", "store", "exchange lineage pages"),
+    "record": ("migrations recorded_space rows", "confirmed opening", "store", "exchange lineage pages"),
     "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "body precision regime_words regimes tolerance unseen", "expectation literals", "gate judge", "sampled",

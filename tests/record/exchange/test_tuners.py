@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.record.exchange import helion, tuners
-from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.record.recorded_space import Row
 
 CACHE = {
     "device_name": "NVIDIA A100", "kernel_name": "convolution", "problem_size": "(4096, 4096, 1)",
@@ -60,7 +60,7 @@ values = st.one_of(st.integers(-5, 5000), st.booleans(), st.sampled_from(["ieee"
 
 @given(st.dictionaries(st.tuples(values, values), st.one_of(st.floats(0.01, 1e7), st.sampled_from(["compile", "runtime", "correctness", "timeout"])),
                        min_size=1, max_size=12))  # fmt: skip
-def test_t4_and_back_is_the_same_space(tmp_path_factory, found):
+def test_t4_results_become_the_same_space(tmp_path_factory, found):
     rows, seen = [], set()
     for (a, b), result in found.items():
         key = json.dumps([a, b])
@@ -71,8 +71,16 @@ def test_t4_and_back_is_the_same_space(tmp_path_factory, found):
             )
     if not any(r.time_us for r in rows):
         rows.append(Row({"a": 99999, "b": 1}, 3.0))
-    space = Recorded("t", "d", {}, {}, tuple(rows))
-    back = tuners.read(written(tmp_path_factory.mktemp("t4"), tuners.as_t4(space)))
+    results = [
+        {
+            "configuration": row.config,
+            "times": {},
+            "invalidity": row.failure or "correct",
+            "measurements": [{"name": "time", "value": row.time_us and row.time_us / 1000}],
+        }
+        for row in rows
+    ]
+    back = tuners.read(written(tmp_path_factory.mktemp("t4"), {"results": results}))
     assert [(r.config, r.failure) for r in back.rows] == [(r.config, r.failure) for r in rows]
     assert [r.time_us for r in back.rows if r.time_us] == pytest.approx([r.time_us for r in rows if r.time_us])
 
