@@ -21,7 +21,7 @@ LAYERS = {
         "module narrowing outline reach shipped shrink steps", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
-    "record": ("migrations recorded_space rows", "confirmed opening", "store", "exchange lineage pages"),
+    "record": ("completions migrations recorded_space rows", "confirmed opening", "store", "exchange lineage pages queries"),
     "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "body precision regime_words regimes tolerance unseen", "expectation literals", "gate judge", "sampled",
@@ -42,7 +42,7 @@ LAYERS = {
         "modules texts", "huggingface operator", "module_form", "package",
     ),
     "report": (
-        "by_shape confirmed hints lineage progress proposals spending study_text", "board_text show study summary",
+        "confirmed hints lineage progress proposals spending study_text", "by_shape show study", "board_text summary",
         "leaderboard", "html",
     ),
 }  # fmt: skip
