@@ -34,8 +34,8 @@ def finding(
 ) -> Finding:
     """The finding about a contestant after these runs; level is the confidence level of its intervals.
 
-    champion means that the runs are only those shapes at which it is the search's best. In the finding, margin is what a
-    speed-up must exceed to count, and status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or
+    champion means that the runs are only those shapes at which it is the search's best. In the finding, margin is what
+    a speed-up must exceed to count, and status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or
     the verdict's word that ended it.
     """
     verdict = next((r.verdicts[contestant.name] for r in runs if contestant.name in r.verdicts), None)
