@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -27,7 +26,7 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
     """
     from kernelsearch.cli import run_import
 
-    sys.exit(run_import.main(file, db, task, out, target, force))
+    run_import.main(file, db, task, out, target, force)
 
 
 @click.command()

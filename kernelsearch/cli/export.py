@@ -107,12 +107,13 @@ def _describe(part: Any) -> list[str]:
     """A line for each kernel and device: the kernel, its shapes and its evidence."""
     lines = []
     for device, by_shape in part.chosen.devices.items():
-        for digest in dict.fromkeys(found.digest for found in by_shape.values()):
-            found = [f for f in by_shape.values() if f.digest == digest]
-            own = ", the task's own" if digest == part.seed.digest else ""
-            own += ", tuned" if own and not all(f.is_seed for f in found) else ""
-            shapes = f"{len(found)} of {len(by_shape)} timed shapes"
-            why = part.as_whole.get(digest, "").partition(": ")[2]
-            own += f", tuned by whole calls ({why})" if why else ""
-            lines.append(f"{part.name}: kernel {digest[:8]}{own}, at {shapes}, {found[0].evidence.value} on {device}")
+        for digest in dict.fromkeys(chosen.digest for chosen in by_shape.values()):
+            at = [chosen for chosen in by_shape.values() if chosen.digest == digest]
+            notes = ""
+            if digest == part.seed.digest:
+                notes = ", the task's own" if all(chosen.is_seed for chosen in at) else ", the task's own, tuned"
+            if why := part.as_whole.get(digest, "").partition(": ")[2]:
+                notes += f", tuned by whole calls ({why})"
+            shapes = f"{len(at)} of {len(by_shape)} timed shapes"
+            lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     return lines

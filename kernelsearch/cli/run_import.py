@@ -17,31 +17,31 @@ from kernelsearch.record.store import Store
 from kernelsearch.tasks.space import TILE
 
 
-def main(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> int:
-    """Returns the exit code. Raises KernelsearchError, one sentence each."""
+def main(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
+    """Imports a file, whose content says what it is. Raises KernelsearchError."""
     path = Path(file)
     try:
         head = path.open("rb").read(16)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
     if head.startswith(b"SQLite format 3"):
-        return _merge_database(path, Path(db))
-    if task is None:
-        return _write_space(path, Path(out) if out else path.with_suffix(".space.json"), force)
-    return _write_kernel(path, task, Path(out) if out else None, target, force)
+        _merge_database(path, Path(db))
+    elif task is None:
+        _write_space(path, Path(out) if out else path.with_suffix(".space.json"), force)
+    else:
+        _write_kernel(path, task, Path(out) if out else None, target, force)
 
 
-def _merge_database(path: Path, db: Path) -> int:
+def _merge_database(path: Path, db: Path) -> None:
     if db.exists() and db.samefile(path):
         raise StoreError(f"{path} is the database itself: name another --db to merge it into")
     with Store.open(db) as store:
         new = merge.merge(store, path)
     confirmations = new.rows.get("confirmation", 0)
     click.echo(f"{new.runs} new runs, {new.trials} new trials, {confirmations} confirmations into {db}")
-    return 0
 
 
-def _write_space(path: Path, out: Path, force: bool) -> int:
+def _write_space(path: Path, out: Path, force: bool) -> None:
     _refuse_existing(out, force)
     kernels = tuners.kernels(path)
     chosen = next(iter(kernels), None)
@@ -53,10 +53,9 @@ def _write_space(path: Path, out: Path, force: bool) -> int:
         click.echo(f"note: of the {len(kernels)} kernels there {most}", err=True)
     counts = f"{len(space.rows)} configs of {space.task}, {failed} failed"
     click.echo(f"wrote {out}: {counts}; next: kernelsearch simulate {out}")
-    return 0
 
 
-def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: bool) -> int:
+def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: bool) -> None:
     """The task's seed under the file's best config: to standard output, or to a file."""
     from kernelsearch.trial.bench import Bench
 
@@ -67,11 +66,10 @@ def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: b
     config, origin = _best_config(path, facts, seed)
     text = f"# {origin}\n{seed.changed(config={**facts.config, **config}).render()}"
     if out:
-        files.write_text(out, text)
+        files.write_user_file(out, text)
         click.echo(f"wrote {out}; next: kernelsearch measure {task} {out}")
     else:
         click.echo(text, nl=False)
-    return 0
 
 
 def _best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:

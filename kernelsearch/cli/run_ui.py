@@ -17,18 +17,14 @@ from kernelsearch.record import lineage, queries
 from kernelsearch.record.exchange import datasette, optuna_storage
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
-from kernelsearch.report import lineage as report
+from kernelsearch.report.lineage import diff
 
 NOTED_KERNELS = 5
 """How many of a run's best kernels get a note and their source as an artifact."""
 
 
-class NoViewer(KernelsearchError):
-    """The viewer is not installed, or cannot listen."""
-
-
 def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> int:
-    """Serves until Ctrl-C; returns the exit code. Raises NoViewer, StoreError."""
+    """Serves until Ctrl-C; returns the exit code. Raises KernelsearchError."""
     _require({"optuna": "optuna_dashboard", "datasette": "datasette"}[tool])
     with Store.open(db, write=False) as store:  # refuses a file that is not ours
         if tool == "optuna":
@@ -41,7 +37,7 @@ def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: 
 
 def _require(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise NoViewer(f"{module.replace('_', '-')} is not installed: {extras.install('ui')}")
+        raise KernelsearchError(f"{module.replace('_', '-')} is not installed: {extras.install('ui')}")
 
 
 # ---------------------------------------------------------------- Datasette
@@ -81,7 +77,7 @@ def _add_notes(store: Store, run: Run, study, folder: Path) -> None:
     import optuna
     import optuna_dashboard
 
-    evidence = report.evidence(store, run.id)
+    evidence = queries.evidence_of(store, run.id)
     optuna_dashboard.save_note(
         study,
         f"# {run.name}\n\nThe value is time over the seed's time ({evidence}): below 1 is faster. "
@@ -95,7 +91,7 @@ def _add_notes(store: Store, run: Run, study, folder: Path) -> None:
     for row in queries.best_trials(store, run.id, abandoned=False)[:NOTED_KERNELS]:
         chain = lineage.ancestors(steps, row["kernel"])
         path = " > ".join(step.edit or "seed" for step in chain)
-        changed = report.diff(chain[-2], chain[-1]) if len(chain) > 1 else ""
+        changed = diff(chain[-2], chain[-1]) if len(chain) > 1 else ""
         fenced = f"\n\n```diff\n{changed}```" if changed else ""
         trial = trials[row["number"]]
         optuna_dashboard.save_note(

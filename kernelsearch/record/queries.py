@@ -1,4 +1,4 @@
-"""Queries of the reports. A function returns rows (or rows by their key); task arguments are digests unless said."""
+"""Queries of the reports: each function returns rows, or rows by their key. Tasks are digests unless stated."""
 
 from __future__ import annotations
 
@@ -174,10 +174,10 @@ def trial_counts(store: Store, run: int) -> Row:
     )[0]
 
 
-def evidence_words(store: Store, run: int) -> list[str]:
-    """The kinds of evidence among a run's times, sorted."""
+def evidence_of(store: Store, run: int) -> str:
+    """The word for a run's times: `estimated`, `measured`, both, or `no`."""
     rows = store.query("SELECT DISTINCT evidence FROM trial WHERE run = ? AND evidence IS NOT NULL", [run])
-    return sorted(row["evidence"] for row in rows)
+    return " and ".join(sorted(row["evidence"] for row in rows)) or "no"
 
 
 def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:

@@ -20,7 +20,7 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
     diffs = ["", *(diff(parent, step) for parent, step in zip(chain, chain[1:], strict=False))]
     return {
         "run": run,
-        "evidence": evidence(store, run),
+        "evidence": queries.evidence_of(store, run),
         "ancestors": [{**_plain(step), "diff": text} for step, text in zip(chain, diffs, strict=False)],
         "children": [_plain(step) for step in lineage.children(steps, digest)],
     }
@@ -50,11 +50,6 @@ def diff(parent: Step, child: Step) -> str:
         for step in (parent, child)
     )
     return "".join(difflib.unified_diff(before, after, parent.kernel[:8], child.kernel[:8], n=2))
-
-
-def evidence(store: Store, run: int) -> str:
-    """The word for a run's times: `estimated` or `measured`."""
-    return " and ".join(queries.evidence_words(store, run)) or "no"
 
 
 def _describe(step: dict[str, Any], evidence: str) -> str:

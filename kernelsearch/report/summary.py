@@ -18,14 +18,14 @@ from kernelsearch.report.confirmed import Finding
 from kernelsearch.search import Result
 
 
-def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[Finding] = ()) -> dict[str, Any]:
+def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
-    best, each after its own tuning; tuning is the seed's own gain from its config alone. found are the finalists'
-    findings by the confirmed protocol, best first; by_shape is their gain when each shape runs its best.
+    best, each after its own tuning; tuning is the seed's own gain from its config alone. findings are the finalists',
+    by the confirmed protocol, best first; by_shape is their gain when each shape runs its best.
     """
-    chosen = by_shape.of_findings(found)
+    chosen = by_shape.of_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
@@ -39,7 +39,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[Findi
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
-        "confirmed": list(found),
+        "confirmed": list(findings),
         "by_shape": by_shape.gain(chosen) if covered else None,
         "models": spending.as_dict(store, result.run.id),
         "best": None,
@@ -63,14 +63,14 @@ def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[Findi
     return summary
 
 
-def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", found: Sequence[Finding] = ()) -> str:
+def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", findings: Sequence[Finding] = ()) -> str:
     """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
-    facts = as_dict(store, task, result, found)
+    facts = as_dict(store, task, result, findings)
     lines = [_counts(facts)]
-    if found:
-        lines.append(f"confirmed: {confirmed.headline(found[0])}")
-        lines += [f"  {line}" for line in confirmed.as_text(found[0]).splitlines()[1:]]
-        lines += [f"  also confirmed: {confirmed.headline(other)}" for other in found[1:]]
+    if findings:
+        lines.append(f"confirmed: {confirmed.headline(findings[0])}")
+        lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
+        lines += [f"  also confirmed: {confirmed.headline(other)}" for other in findings[1:]]
         lines += [f"confirmed {text}"] if (text := by_shape_text.line(facts["by_shape"])) else []
     best = facts["best"]
     if best:

@@ -30,6 +30,8 @@ def test_its_best_config_becomes_a_kernel_of_the_task(run, cache, tmp_path):
     done = run("import", cache, "--task", "softmax.py")
     assert done.code == 0 and "'num_warps': 16" in done.out and "best of 2 configs" in done.out
     assert done.out.count("@triton.jit") == 1
+    done = run("import", cache, "--task", "softmax.py", "--out", "missing/kernel.py")
+    assert done.code == 2 and "missing/kernel.py cannot be written" in done.err
 
 
 def test_helions_block_sizes_are_given_in_order(run, tmp_path):

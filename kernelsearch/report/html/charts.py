@@ -42,16 +42,16 @@ CONFIG = {
 }
 
 
-class NoDrawing(KernelsearchError):
-    """The library that draws is not installed."""
-
-
 def svg(spec: Spec, title: str) -> str:
-    """An SVG element that scales with its container; title is its accessible name. Raises NoDrawing."""
+    """An SVG element that scales with its container; title is its accessible name.
+
+    Raises KernelsearchError if vl-convert is missing.
+    """
     try:
         import vl_convert
     except ImportError:
-        raise NoDrawing(f"--html draws with vl-convert, which is not installed: {extras.install('html')}") from None
+        hint = extras.install("html")
+        raise KernelsearchError(f"--html draws with vl-convert, which is not installed: {hint}") from None
     drawn = vl_convert.vegalite_to_svg(
         {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "config": CONFIG, **spec}
     )
