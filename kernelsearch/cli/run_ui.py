@@ -20,7 +20,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report.lineage import diff
 
 NOTED_KERNELS = 5
-"""How many of a run's best kernels get a note and their source as an artifact."""
+"""The number of best kernels of a run that get a note and their source as an artifact."""
 
 
 def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> int:

@@ -104,34 +104,30 @@ def _explain(path: str, error: str) -> str:
 
 def for_writing(path: Path) -> tuple[Database, Lock]:
     """The database with its schema up to date, created if it does not exist, and the lock on it."""
-    _refuse_folder(path)
     with said_clearly(path):
-        has_folder = path.absolute().parent.is_dir()
-    if not has_folder:
-        raise StoreError(f"{path} cannot be made: its folder does not exist")
-    lock = Lock(path)
-    try:
-        with said_clearly(path):
+        _refuse_folder(path)
+        if not path.absolute().parent.is_dir():
+            raise StoreError(f"{path} cannot be made: its folder does not exist")
+        lock = Lock(path)
+        try:
             database = Database(_connection(path))
             refuse_newer(database, path)
             database.enable_wal()
             migrations.apply(database)
             database.execute("BEGIN IMMEDIATE").close()  # a read-only file fails here, not after a trial
             database.execute("ROLLBACK").close()
-    except BaseException:
-        lock.release()
-        raise
+        except BaseException:
+            lock.release()
+            raise
     return database, lock
 
 
 def for_reading(path: Path) -> Database:
     """The database, read only; another process may write it meanwhile. An older schema is migrated first."""
-    _refuse_folder(path)
     with said_clearly(path):
-        is_file = path.is_file()
-    if not is_file:
-        raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
-    with said_clearly(path):
+        _refuse_folder(path)
+        if not path.is_file():
+            raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
         database = Database(_read_only(path))
         refuse_newer(database, path)
         if not migrations.applied(database):  # another program's file, which reading must not change
@@ -149,9 +145,7 @@ def for_reading(path: Path) -> Database:
 
 
 def _refuse_folder(path: Path) -> None:
-    with said_clearly(path):
-        is_folder = path.is_dir()
-    if is_folder:
+    if path.is_dir():
         raise StoreError(f"{path} is a folder: name a file for the database")
 
 

@@ -109,13 +109,13 @@ class Store:
     def add_confirmation(
         self, task: TaskFacts, structure: Structure, config: Config, finding: Row, versions: Mapping[str, str]
     ) -> None:
-        """Adds a candidate's finding by the confirmed protocol (`report.confirmed.finding`): its times and baselines.
+        """Adds a candidate's finding (`report.confirmed.finding`) with its times and baselines, in one transaction.
 
         A finding at some shapes only (a champion's) does not replace a finding over all shapes.
         """
-        self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
         candidate = rows.candidate_digest(task.digest, structure.kernel.digest, config)
         with self._transaction():
+            self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
             if not (finding.get("champion_at") and self._confirmed_whole(candidate, finding, versions)):
                 self._add("confirmation", confirmed.confirmation_row(candidate, finding, versions), "OR REPLACE")
             for row in confirmed.baseline_rows(task.digest, finding, versions):
@@ -213,7 +213,7 @@ class Store:
         return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, numbers)]
 
     def count(self, run: int) -> int:
-        """How many trials a run has."""
+        """The number of trials of a run."""
         return self.query("SELECT count(*) AS n FROM trial WHERE run = ?", [run])[0]["n"]
 
     def calls(self, run: int) -> list[ModelCall]:

@@ -176,7 +176,7 @@ def m008_leaderboard_by_index(db: Database) -> None:
 
 @migrations()
 def m009_extended_runs(db: Database) -> None:
-    """How many trials a run had when its budget was last changed: on resume their proposals stand."""
+    """The number of trials that a run had when its budget was last changed: on resume their proposals stand."""
     db.execute("ALTER TABLE run ADD COLUMN extended INTEGER NOT NULL DEFAULT 0")
 
 
