@@ -7,7 +7,8 @@ import pytest
 from kernelsearch.record import recorded_space
 
 TRITON = {"key": [1], "configs_timings": [
-    [{"kwargs": {}, "num_warps": 16, "num_stages": 1}, [0.01]], [{"kwargs": {}, "num_warps": 2, "num_stages": 1}, [0.02]]]}  # fmt: skip
+    [{"kwargs": {}, "num_warps": 16, "num_stages": 1}, [0.01]],
+    [{"kwargs": {}, "num_warps": 2, "num_stages": 1}, [0.02]]]}  # fmt: skip
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def test_any_other_file_is_one_line(run, tmp_path, text):
 def t4(*kernels):
     """T4 results as `trials` writes them: each kernel with parameters of its own."""
     results = [
-        {"configuration": {"kernel": digest, **config}, "objectives": ["time"], "times": {"runtimes": [time]}, "invalidity": "correct",
-         "correctness": 1, "measurements": [{"name": "time", "value": time, "unit": "ms"}]}
+        {"configuration": {"kernel": digest, **config}, "objectives": ["time"], "times": {"runtimes": [time]},
+         "invalidity": "correct", "correctness": 1, "measurements": [{"name": "time", "value": time, "unit": "ms"}]}
         for digest, config, time in kernels
     ]  # fmt: skip
     return json.dumps({"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}, "results": results})
