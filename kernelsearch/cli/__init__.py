@@ -1,4 +1,4 @@
-"""The command line: options in, one stage's answer out; data on stdout, progress on stderr.
+"""The command line: data on stdout, progress on stderr.
 
 Exit codes: 0 done (also when nothing was gained), 1 the answer is no, 2 misuse. A file of this folder holds the
 commands of one subject; heavy modules are imported by the command that needs them, so that `--help` is instant.
@@ -13,47 +13,22 @@ from typing import Any
 import click
 
 from kernelsearch import __version__
-from kernelsearch.cli.database import leaderboard, lineage, show
+from kernelsearch.cli.database import leaderboard, lineage, show, ui
 from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure, verify
-from kernelsearch.cli.optimize import optimize
-from kernelsearch.cli.propose import propose
+from kernelsearch.cli.search import optimize, propose, study
 from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new
-from kernelsearch.cli.study import study
-from kernelsearch.cli.ui import ui
 from kernelsearch.core.errors import KernelsearchError
 
-COMMANDS = (
-    optimize,
-    propose,
-    verify,
-    measure,
-    hints,
-    leaderboard,
-    lineage,
-    show,
-    ui,
-    trials,
-    import_,
-    export,
-    record,
-    simulate,
-    study,
-    new,
-    doctor,
-    help_,
-)
-
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""What the system says of an output that takes no more; a reader who went away (EPIPE) is click's business."""
+"""Errors of an output that takes no more; click handles a reader who went away (EPIPE)."""
 
 
 class _Group(click.Group):
-    """Turns the project's own errors, and an output that is full, into one line and exit code 2."""
+    """Turns the project's own errors and a full output into one line and exit code 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -77,5 +52,7 @@ def main() -> None:
     """
 
 
-for _command in COMMANDS:
+for _command in (optimize, propose, verify, measure, hints, leaderboard, lineage, show, ui):
+    main.add_command(_command)
+for _command in (trials, import_, export, record, simulate, study, new, doctor, help_):
     main.add_command(_command)

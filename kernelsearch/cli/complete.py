@@ -1,68 +1,58 @@
-"""What a shell offers for a value: tasks and kernels of the database in hand, targets, strategies, shipped tasks.
+"""Values that a shell completes: tasks and kernels of the database, targets, strategies, shipped tasks.
 
-A shell asks at every Tab, so nothing heavy is imported, and a database that cannot be read offers nothing.
+A shell asks at every Tab, so nothing heavy is imported, and an unreadable database gives no values.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
-from urllib.parse import quote
 
 import click
+
+from kernelsearch.record import completions
 
 DEFAULT_DB = "kernelsearch.db"
 MOST = 50
 
 
 def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return _beginning(_column(ctx, "SELECT DISTINCT name FROM task ORDER BY name"), incomplete)
+    return _starting_with(incomplete, completions.task_names(_database(ctx)))
 
 
 def devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return _beginning(
-        _column(ctx, "SELECT device FROM trial UNION SELECT device FROM confirmation ORDER BY 1"), incomplete
-    )
+    return _starting_with(incomplete, completions.device_names(_database(ctx)))
 
 
 def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """`best`, then the beginnings of the newest accepted kernels' digests."""
-    newest = """SELECT substr(kernel, 1, 8) FROM trial WHERE score IS NOT NULL GROUP BY kernel ORDER BY max(run) DESC, min(score)"""
-    return _beginning(["best", *_column(ctx, newest)], incomplete)
+    return _starting_with(incomplete, ["best", *completions.kernel_prefixes(_database(ctx))])
 
 
 def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     from kernelsearch.kernel.targets import names
 
-    return _beginning(["auto", *names()], incomplete)
+    return _starting_with(incomplete, ["auto", *names()])
 
 
 def strategies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Shipped strategies, and files as they are typed."""
+    """Shipped strategies, and files that match what was typed."""
     from kernelsearch.search.strategies import shipped
 
     files = [str(p) for p in Path().glob(f"{incomplete}*.py")] if not incomplete.startswith("/") else []
-    return [*_beginning(shipped(), incomplete), *sorted(files)]
+    return [*_starting_with(incomplete, shipped()), *sorted(files)]
 
 
 def shipped_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     from kernelsearch.tasks.shipped import names
 
-    return _beginning(names(), incomplete)
+    return _starting_with(incomplete, names())
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)][:MOST]
 
 
-def _column(ctx: click.Context, query: str) -> list[str]:
+def _database(ctx: click.Context) -> Path:
     given = ctx.params.get("db") or ctx.params.get("dbs") or DEFAULT_DB
-    path = Path(given if isinstance(given, str) else given[0])
-    if not path.is_file():
-        return []
-    try:
-        with sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=0.2) as connection:
-            return [row[0] for row in connection.execute(query) if row[0]]
-    except sqlite3.Error:
-        return []
+    return Path(given if isinstance(given, str) else given[0])

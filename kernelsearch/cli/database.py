@@ -1,8 +1,9 @@
-"""The commands that read a database: `leaderboard`, `lineage` and `show`."""
+"""The commands that read a database: `leaderboard`, `lineage`, `show` and `ui`."""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import click
 
@@ -67,14 +68,16 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 
     Who proposed what, and what it gained. DIGEST is a kernel's, or the beginning of it, or `best`.
     """
-    from kernelsearch.record import lineage as recorded
+    from kernelsearch.record.lineage import best
     from kernelsearch.record.store import Store
-    from kernelsearch.report import lineage as tree
+    from kernelsearch.report import lineage as report
 
     with Store.open(db, write=False) as store:
-        whole = recorded.best(store, task) if digest == "best" else store.digest(digest)
-        text = json.dumps(tree.as_dict(store, whole), indent=2) if as_json else tree.as_text(store, whole, diffs=diff)
-        click.echo(text.rstrip("\n"))
+        whole = best(store, task) if digest == "best" else store.digest(digest)
+        text = (
+            json.dumps(report.as_dict(store, whole), indent=2) if as_json else report.as_text(store, whole, diffs=diff)
+        )
+    click.echo(text.rstrip("\n"))
 
 
 @click.command()
@@ -84,10 +87,28 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 def show(digest: str, db: str, task: str | None) -> None:
     """Prints a kernel as a file.
 
-    As in `kernelsearch show best > best.py`. DIGEST is a kernel's, or the beginning of it, or `best`. The file has the kernel's best config.
+    As in `kernelsearch show best > best.py`. DIGEST is a kernel's, or the beginning of it, or `best`. The file has the
+    kernel's best config.
     """
     from kernelsearch.record.store import Store
-    from kernelsearch.report import show as showing
+    from kernelsearch.report.show import kernel_file
 
     with Store.open(db, write=False) as store:
-        click.echo(showing.kernel_file(store, digest, task), nl=False)
+        click.echo(kernel_file(store, digest, task), nl=False)
+
+
+@click.command()
+@click.argument("tool", type=click.Choice(["optuna", "datasette"]))
+@db_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port to listen on.")
+@click.option("--runs", type=click.IntRange(min=1), help="Show only this many of the newest runs (optuna).")
+@click.option("--artifacts", type=click.Path(file_okay=False), help="Folder for the best kernels' sources (optuna).")
+def ui(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> None:
+    """Opens the database in Optuna's dashboard or in Datasette. Ctrl-C ends it.
+
+    Optuna's dashboard reads a copy beside the database, brought up to date at every start.
+    """
+    from kernelsearch.cli import run_ui
+
+    sys.exit(run_ui.main(tool, db, host, port, runs, artifacts))

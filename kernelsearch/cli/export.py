@@ -1,4 +1,4 @@
-"""The command `export`: what was found, as something that others install."""
+"""The command `export`: the best kernels as a package that others install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kernelsearch.cli import complete
-from kernelsearch.cli.options import DEFAULT_DB, json_option
+from kernelsearch.cli.options import json_option
 
 
 @click.command()
@@ -27,7 +27,7 @@ from kernelsearch.cli.options import DEFAULT_DB, json_option
     "--db",
     "dbs",
     multiple=True,
-    default=[DEFAULT_DB],
+    default=[complete.DEFAULT_DB],
     show_default=True,
     type=click.Path(),
     help="SQLite file of all trials; may be repeated, to merge several devices.",
@@ -78,51 +78,42 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
     options["evidence"] = Evidence(options["evidence"])
     done = export(Options(format=form, license=licence, **options))
     if as_json:
-        kernels = [
+        summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
+        summary["kernels"] = [
             {
-                "task": p.name,
-                "device": f.device,
-                "evidence": f.evidence.value,
-                "kernel": f.digest,
-                "config": dict(f.config),
+                "task": part.name,
+                "device": found.device,
+                "evidence": found.evidence.value,
+                "kernel": found.digest,
+                "config": dict(found.config),
             }
-            for p in done.parts
-            for f in p.chosen.found
+            for part in done.parts
+            for found in part.chosen.found
         ]
-        click.echo(
-            json.dumps(
-                {
-                    "out": str(done.out),
-                    "wheel": str(done.wheel) if done.wheel else None,
-                    "files": list(done.files),
-                    "kernels": kernels,
-                },
-                indent=2,
-            )
-        )
+        click.echo(json.dumps(summary, indent=2))
         return
     for part in done.parts:
-        for line in _shipped(part):
+        for line in _describe(part):
             click.echo(line)
     click.echo(f"wrote {done.out}, {len(done.files)} files")
     if done.wheel:
         click.echo(f"next: pip install {done.wheel}")
     elif form == "hf":
-        click.echo(
-            f'next: kernels.get_local_kernel(Path("{done.out}"), "{done.module}") tries it, `kernels upload {done.out}` shares it'
-        )
+        trying = f'kernels.get_local_kernel(Path("{done.out}"), "{done.module}") tries it'
+        click.echo(f"next: {trying}, `kernels upload {done.out}` shares it")
 
 
-def _shipped(part: Any) -> list[str]:
-    """A line for each kernel and device: what it is, where it runs, and how that is known."""
+def _describe(part: Any) -> list[str]:
+    """A line for each kernel and device: the kernel, its shapes and its evidence."""
     lines = []
     for device, by_shape in part.chosen.devices.items():
-        for digest in dict.fromkeys(found.digest for found in by_shape.values()):
-            found = [f for f in by_shape.values() if f.digest == digest]
-            own = ", the task's own" if digest == part.seed.digest else ""
-            own += ", tuned" if own and not all(f.is_seed for f in found) else ""
-            shapes = f"{len(found)} of {len(by_shape)} timed shapes"
-            why = part.as_whole.get(digest, "").partition(": ")[2]
-            own += f", tuned by whole calls ({why})" if why else ""
-            lines.append(f"{part.name}: kernel {digest[:8]}{own}, at {shapes}, {found[0].evidence.value} on {device}")
+        for digest in dict.fromkeys(chosen.digest for chosen in by_shape.values()):
+            at = [chosen for chosen in by_shape.values() if chosen.digest == digest]
+            notes = ""
+            if digest == part.seed.digest:
+                notes = ", the task's own" if all(chosen.is_seed for chosen in at) else ", the task's own, tuned"
+            if why := part.as_whole.get(digest, "").partition(": ")[2]:
+                notes += f", tuned by whole calls ({why})"
+            shapes = f"{len(at)} of {len(by_shape)} timed shapes"
+            lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
     return lines

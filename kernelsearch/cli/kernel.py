@@ -8,7 +8,15 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli.options import db_option, json_option, kernel_argument, target_option, task_argument
+from kernelsearch.cli.options import (
+    db_option,
+    json_option,
+    kernel_argument,
+    quiet_option,
+    shape_option,
+    target_option,
+    task_argument,
+)
 
 
 @click.command()
@@ -19,8 +27,8 @@ from kernelsearch.cli.options import db_option, json_option, kernel_argument, ta
 def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
     """Judges a kernel at full depth.
 
-    KERNEL, or TASK's own. Prints JSON; exit code 0 for accept, 1 for any other verdict. A KERNEL file is what `show` prints: @triton.jit functions
-    that bear the names of the task's, and nothing that runs on the host.
+    KERNEL, or TASK's own. Prints JSON; exit code 0 for accept, 1 for any other verdict. A KERNEL file is what `show`
+    prints: @triton.jit functions with the names of the task's, and nothing that runs on the host.
     """
     from kernelsearch.trial import referee
 
@@ -36,12 +44,12 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
 @kernel_argument
 @target_option
 @db_option
-@click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
+@shape_option
 @click.option(
     "--seconds", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Sampling time per shape."
 )
 @json_option
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@quiet_option
 def measure(task: str, **options: Any) -> None:
     """Times a kernel by the confirmed protocol.
 
@@ -57,7 +65,7 @@ def measure(task: str, **options: Any) -> None:
 @kernel_argument
 @target_option
 @db_option
-@click.option("--shape", "shapes", multiple=True, help="Only this shape: its number, or a label like rows=8192.")
+@shape_option
 @click.option(
     "--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape."
 )

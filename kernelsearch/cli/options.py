@@ -1,4 +1,4 @@
-"""The arguments and options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import click
 
 from kernelsearch.cli import complete
 
-DEFAULT_DB = complete.DEFAULT_DB
-
 db_option = click.option(
-    "--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
+    "--db", default=complete.DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on stderr.")
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192."
+)
+seconds_option = click.option(
+    "--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long."
+)
+price_option = click.option(
+    "--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."
+)
 target_option = click.option(
     "--target",
     default="auto",
@@ -23,12 +32,8 @@ target_option = click.option(
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")
-
-
-def kernel_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel file of a command that takes the task's own kernel without one."""
-    return click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")(command)
-
+kernel_argument = click.argument("kernel", type=click.Path(dir_okay=False), required=False, metavar="[KERNEL.py]")
+"""The kernel file of a command that takes the task's own kernel without one."""
 
 _MODEL_OPTIONS = (
     click.option(
@@ -40,7 +45,7 @@ _MODEL_OPTIONS = (
     ),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
-    click.option("--price", type=(float, float), metavar="IN OUT", help="US dollars for a million tokens, in and out."),
+    price_option,
     click.option(
         "--record", type=click.Path(dir_okay=False), help="Write the models' answers to a file for replay:FILE."
     ),
@@ -48,7 +53,7 @@ _MODEL_OPTIONS = (
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that speak of models."""
+    """Adds the options about models."""
     for option in reversed(_MODEL_OPTIONS):
         command = option(command)
     return command

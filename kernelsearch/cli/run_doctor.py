@@ -1,4 +1,4 @@
-"""`doctor`: what works on this machine, what is missing and how to get it."""
+"""`doctor`: what works on this machine, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -18,26 +18,18 @@ PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "cli
 
 
 def findings() -> list[dict[str, str]]:
-    """One row a thing: its name, whether it works (`yes`, `no`, `part`), and what that means."""
+    """One row for each part: its name, whether it works (`yes`, `no`, `part`), and what that means."""
     rows = [_package(name) for name in PACKAGES]
     device = live_device()
     if device is None:
-        rows.append(
-            _row(
-                "GPU",
-                "no",
-                "none visible: times are estimated for --target (default h100), verdicts come "
-                f"from the interpreter, which cannot see: {'; '.join(WITHOUT_A_GPU)}",
-            )
-        )
+        blind = "; ".join(WITHOUT_A_GPU)
+        estimates = "none visible: times are estimated for --target (default h100)"
+        rows.append(_row("GPU", "no", f"{estimates}, verdicts come from the interpreter, which cannot see: {blind}"))
     else:
         rows.append(_row("GPU", "yes", f"{device.name}, sm_{device.capability}, {device.num_sms} SMs"))
     rows.append(_compiler())
-    rows += [_worker("compile"), _worker("interpret"), _worker("judge")]
-    if device is not None:
-        rows.append(_worker("run"))
-    rows += [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
-    return rows
+    rows += [_worker(role) for role in ("compile", "interpret", "judge", *(["run"] if device is not None else []))]
+    return rows + [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
 
 
 def render(rows: list[dict[str, str]]) -> str:
@@ -57,7 +49,7 @@ def _package(name: str) -> dict[str, str]:
 
 
 def _engine(name: str, kind: Kind) -> dict[str, str]:
-    """Whether a kind of model engine can be opened; of a key only whether there is one."""
+    """Whether a kind of model engine can be opened, and whether (but not which) key is set."""
     if kind.missing:
         apart = " in an environment of its own (see README)" if name == "vllm" else ""
         return _row(f"model engine {name}", "no", f"optional: {extras.install(kind.extra)}{apart}")
@@ -66,14 +58,14 @@ def _engine(name: str, kind: Kind) -> dict[str, str]:
 
 
 def _compiler() -> dict[str, str]:
-    found = next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
-    if found:
-        return _row("C compiler", "yes", f"{found} (Triton builds its launcher stub with it)")
+    compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if compiler:
+        return _row("C compiler", "yes", f"{compiler} (Triton builds its launcher stub with it)")
     return _row("C compiler", "part", "none: Triton cannot launch kernels by itself; install gcc or clang")
 
 
 def _worker(role: str) -> dict[str, str]:
-    """Starts one worker of a role and says which isolation layers held when it tried to break them."""
+    """Starts one worker of a role, which tries to break its isolation, and reports the layers that resisted."""
     name = f"{role} worker"
     with Workplace() as place:
         pool = place.pool(role, 1, fork=role != "run")

@@ -1,4 +1,4 @@
-"""`kernelsearch import`: another database is merged; another tuner's file becomes a recorded space or a kernel file."""
+"""`import`: merges another database; turns another tuner's file into a recorded space or a kernel file."""
 
 from __future__ import annotations
 
@@ -17,69 +17,63 @@ from kernelsearch.record.store import Store
 from kernelsearch.tasks.space import TILE
 
 
-def main(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> int:
-    """Returns the exit code. Raises KernelsearchError, one sentence each."""
+def main(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:
+    """Imports a file, whose content says what it is. Raises KernelsearchError."""
     path = Path(file)
     try:
         head = path.open("rb").read(16)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
     if head.startswith(b"SQLite format 3"):
-        return _merge(path, Path(db))
-    if task is None:
-        return _to_space(path, Path(out) if out else path.with_suffix(".space.json"), force)
-    return _to_kernel(path, task, Path(out) if out else None, target, force)
+        _merge_database(path, Path(db))
+    elif task is None:
+        _write_space(path, Path(out) if out else path.with_suffix(".space.json"), force)
+    else:
+        _write_kernel(path, task, Path(out) if out else None, target, force)
 
 
-def _merge(path: Path, db: Path) -> int:
+def _merge_database(path: Path, db: Path) -> None:
     if db.exists() and db.samefile(path):
         raise StoreError(f"{path} is the database itself: name another --db to merge it into")
     with Store.open(db) as store:
-        came = merge.merge(store, path)
-    click.echo(
-        f"{came.runs} new runs, {came.trials} new trials, {came.rows.get('confirmation', 0)} confirmations into {db}"
-    )
-    return 0
+        new = merge.merge(store, path)
+    confirmations = new.rows.get("confirmation", 0)
+    click.echo(f"{new.runs} new runs, {new.trials} new trials, {confirmations} confirmations into {db}")
 
 
-def _to_space(path: Path, out: Path, force: bool) -> int:
-    _may_write(out, force)
+def _write_space(path: Path, out: Path, force: bool) -> None:
+    _refuse_existing(out, force)
     kernels = tuners.kernels(path)
     chosen = next(iter(kernels), None)
     space = tuners.read(path, chosen)
     recorded_space.write(space, out)
     failed = sum(row.failure is not None for row in space.rows)
     if len(kernels) > 1:
-        click.echo(
-            f"note: of the {len(kernels)} kernels there the one with the most configs, {chosen[:8]}: each has a space of its own",
-            err=True,
-        )
-    click.echo(
-        f"wrote {out}: {len(space.rows)} configs of {space.task}, {failed} failed; next: kernelsearch simulate {out}"
-    )
-    return 0
+        most = f"the one with the most configs, {chosen[:8]}: each has a space of its own"
+        click.echo(f"note: of the {len(kernels)} kernels there {most}", err=True)
+    counts = f"{len(space.rows)} configs of {space.task}, {failed} failed"
+    click.echo(f"wrote {out}: {counts}; next: kernelsearch simulate {out}")
 
 
-def _to_kernel(path: Path, task: str, out: Path | None, target: str, force: bool) -> int:
+def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: bool) -> None:
     """The task's seed under the file's best config: to standard output, or to a file."""
     from kernelsearch.trial.bench import Bench
 
     if out:
-        _may_write(out, force)
+        _refuse_existing(out, force)
     with Bench.open(task, target) as bench:
         facts, seed = bench.facts, bench.seed
-    config, said = best_config(path, facts, seed)
-    text = f"# {said}\n{seed.changed(config={**facts.config, **config}).render()}"
+    config, origin = _best_config(path, facts, seed)
+    text = f"# {origin}\n{seed.changed(config={**facts.config, **config}).render()}"
     if out:
-        files.write_text(out, text)
+        files.write_user_file(out, text)
         click.echo(f"wrote {out}; next: kernelsearch measure {task} {out}")
     else:
         click.echo(text, nl=False)
-    return 0
 
 
-def best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:
-    """(The file's best config in the names of the task's kernel, where it is from in a sentence). Raises SpaceError."""
+def _best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:
+    """(The file's best config in the names of the task's kernel, a sentence about its origin). Raises SpaceError."""
     names = {*facts.space, *facts.config}
     kernels = tuners.kernels(path)
     if kernels and seed.digest not in kernels:
@@ -99,13 +93,12 @@ def best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str
     best = min((row for row in space.rows if row.time_us is not None), key=lambda row: row.time_us)
     known = {name: value for name, value in best.config.items() if name in names or name in ("num_warps", "num_stages")}
     if not known:
-        raise SpaceError(
-            f"{path} has the parameters {', '.join(space.parameters)}, the task {', '.join(sorted(names))}: none is in both"
-        )
-    left = sorted(set(best.config) - set(known))
-    return known, f"best of {len(space.rows)} configs of {path.name}" + (f"; without {', '.join(left)}" if left else "")
+        own, theirs = ", ".join(sorted(names)), ", ".join(space.parameters)
+        raise SpaceError(f"{path} has the parameters {theirs}, the task {own}: none is in both")
+    left_out = ", ".join(sorted(set(best.config) - set(known)))
+    return known, f"best of {len(space.rows)} configs of {path.name}" + (f"; without {left_out}" if left_out else "")
 
 
-def _may_write(out: Path, force: bool) -> None:
+def _refuse_existing(out: Path, force: bool) -> None:
     if out.exists() and not force:
         raise SpaceError(f"{out} exists already; give --force to overwrite it")

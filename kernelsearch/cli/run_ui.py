@@ -1,4 +1,4 @@
-"""`kernelsearch ui`: starts Optuna's dashboard or Datasette on a database, each set up so that its pages read well."""
+"""`ui`: starts Optuna's dashboard or Datasette on a database, set up so that its pages are easy to read."""
 
 from __future__ import annotations
 
@@ -13,35 +13,31 @@ import click
 
 from kernelsearch.core import extras, words
 from kernelsearch.core.errors import KernelsearchError
-from kernelsearch.record import lineage
+from kernelsearch.record import lineage, queries
 from kernelsearch.record.exchange import datasette, optuna_storage
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
-from kernelsearch.report import lineage as story
+from kernelsearch.report.lineage import diff
 
 NOTED_KERNELS = 5
-"""Best kernels of a run that get a note and their source as an artifact."""
-
-
-class NoViewer(KernelsearchError):
-    """The viewer is not installed, or cannot listen."""
+"""The number of best kernels of a run that get a note and their source as an artifact."""
 
 
 def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> int:
-    """Serves until Ctrl-C; returns the exit code. Raises NoViewer, StoreError."""
-    _installed({"optuna": "optuna_dashboard", "datasette": "datasette"}[tool])
-    with Store.open(db, write=False) as store:  # says clearly when the file is none of ours
+    """Serves until Ctrl-C; returns the exit code. Raises KernelsearchError."""
+    _require({"optuna": "optuna_dashboard", "datasette": "datasette"}[tool])
+    with Store.open(db, write=False) as store:  # refuses a file that is not ours
         if tool == "optuna":
-            url, folder = mirrored(store, Path(db), runs, artifacts)
+            url, folder = _mirror(store, Path(db), runs, artifacts)
     try:
         return _serve_datasette(Path(db), host, port) if tool == "datasette" else _serve_optuna(url, folder, host, port)
     except KeyboardInterrupt:
         return 0
 
 
-def _installed(module: str) -> None:
+def _require(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise NoViewer(f"{module.replace('_', '-')} is not installed: {extras.install('ui')}")
+        raise KernelsearchError(f"{module.replace('_', '-')} is not installed: {extras.install('ui')}")
 
 
 # ---------------------------------------------------------------- Datasette
@@ -51,38 +47,19 @@ def _serve_datasette(db: Path, host: str, port: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         about = Path(folder) / "metadata.json"
         about.write_text(json.dumps(datasette.metadata(db)))
-        command = [
-            sys.executable,
-            "-m",
-            "datasette",
-            "serve",
-            str(db),
-            "--metadata",
-            str(about),
-            "--host",
-            host,
-            "--port",
-            str(port),
-            "--setting",
-            "default_page_size",
-            "50",
-            "--setting",
-            "facet_time_limit_ms",
-            "1000",
-            "--setting",
-            "sql_time_limit_ms",
-            "5000",
-        ]
+        command = [sys.executable, "-m", "datasette", "serve", str(db), "--metadata", str(about)]
+        command += ["--host", host, "--port", str(port), "--setting", "default_page_size", "50"]
+        command += ["--setting", "facet_time_limit_ms", "1000", "--setting", "sql_time_limit_ms", "5000"]
         return subprocess.call(command)
 
 
 # ---------------------------------------------------------------- Optuna's dashboard
 
 
-def mirrored(store: Store, db: Path, runs: int | None, artifacts: str | None) -> tuple[str, Path]:
-    """Brings the Optuna copy beside the database up to date; (its storage URL, the folder of artifacts).
+def _mirror(store: Store, db: Path, runs: int | None, artifacts: str | None) -> tuple[str, Path]:
+    """Updates the Optuna copy beside the database; returns (its storage URL, the folder of artifacts).
 
-    A copy, because the database has one writer: a search that is still running.
+    It is a copy because the database has one writer, which may be a search that is still running.
     """
     copy = db.with_suffix(".optuna.db")
     folder = Path(artifacts) if artifacts else db.with_suffix(".artifacts")
@@ -91,35 +68,30 @@ def mirrored(store: Store, db: Path, runs: int | None, artifacts: str | None) ->
     for run, study, added in optuna_storage.write(store, url, runs):
         click.echo(f"{run.name}: {added} trials added", err=True)
         if added:
-            _noted(store, run, study, folder)
+            _add_notes(store, run, study, folder)
     return url, folder
 
 
-def _noted(store: Store, run: Run, study, folder: Path) -> None:
-    """A note on the run and on its best kernels, whose sources are artifacts of the study."""
+def _add_notes(store: Store, run: Run, study, folder: Path) -> None:
+    """Notes on the run and on its best kernels, whose sources become artifacts of the study."""
     import optuna
     import optuna_dashboard
 
-    evidence = story.evidence(store, run.id)
+    evidence = queries.evidence_of(store, run.id)
     optuna_dashboard.save_note(
         study,
         f"# {run.name}\n\nThe value is time over the seed's time ({evidence}): below 1 is faster. "
         f"Target {run.facts.target}, proposer {run.facts.proposer or 'none'}. "
         "`structure` numbers the run's kernels, 0 is the seed.",
     )
-    keeper = optuna.artifacts.FileSystemArtifactStore(str(folder))
+    artifact_store = optuna.artifacts.FileSystemArtifactStore(str(folder))
     steps = lineage.tree(store, run.id)
-    best = store.query(
-        """SELECT kernel, number, min(score) AS score FROM trial WHERE run = ? AND score IS NOT NULL AND NOT abandoned
-           GROUP BY kernel ORDER BY score LIMIT ?""",
-        [run.id, NOTED_KERNELS],
-    )
     trials = study.get_trials(deepcopy=False)
-    kept = {meta.filename for meta in optuna.artifacts.get_all_artifact_meta(study)}
-    for row in best:
+    uploaded = {meta.filename for meta in optuna.artifacts.get_all_artifact_meta(study)}
+    for row in queries.best_trials(store, run.id, abandoned=False)[:NOTED_KERNELS]:
         chain = lineage.ancestors(steps, row["kernel"])
         path = " > ".join(step.edit or "seed" for step in chain)
-        changed = story.diff(chain[-2], chain[-1]) if len(chain) > 1 else ""
+        changed = diff(chain[-2], chain[-1]) if len(chain) > 1 else ""
         fenced = f"\n\n```diff\n{changed}```" if changed else ""
         trial = trials[row["number"]]
         optuna_dashboard.save_note(
@@ -127,12 +99,12 @@ def _noted(store: Store, run: Run, study, folder: Path) -> None:
             f"Kernel `{row['kernel'][:8]}`, {words.speedup(row['score'], evidence)}: {path}.{fenced}",
         )
         name = f"{row['kernel'][:8]}.py"
-        if name in kept:
+        if name in uploaded:
             continue
         with tempfile.TemporaryDirectory() as temporary:
             file = Path(temporary) / name
             file.write_text(steps[row["kernel"]].source)
-            optuna.artifacts.upload_artifact(artifact_store=keeper, file_path=str(file), study_or_trial=study)
+            optuna.artifacts.upload_artifact(artifact_store=artifact_store, file_path=str(file), study_or_trial=study)
 
 
 def _serve_optuna(url: str, folder: Path, host: str, port: int) -> int:

@@ -8,18 +8,19 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli.options import task_argument
+from kernelsearch.cli.options import quiet_option, shape_option, task_argument
 
 
 @click.command()
 @task_argument
 @click.argument("out", type=click.Path(dir_okay=False))
-@click.option("--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192.")
-@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@shape_option
+@quiet_option
 def record(task: str, out: str, **options: Any) -> None:
     """Measures every config of a kernel, for `simulate`.
 
-    The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was measured; the same command goes on from there. Exit code 1: cut short.
+    The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was
+    measured; the same command continues from there. Exit code 1: cut short.
     """
     from kernelsearch.cli import run_record
 
@@ -45,13 +46,11 @@ def simulate(space: str, strategy: str, trials: int, seeds: int, noise: bool, wi
     Prints JSON: the best time after 1, 2, ... unique trials of each run.
     """
     from kernelsearch.record import recorded_space
-    from kernelsearch.search.replay import simulation
+    from kernelsearch.search.replay import score, simulation
 
-    found = recorded_space.read(space)
+    recorded = recorded_space.read(space)
     simulation.named(strategy)
-    runs = [simulation.simulated(found, strategy, trials, seed, noise, window) for seed in range(seeds)]
-    click.echo(json.dumps(simulation.as_json(found, strategy, runs)))
+    runs = [simulation.simulated(recorded, strategy, trials, seed, noise, window) for seed in range(seeds)]
+    click.echo(json.dumps(simulation.as_json(recorded, strategy, runs)))
     if not quiet:
-        from kernelsearch.search.replay import score
-
-        click.echo(score.as_text(found, runs), err=True)
+        click.echo(score.as_text(recorded, runs), err=True)

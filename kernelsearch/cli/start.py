@@ -1,4 +1,4 @@
-"""The commands that a new user meets first: `new` and `doctor`."""
+"""The first commands of a new user: `new` and `doctor`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from kernelsearch.cli import complete
-from kernelsearch.cli.options import json_option
+from kernelsearch.cli.options import force_option, json_option
 
 
 @click.command()
 @click.argument("name", shell_complete=complete.shipped_tasks)
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@force_option
 def new(name: str, force: bool) -> None:
     """Copies a shipped task into this folder."""
     from kernelsearch.core.errors import TaskError
@@ -32,7 +32,7 @@ def new(name: str, force: bool) -> None:
 @json_option
 def doctor(as_json: bool) -> None:
     """Says what works here, what is missing and how to get it."""
-    from kernelsearch.cli import run_doctor as examination
+    from kernelsearch.cli import run_doctor
 
-    findings = examination.findings()
-    click.echo(json.dumps(findings) if as_json else examination.render(findings), nl=as_json)
+    findings = run_doctor.findings()
+    click.echo(json.dumps(findings) if as_json else run_doctor.render(findings), nl=as_json)

@@ -1,11 +1,12 @@
-"""Where a kernel came from, read from the record: its ancestors, its children, what each step gained."""
+"""The kernels of a run as a family tree: ancestors, children, and what each step gained; and the best kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kernelsearch.core.errors import StoreError
-from kernelsearch.record.store import Store
+from kernelsearch.record.rows import from_row
+from kernelsearch.record.store import OF_TASK, Store
 
 
 @dataclass(frozen=True)
@@ -33,91 +34,76 @@ class Step:
 
 
 def run_of(store: Store, digest: str, run: int | None = None) -> int:
-    """The run to tell a kernel's story from: the given one, else the one where it did best, newest first."""
-    found = store.query(
+    """The run whose tree shows a kernel: the given one, else the one where it did best. Raises StoreError."""
+    matches = store.query(
         """SELECT run FROM lineage WHERE kernel = :kernel AND (:run IS NULL OR run = :run)
            ORDER BY score IS NULL, score, run DESC""",
         {"kernel": digest, "run": run},
     )
-    if not found:
+    if not matches:
         raise StoreError(f"kernel {digest} belongs to no run" if run is None else f"run {run} has no kernel {digest}")
-    return found[0]["run"]
+    return matches[0]["run"]
 
 
 def tree(store: Store, run: int) -> dict[str, Step]:
     """All kernels of a run by digest, parents before children."""
-    rows = store.query(
+    steps: dict[str, Step] = {}
+    for row in store.query(
         """SELECT lineage.*, kernel.source FROM lineage JOIN kernel ON kernel.digest = lineage.kernel
            WHERE run = ? ORDER BY number""",
         [run],
-    )
-    steps: dict[str, Step] = {}
-    for row in rows:
-        above = steps.get(row["parent"])
-        steps[row["kernel"]] = Step(
-            kernel=row["kernel"],
-            name=row["name"],
-            run=run,
-            number=row["number"],
-            parent=row["parent"],
-            edit=row["edit"],
-            rationale=row["rationale"],
-            proposer=row["proposer"],
-            trials=row["trials"] or 0,
-            accepted=row["accepted"] or 0,
-            score=row["score"],
-            gain=row["gain"],
-            depth=above.depth + 1 if above else 0,
-            source=row["source"],
-        )
+    ):
+        depth = steps[row["parent"]].depth + 1 if row["parent"] in steps else 0
+        counts = {"trials": row["trials"] or 0, "accepted": row["accepted"] or 0}
+        steps[row["kernel"]] = from_row(Step, row, depth=depth, **counts)
     return steps
 
 
 def ancestors(steps: dict[str, Step], digest: str) -> list[Step]:
     """From the run's seed to the kernel itself."""
     chain = []
-    at: str | None = digest
-    while at is not None and at in steps:
-        chain.append(steps[at])
-        at = steps[at].parent
+    step = steps.get(digest)
+    while step is not None:
+        chain.append(step)
+        step = steps.get(step.parent)
     return chain[::-1]
 
 
 def children(steps: dict[str, Step], digest: str) -> list[Step]:
     """Kernels made directly from this one, best first, rejected ones last."""
-    made = [s for s in steps.values() if s.parent == digest]
-    return sorted(made, key=lambda s: (s.score is None, s.score or 0.0, s.number))
+    direct = [s for s in steps.values() if s.parent == digest]
+    return sorted(direct, key=lambda s: (s.score is None, s.score or 0.0, s.number))
 
 
 def best(store: Store, task: str | None = None, device: str | None = None, run: int | None = None) -> str:
-    """The digest of the fastest accepted kernel: of a run, of a task (its name or digest), of a device, or of all.
+    """The digest of the fastest accepted kernel of a run, of a task (its name or digest), of a device, or of all.
 
-    A confirmed kernel goes before all that were only measured or estimated. Scores of different tasks cannot be compared: without a task or run, the newest run's task is meant.
+    A confirmed kernel precedes all that were only measured or estimated. Scores of different tasks cannot be compared:
+    without a task or run, the newest run's task is meant. Raises StoreError if no kernel was accepted.
     """
     if task is None and run is None:
         newest = store.runs()
         task = newest[0].task if newest else None
-    asked = {"task": task, "device": device, "run": run}
-    found = store.query(
-        """SELECT candidate.kernel FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
+    scope = {"task": task, "device": device, "run": run}
+    matches = store.query(
+        f"""SELECT candidate.kernel FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
            JOIN task ON task.digest = candidate.task
-           WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0 AND (:task IS NULL OR :task IN (task.name, task.digest))
-             AND (:device IS NULL OR c.device = :device) AND EXISTS (
+           WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0
+             AND {OF_TASK} AND (:device IS NULL OR c.device = :device) AND EXISTS (
                  SELECT 1 FROM trial WHERE trial.kernel = candidate.kernel AND trial.score IS NOT NULL
                      AND (:run IS NULL OR trial.run = :run))
            ORDER BY c.vs_seed DESC LIMIT 1""",
-        asked,
-    )
-    found = found or store.query(
-        """SELECT trial.kernel FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
-           WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND (:task IS NULL OR :task IN (task.name, task.digest))
+        scope,
+    ) or store.query(
+        f"""SELECT trial.kernel FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
+           WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND {OF_TASK}
              AND (:device IS NULL OR trial.device = :device) AND (:run IS NULL OR trial.run = :run)
            ORDER BY trial.evidence = 'estimated', trial.score, trial.run, trial.number LIMIT 1""",
-        asked,
+        scope,
     )
-    if not found:
+    if not matches:
         others = store.instead_of(task) if run is None and task is not None else None
         if others:
             raise StoreError(f"{store.path} has no task {task!r}: its tasks are {', '.join(others)}")
         raise StoreError(f"{store.path} has no accepted kernel yet")
-    return found[0]["kernel"]
+    return matches[0]["kernel"]

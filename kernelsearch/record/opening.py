@@ -1,7 +1,7 @@
-"""Opening the database file: one writer at a time, and every way in which it fails as one sentence.
+"""Opening the database file: one writer at a time, and one sentence for every way in which it can fail.
 
-The writer holds a POSIX record lock on `FILE-lock`. The system drops it when the process ends, however
-it ends, and a forked child does not inherit it; SQLite's own locks are left to SQLite.
+The writer holds a POSIX record lock on `FILE-lock`. The system drops it when the process ends, however it ends, and a
+forked child does not inherit it. SQLite's own locks are left to SQLite.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlite_utils import Database
 
@@ -20,24 +21,24 @@ from kernelsearch.core.errors import StoreError
 from kernelsearch.record.migrations import migrations
 
 WAIT_SECONDS = 5.0
-"""How long a statement waits for somebody else's short transaction (Datasette, the sqlite3 shell)."""
+"""How long a statement waits for another program's short transaction (Datasette, the sqlite3 shell)."""
 
-_held: set[str] = set()
-"""Lock files that this process holds: a record lock does not conflict with itself."""
+_own_locks: set[str] = set()
+"""Lock files of this process: a record lock does not conflict with itself."""
 
 
 class Lock:
-    """The right to write one database file, from the first line to `release`. Raises StoreError."""
+    """The right to write one database file, from construction to `release`. Raises StoreError."""
 
     def __init__(self, database: Path) -> None:
         self.path = Path(f"{database.resolve()}-lock")
-        if str(self.path) in _held:
+        if str(self.path) in _own_locks:
             raise StoreError(f"{database} is already open for writing in this process")
         with said_clearly(database):
-            self._file = self._taken(database)
-        _held.add(str(self.path))
+            self._file = self._acquire(database)
+        _own_locks.add(str(self.path))
 
-    def _taken(self, database: Path) -> int:
+    def _acquire(self, database: Path) -> int:
         while True:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
@@ -62,21 +63,21 @@ class Lock:
             return False
 
     def release(self) -> None:
-        if str(self.path) in _held:
-            _held.discard(str(self.path))
+        if str(self.path) in _own_locks:
+            _own_locks.discard(str(self.path))
             self.path.unlink(missing_ok=True)
             os.close(self._file)
 
 
 @contextmanager
 def said_clearly(path: Path | str) -> Iterator[None]:
-    """Turns what SQLite and the system say about a file into a StoreError that says what to do."""
+    """Turns errors of SQLite and of the system about a file into a StoreError that says what to do."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise StoreError(_sentence(str(path), str(error))) from error
+        raise StoreError(_explain(str(path), str(error))) from error
     except OSError as error:
-        raise StoreError(_sentence(str(path), error.strerror or str(error))) from error
+        raise StoreError(_explain(str(path), error.strerror or str(error))) from error
 
 
 _SENTENCES = (
@@ -94,49 +95,42 @@ _SENTENCES = (
 )
 
 
-def _sentence(path: str, said: str) -> str:
-    lower = said.lower()
+def _explain(path: str, error: str) -> str:
     for words, sentence in _SENTENCES:
-        if any(word in lower for word in words):
+        if any(word in error.lower() for word in words):
             return sentence.format(path=path)
-    return f"{path} cannot be used: {said}"
+    return f"{path} cannot be used: {error}"
 
 
 def for_writing(path: Path) -> tuple[Database, Lock]:
-    """The database with its schema up to date, made if it is not there, and the lock on it."""
+    """The database with its schema up to date, created if it does not exist, and the lock on it."""
     with said_clearly(path):
-        is_folder, has_folder = path.is_dir(), path.absolute().parent.is_dir()
-    if is_folder:
-        raise StoreError(f"{path} is a folder: name a file for the database")
-    if not has_folder:
-        raise StoreError(f"{path} cannot be made: its folder does not exist")
-    lock = Lock(path)
-    try:
-        with said_clearly(path):
+        _refuse_folder(path)
+        if not path.absolute().parent.is_dir():
+            raise StoreError(f"{path} cannot be made: its folder does not exist")
+        lock = Lock(path)
+        try:
             database = Database(_connection(path))
             refuse_newer(database, path)
             database.enable_wal()
             migrations.apply(database)
-            database.execute("BEGIN IMMEDIATE").close()  # says now, and not after the first trial, that it is read-only
+            database.execute("BEGIN IMMEDIATE").close()  # a read-only file fails here, not after a trial
             database.execute("ROLLBACK").close()
-    except BaseException:
-        lock.release()
-        raise
+        except BaseException:
+            lock.release()
+            raise
     return database, lock
 
 
 def for_reading(path: Path) -> Database:
-    """The database, read only; it may be written by another process meanwhile. An older schema is brought up first."""
+    """The database, read only; another process may write it meanwhile. An older schema is migrated first."""
     with said_clearly(path):
-        is_file, is_folder = path.is_file(), path.is_dir()
-    if is_folder:
-        raise StoreError(f"{path} is a folder: name a file for the database")
-    if not is_file:
-        raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
-    with said_clearly(path):
+        _refuse_folder(path)
+        if not path.is_file():
+            raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
         database = Database(_read_only(path))
         refuse_newer(database, path)
-        if not migrations.applied(database):  # somebody else's file, which reading must not change
+        if not migrations.applied(database):  # another program's file, which reading must not change
             database.close()
             raise StoreError(
                 f"{path} is no database of kernelsearch: `kernelsearch optimize` makes one, --db names another"
@@ -150,8 +144,13 @@ def for_reading(path: Path) -> Database:
     return database
 
 
+def _refuse_folder(path: Path) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: name a file for the database")
+
+
 def in_memory() -> Database:
-    """A database of its own for tests and for runs that nobody keeps."""
+    """A new database in memory, for tests and for runs that nobody keeps."""
     database = Database(_connection(":memory:"))
     migrations.apply(database)
     return database
@@ -170,26 +169,21 @@ def refuse_newer(database: Database, path: Path) -> None:
 def _connection(path: Path | str) -> sqlite3.Connection:
     connection = sqlite3.connect(str(path), timeout=WAIT_SECONDS, check_same_thread=False)  # the store takes turns
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute(
-        "PRAGMA synchronous = NORMAL"
-    )  # with WAL: a kill loses nothing, a power cut at most the last rows
+    # With WAL, NORMAL loses nothing when the process is killed, and at most the last rows when the power fails.
+    connection.execute("PRAGMA synchronous = NORMAL")
     return connection
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    name = f"file:{_escaped(path)}?mode=ro"
+    name = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
     connection = sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # A WAL database in a folder that cannot be written: readable as a still picture if nothing is pending in a WAL.
+        # A WAL database in a folder without write permission can be read as immutable if no WAL is pending.
         connection.close()
         if Path(f"{path}-wal").exists():
             raise
         connection = sqlite3.connect(f"{name}&immutable=1", uri=True)
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     return connection
-
-
-def _escaped(path: Path) -> str:
-    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")

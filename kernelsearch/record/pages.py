@@ -1,4 +1,4 @@
-"""A run's stored trials as a sequence that reads a page at a time: a long run's trials do not lie in memory."""
+"""A run's stored trials as a sequence that reads one page at a time, so that a long run needs little memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = 256
 
 
 class StoredTrials(Sequence[Trial]):
-    """The first `count` trials of a run, in order; equal to any sequence of equal trials. Needs its store open."""
+    """The first `count` trials of a run in order; equal to any sequence of equal trials. The store must stay open."""
 
     def __init__(self, store: Store, run: int, count: int) -> None:
         self._store, self._run, self._count = store, run, count

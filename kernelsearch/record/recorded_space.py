@@ -1,10 +1,11 @@
-"""A recorded space: what every config of one kernel took, or how it failed, in one JSON file.
+"""A recorded space: the time of every config of one kernel, or how it failed, in one JSON file.
 
     {"task", "device", "versions": {...}, "parameters": {"BM": [...], ...},
-     "rows": [{"config": {...}, "time_us": x} | {"config": {...}, "failure": "compile"|"runtime"|"correctness"|"timeout"}]}
+     "rows": [{"config": {...}, "time_us": x} |
+              {"config": {...}, "failure": "compile"|"runtime"|"correctness"|"timeout"}]}
 
-Optional: `shapes` (labels of what was timed), and in a row with a time `samples_us`, single samples of it. Configs of
-the parameters' product that have no row were known to be impossible and are no part of the space. Files may be
+Optional: `shapes` (labels of the timed shapes), and in a row with a time `samples_us`, single samples of it. Configs of
+the parameters' product without a row were known to be impossible and are not part of the space. Files may be
 compressed with gzip or xz. The failure words are KernelTuner's.
 """
 
@@ -29,7 +30,7 @@ FAILURES = ("compile", "runtime", "correctness", "timeout")
 
 @dataclass(frozen=True)
 class Row:
-    """One config with its time in microseconds, or with how it failed; samples_us are single samples of the time."""
+    """One config with its time in microseconds or its failure; samples_us are single samples of the time."""
 
     config: Config
     time_us: float | None = None
@@ -43,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A whole space as it was recorded; see the module. Rows are distinct, and at least one has a time."""
+    """A whole recorded space (see the module). Rows are distinct, and at least one has a time."""
 
     task: str
     device: str
@@ -69,47 +70,47 @@ class Recorded:
 def read(path: str | os.PathLike[str]) -> Recorded:
     """The recorded space in a file. Raises SpaceError, one sentence that names the file and what is wrong with it."""
     try:
-        found = json.loads(_decompressed(Path(path).read_bytes()))
+        content = json.loads(_decompress(Path(path).read_bytes()))
     except OSError as error:
         raise SpaceError(f"{path} cannot be read: {error.strerror or error}") from None
     except (lzma.LZMAError, EOFError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise SpaceError(f"{path} is not JSON (nor gzip or xz of it): {error}") from None
     try:
-        return parsed(found)
+        return parsed(content)
     except SpaceError as error:
         raise SpaceError(f"{path}: {error}") from None
 
 
-def parsed(found: Any) -> Recorded:
+def parsed(content: Any) -> Recorded:
     """The recorded space in a file's JSON value. Raises SpaceError."""
-    if not isinstance(found, dict):
-        raise SpaceError(f"a recorded space is an object with task, device, parameters and rows, not {_kind(found)}")
-    missing = [name for name in ("task", "device", "parameters", "rows") if name not in found]
+    if not isinstance(content, dict):
+        raise SpaceError(f"a recorded space is an object with task, device, parameters and rows, not {_kind(content)}")
+    missing = [name for name in ("task", "device", "parameters", "rows") if name not in content]
     if missing:
-        raise SpaceError(f"a recorded space needs {missing[0]!r}, and here it is missing")
-    parameters = _parameters(found["parameters"])
-    if not isinstance(found["rows"], list) or not found["rows"]:
+        raise SpaceError(f"a recorded space needs {missing[0]!r}, which is missing here")
+    parameters = _parse_parameters(content["parameters"])
+    if not isinstance(content["rows"], list) or not content["rows"]:
         raise SpaceError("'rows' must be a list of at least one row")
-    rows = tuple(_row(number, row, parameters) for number, row in enumerate(found["rows"]))
+    rows = tuple(_parse_row(number, row, parameters) for number, row in enumerate(content["rows"]))
     _refuse_duplicates(rows)
     if all(row.time_us is None for row in rows):
         raise SpaceError("no row has a time_us: there is no optimum to look for")
-    versions, shapes = found.get("versions", {}), found.get("shapes", [])
+    versions, shapes = content.get("versions", {}), content.get("shapes", [])
     if not isinstance(versions, dict) or not isinstance(shapes, list):
         raise SpaceError("'versions' must be an object, and 'shapes' (if there) a list of labels")
-    return Recorded(str(found["task"]), str(found["device"]), versions, parameters, rows, tuple(map(str, shapes)))
+    return Recorded(str(content["task"]), str(content["device"]), versions, parameters, rows, tuple(map(str, shapes)))
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     if data[:2] == b"\x1f\x8b":
         return gzip.decompress(data)
     return lzma.decompress(data) if data[:6] == b"\xfd7zXZ\x00" else data
 
 
-def _parameters(found: Any) -> dict[str, tuple[Value, ...]]:
-    if not isinstance(found, dict) or not found:
+def _parse_parameters(content: Any) -> dict[str, tuple[Value, ...]]:
+    if not isinstance(content, dict) or not content:
         raise SpaceError("'parameters' must be an object of names to lists of values")
-    for name, values in found.items():
+    for name, values in content.items():
         if not isinstance(values, list) or not values:
             raise SpaceError(f"parameter {name!r} must have a list of at least one value")
         odd = next((v for v in values if isinstance(v, (list, dict)) or v != v), None)
@@ -119,13 +120,13 @@ def _parameters(found: Any) -> dict[str, tuple[Value, ...]]:
             )
         if len({config_key({"": v}) for v in values}) < len(values):
             raise SpaceError(f"parameter {name!r} has the same value twice")
-    return {name: tuple(values) for name, values in found.items()}
+    return {name: tuple(values) for name, values in content.items()}
 
 
-def _row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]]) -> Row:
+def _parse_row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]]) -> Row:
     if not isinstance(row, dict) or not isinstance(row.get("config"), dict):
         raise SpaceError(f"row {number} must be an object with a 'config'")
-    config = _config(number, row["config"], parameters)
+    config = _parse_config(number, row["config"], parameters)
     time_us, failure = row.get("time_us"), row.get("failure")
     if (time_us is None) == (failure is None):
         raise SpaceError(f"row {number} must have either a time_us or a failure")
@@ -140,8 +141,8 @@ def _row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]]) -> 
     return Row(config, float(time_us), samples_us=tuple(map(float, samples)))
 
 
-def _config(number: int, config: dict[str, Any], parameters: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
-    """The row's config in the order and with the very values of the parameters."""
+def _parse_config(number: int, config: dict[str, Any], parameters: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
+    """The row's config in the order of the parameters and with their exact values."""
     odd = sorted({*config} ^ {*parameters})
     if odd:
         where = "lacks" if odd[0] in parameters else "has the unknown"

@@ -1,14 +1,16 @@
-"""Trials as rows and rows as trials: what goes in comes out equal, so that a run can be told its own past."""
+"""Trials, runs and model calls as rows of the database, and back: what is written comes back equal."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
+from kernelsearch.core.model_calls import Answered, ModelCall
 from kernelsearch.core.types import (
     Evidence,
     Hint,
@@ -28,11 +30,12 @@ from kernelsearch.core.types import (
 from kernelsearch.kernel.source import Kernel, flat_config, flat_space
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run is repeated from: all of it must be equal on resume, but for trials (the budget) and versions."""
+    """Settings of a run. All of them must be equal on resume, except trials (the budget) and versions."""
 
     strategy: str
     proposer: str = ""
@@ -49,7 +52,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Run:
-    """One stored run."""
+    """One stored run. extended is the number of trials that it had when its budget was last changed."""
 
     id: int
     name: str
@@ -58,7 +61,6 @@ class Run:
     started: str
     finished: str | None
     extended: int = 0
-    """How many trials it had when its budget was last changed."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,9 @@ class Structure:
     rationale: str = ""
 
 
+# ---------------------------------------------------------------- fields and columns
+
+
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
@@ -80,37 +85,53 @@ def dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
+def columns(source: object, names: str) -> Row:
+    """The attributes of these names (separated by spaces) as columns."""
+    return {name: getattr(source, name) for name in names.split()}
+
+
+@cache
+def _field_names(cls: type) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cls))
+
+
+def from_row(cls: type[T], row: Row, **values: Any) -> T:
+    """An instance of a dataclass from the columns that bear its fields' names; `values` replace or add some."""
+    names = _field_names(cls)
+    return cls(**{name: value for name, value in row.items() if name in names} | values)
+
+
+def geometric_mean(values: list[float]) -> float | None:
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else None
+
+
+def _without_nan(value: float | None) -> float | None:
+    """SQLite has no NaN and turns it into NULL; it keeps infinity."""
+    return None if value is None or math.isnan(value) else value
+
+
+def _dump_space(space: Mapping[str, Iterable[Any]]) -> str:
+    return dumps({name: list(values) for name, values in space.items()})
+
+
+# ---------------------------------------------------------------- tasks, runs, kernels
+
+
 def candidate_digest(task: str, kernel: str, config: Mapping[str, Any]) -> str:
     return content_digest(task, kernel, config_key(config))
 
 
 def task_row(task: TaskFacts) -> Row:
-    shapes = [
-        {"key": s.key, "label": s.label, "bytes_moved": s.bytes_moved, "flops": s.flops}
-        for s in (*task.shapes, *task.test_shapes)
-    ]
-    return dict(
-        digest=task.digest,
-        name=task.name,
-        path=task.path,
-        form=task.form,
-        precision=task.precision,
-        shapes=dumps(shapes),
-        space=dumps({k: list(v) for k, v in task.space.items()}),
-    )
+    shapes = [columns(shape, "key label bytes_moved flops") for shape in (*task.shapes, *task.test_shapes)]
+    plain = columns(task, "digest name path form precision")
+    return {**plain, "shapes": dumps(shapes), "space": _dump_space(task.space)}
 
 
 def run_row(task: TaskFacts, facts: RunFacts, started: str) -> Row:
-    name = f"{task.name} {facts.strategy} seed {facts.seed} {started[:16]}"
     return dict(
-        name=name,
+        vars(facts),
+        name=f"{task.name} {facts.strategy} seed {facts.seed} {started[:16]}",
         task=task.digest,
-        strategy=facts.strategy,
-        proposer=facts.proposer,
-        seed=facts.seed,
-        window=facts.window,
-        trials=facts.trials,
-        target=facts.target,
         versions=config_key(facts.versions),
         settings=dumps(dict(facts.settings)),
         started=started,
@@ -119,28 +140,17 @@ def run_row(task: TaskFacts, facts: RunFacts, started: str) -> Row:
 
 
 def run_of(row: Row) -> Run:
-    facts = RunFacts(
-        row["strategy"],
-        row["proposer"],
-        row["seed"],
-        row["window"],
-        row["trials"],
-        row["target"],
-        json.loads(row["versions"]),
-        json.loads(row["settings"]),
-    )
-    return Run(row["id"], row["name"], row["task"], facts, row["started"], row["finished"], row.get("extended", 0))
+    facts = from_row(RunFacts, row, versions=json.loads(row["versions"]), settings=json.loads(row["settings"]))
+    return from_row(Run, row, facts=facts)
 
 
 def kernel_row(structure: Structure) -> Row:
     kernel = structure.kernel
     return dict(
+        columns(structure, "parent edit rationale"),
         digest=kernel.digest,
         name=f"{kernel.entries[-1] if kernel.entries else kernel.names[-1]} {kernel.digest[:6]}",
         source=kernel.render(),
-        parent=structure.parent,
-        edit=structure.edit,
-        rationale=structure.rationale,
         created=now(),
     )
 
@@ -148,23 +158,18 @@ def kernel_row(structure: Structure) -> Row:
 def structure_row(run: int, structure: Structure) -> Row:
     kernel = structure.kernel
     return dict(
+        columns(structure, "number parent edit rationale"),
         run=run,
         kernel=kernel.digest,
-        number=structure.number,
-        parent=structure.parent,
-        edit=structure.edit,
-        rationale=structure.rationale,
-        space=dumps({k: list(v) for k, v in kernel.space.items()}),
+        space=_dump_space(kernel.space),
         config=dumps(dict(kernel.config)),
     )
 
 
 def structure_of(row: Row) -> Structure:
     """row: a structure joined with its kernel's source."""
-    kernel = Kernel.parse(row["source"]).changed(
-        space=flat_space(json.loads(row["space"])), config=flat_config(json.loads(row["config"]))
-    )
-    return Structure(kernel, row["number"], row["parent"], row["edit"], row["rationale"])
+    space, config = flat_space(json.loads(row["space"])), flat_config(json.loads(row["config"]))
+    return from_row(Structure, row, kernel=Kernel.parse(row["source"]).changed(space=space, config=config))
 
 
 def candidate_row(task: str, kernel: str, config: Mapping[str, Any]) -> Row:
@@ -178,44 +183,34 @@ def candidate_row(task: str, kernel: str, config: Mapping[str, Any]) -> Row:
     )
 
 
+# ---------------------------------------------------------------- trials
+
+
 def trial_row(run: int, task: str, trial: Trial) -> Row:
-    verdict, measurement, proposal = trial.outcome.verdict, trial.outcome.measurement, trial.proposal
-    asked = dict(
-        parents=list(proposal.parents),
-        edit=proposal.edit,
-        sampler=proposal.sampler,
-        config=None if proposal.config is None else dict(proposal.config),
-    )
+    outcome, proposal = trial.outcome, trial.proposal
+    verdict, measurement = outcome.verdict, outcome.measurement
+    config = None if proposal.config is None else dict(proposal.config)
     row = dict(
+        **columns(trial, "number kernel edit rationale score"),
+        **columns(verdict, "stage reason depth"),
+        **columns(outcome, "seconds work measured_by"),
         run=run,
-        number=trial.number,
         candidate=candidate_digest(task, trial.kernel, trial.config),
-        kernel=trial.kernel,
         kind=proposal.kind.value,
-        proposal=dumps(asked),
-        edit=trial.edit,
-        rationale=trial.rationale,
+        proposal=dumps({**columns(proposal, "parents edit sampler"), "config": config}),
         verdict=verdict.word.value,
-        stage=verdict.stage,
-        reason=verdict.reason,
-        depth=verdict.depth,
-        error_ratio=_finite(verdict.error_ratio),
+        error_ratio=_without_nan(verdict.error_ratio),
         referee=verdict.referee.mode,
-        layers=dumps(list(verdict.referee.layers)),
+        layers=dumps(verdict.referee.layers),
         detail=dumps(dict(verdict.detail)),
-        score=trial.score,
-        seconds=trial.outcome.seconds,
-        work=trial.outcome.work,
-        measured_by=trial.outcome.measured_by,
         finished=now(),
     )
     if measurement:
         row |= dict(
+            columns(measurement, "device protocol"),
             evidence=measurement.evidence.value,
-            device=measurement.device,
-            protocol=measurement.protocol,
             abandoned=int(measurement.abandoned),
-            times=dumps([_time_row(t) for t in measurement.times]),
+            times=dumps([{**vars(t), "detail": dict(t.detail)} for t in measurement.times]),
             time_us=geometric_mean([t.time_us for t in measurement.times]),
         )
     return row
@@ -223,56 +218,31 @@ def trial_row(run: int, task: str, trial: Trial) -> Row:
 
 def trial_of(row: Row, hints: tuple[Hint, ...]) -> Trial:
     """row: a trial joined with its candidate's config."""
-    asked = json.loads(row["proposal"])
-    proposal = Proposal(
-        ProposalKind(row["kind"]), tuple(asked["parents"]), asked["edit"], asked["config"], asked["sampler"]
-    )
-    outcome = outcome_of(row, hints)
-    return Trial(
-        row["number"],
-        proposal,
-        row["kernel"],
-        json.loads(row["config"]),
-        outcome,
-        row["score"],
-        row["edit"],
-        row["rationale"],
-    )
+    stored = json.loads(row["proposal"])
+    proposal = from_row(Proposal, stored, kind=ProposalKind(row["kind"]), parents=tuple(stored["parents"]))
+    return from_row(Trial, row, proposal=proposal, config=json.loads(row["config"]), outcome=outcome_of(row, hints))
 
 
 def outcome_of(row: Row, hints: tuple[Hint, ...]) -> Outcome:
     """row: a trial."""
-    verdict = Verdict(
-        Word(row["verdict"]),
-        row["stage"],
-        row["reason"],
-        row["depth"],
-        row["error_ratio"],
-        Referee(row["referee"], tuple(json.loads(row["layers"]))),
-        json.loads(row["detail"]),
-    )
+    referee = Referee(row["referee"], tuple(json.loads(row["layers"])))
+    verdict = from_row(Verdict, row, word=Word(row["verdict"]), referee=referee, detail=json.loads(row["detail"]))
     measurement = None
     if row["times"] is not None:
         times = tuple(ShapeTime(**t) for t in json.loads(row["times"]))
-        measurement = Measurement(
-            Evidence(row["evidence"]), row["device"], row["protocol"], times, bool(row["abandoned"])
-        )
-    return Outcome(verdict, measurement, hints, row["seconds"], row["work"], row["measured_by"])
+        evidence = Evidence(row["evidence"])
+        measurement = from_row(Measurement, row, evidence=evidence, times=times, abandoned=bool(row["abandoned"]))
+    return from_row(Outcome, row, verdict=verdict, measurement=measurement, hints=hints)
 
 
 def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> list[Row]:
     return [
         dict(
+            **columns(t, "shape specialisation time_us spread_us samples"),
+            **columns(measurement, "device protocol"),
             candidate=candidate,
-            shape=t.shape,
-            specialisation=t.specialisation,
-            device=measurement.device,
-            protocol=measurement.protocol,
             versions=config_key(versions),
             evidence=measurement.evidence.value,
-            time_us=t.time_us,
-            spread_us=t.spread_us,
-            samples=t.samples,
             detail=dumps(dict(t.detail)),
             measured=now(),
         )
@@ -282,30 +252,34 @@ def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping
 
 def hint_rows(run: int, trial: Trial) -> list[Row]:
     return [
-        dict(
-            run=run,
-            number=trial.number,
-            position=i,
-            bottleneck=hint.bottleneck,
-            evidence=dumps(dict(hint.evidence)),
-            suggestion=hint.suggestion,
-        )
+        {**vars(hint), "run": run, "number": trial.number, "position": i, "evidence": dumps(dict(hint.evidence))}
         for i, hint in enumerate(trial.outcome.hints)
     ]
 
 
 def hint_of(row: Row) -> Hint:
-    return Hint(row["bottleneck"], json.loads(row["evidence"]), row["suggestion"])
+    return from_row(Hint, row, evidence=json.loads(row["evidence"]))
 
 
-def geometric_mean(values: list[float]) -> float | None:
-    return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else None
+# ---------------------------------------------------------------- calls of models
 
 
-def _time_row(time: ShapeTime) -> Row:
-    return {**asdict(time), "detail": dict(time.detail)}
+def prompt_row(call: ModelCall) -> Row:
+    return dict(digest=call.prompt, name=call.action[:60], system=call.system, page=call.page, created=now())
 
 
-def _finite(value: float | None) -> float | None:
-    """SQLite has no NaN and turns it into NULL; infinity it keeps."""
-    return None if value is None or math.isnan(value) else value
+def call_row(run: int, call: ModelCall) -> Row:
+    plain = {name: value for name, value in vars(call).items() if name not in ("system", "page", "answers")}
+    return dict(plain, name=f"{call.arm} ask {call.number}", run=run, prompt=call.prompt, made=now())
+
+
+def answer_rows(number: int, call: ModelCall) -> list[Row]:
+    return [
+        {**vars(answer), "call": number, "position": i, "digest": content_digest(answer.text)}
+        for i, answer in enumerate(call.answers)
+    ]
+
+
+def call_of(row: Row, answers: Iterable[Row]) -> ModelCall:
+    """row: a call joined with its prompt."""
+    return from_row(ModelCall, row, answers=tuple(from_row(Answered, answer) for answer in answers))

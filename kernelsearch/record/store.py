@@ -1,7 +1,4 @@
-"""The store: a run's rows in one SQLite file, each trial in one transaction, written by one process.
-
-It keeps and gives back; it selects nothing for a search and writes no prompts.
-"""
+"""The store: a run's rows in one SQLite file, each trial in one transaction, written by one process."""
 
 from __future__ import annotations
 
@@ -16,20 +13,22 @@ from sqlite_utils import Database
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
-from kernelsearch.record import calls, confirmed, opening, rows
+from kernelsearch.record import confirmed, opening, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 
 DEFAULT = "kernelsearch.db"
 MOST = 2**63 - 1
 """SQLite's largest integer."""
 
+OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
+"""A condition of queries that join `task`: its name or digest is `:task`, unless that is NULL."""
+
 
 class Store:
     """An open database. Make one with `open` or `in_memory`; as a context manager it closes itself.
 
-    It may be asked from several threads, which take turns.
-
-    Every method raises StoreError, with a sentence for the user, when the file cannot be used.
+    Several threads may use it; they take turns. Every method raises StoreError, with a sentence for the user, when the
+    file cannot be used.
     """
 
     def __init__(self, database: Database, path: Path | str, lock: opening.Lock | None = None) -> None:
@@ -40,7 +39,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path = DEFAULT, write: bool = True) -> Store:
-        """Opens a file for its only writer (made, and brought up to date, if need be), or for reading."""
+        """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
             return cls(opening.for_reading(path), path)
@@ -52,7 +51,7 @@ class Store:
         return cls(opening.in_memory(), ":memory:")
 
     def close(self) -> None:
-        """Gives the file and the right to write it back; closing twice does nothing."""
+        """Closes the file and gives up the right to write it. Closing twice does nothing."""
         self.database.close()
         if self._lock:
             self._lock.release()
@@ -67,7 +66,7 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def add_run(self, task: TaskFacts, facts: RunFacts) -> Run:
-        """A new run, begun now."""
+        """Adds a new run that starts now."""
         with self._transaction():
             self._add("task", rows.task_row(task), "OR IGNORE")
             row = rows.run_row(task, facts, rows.now())
@@ -75,7 +74,7 @@ class Store:
         return rows.run_of({**row, "id": number})
 
     def add_trial(self, run: Run, trial: Trial, structure: Structure | None = None) -> None:
-        """One trial with all that belongs to it, wholly or not at all.
+        """Adds one trial with everything that belongs to it, in one transaction.
 
         structure says where its kernel came from, when the trial is the first of that kernel in the run.
         """
@@ -99,7 +98,7 @@ class Store:
         measurement: Measurement,
         versions: Mapping[str, str],
     ) -> None:
-        """Times that belong to no trial, such as confirmed ones."""
+        """Adds times that belong to no trial, such as confirmed ones."""
         candidate = rows.candidate_row(task.digest, structure.kernel.digest, config)
         with self._transaction():
             self._add("task", rows.task_row(task), "OR IGNORE")
@@ -108,27 +107,22 @@ class Store:
             self._add_measurement(candidate["digest"], measurement, versions)
 
     def add_confirmation(
-        self,
-        task: TaskFacts,
-        structure: Structure,
-        config: Config,
-        finding: Mapping[str, Any],
-        versions: Mapping[str, str],
+        self, task: TaskFacts, structure: Structure, config: Config, finding: Row, versions: Mapping[str, str]
     ) -> None:
-        """What the confirmed protocol found of a candidate (`report.confirmed.finding`): its times, its baselines.
+        """Adds a candidate's finding (`report.confirmed.finding`) with its times and baselines, in one transaction.
 
-        A finding at single shapes (a champion's) does not take the place of one over all of them.
+        A finding at some shapes only (a champion's) does not replace a finding over all shapes.
         """
-        self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
         candidate = rows.candidate_digest(task.digest, structure.kernel.digest, config)
         with self._transaction():
+            self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
             if not (finding.get("champion_at") and self._confirmed_whole(candidate, finding, versions)):
                 self._add("confirmation", confirmed.confirmation_row(candidate, finding, versions), "OR REPLACE")
             for row in confirmed.baseline_rows(task.digest, finding, versions):
                 self._add("baseline", row, "OR REPLACE")
 
-    def _confirmed_whole(self, candidate: str, finding: Mapping[str, Any], versions: Mapping[str, str]) -> bool:
-        """Whether the candidate was confirmed over all shapes before, which a finding at some does not replace."""
+    def _confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
+        """True if the candidate was already confirmed over all shapes."""
         return bool(
             self.query(
                 """SELECT 1 FROM confirmation WHERE candidate = ? AND device = ? AND protocol = ? AND versions = ?
@@ -138,7 +132,7 @@ class Store:
         )
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
-        """What a device can do at best; kept until it is measured again."""
+        """Adds the best rates that a device reached; they stay until they are measured again."""
         with self._transaction():
             for row in confirmed.ceiling_rows(device, values, versions):
                 self._add("ceiling", row, "OR REPLACE")
@@ -155,46 +149,37 @@ class Store:
         spread_us: float,
         failure: str | None = None,
     ) -> None:
-        """The time of one baseline at one shape, or why there is none."""
-        row = dict(
-            task=task.digest,
-            shape=shape,
-            device=device,
-            name=name,
-            protocol=protocol,
-            versions=config_key(versions),
-            time_us=time_us,
-            spread_us=spread_us,
-            failure=failure,
-            measured=rows.now(),
-        )
+        """Adds the time of one baseline at one shape, or why there is none."""
+        where = {"device": device, "protocol": protocol, "versions": config_key(versions)}
+        baseline = {"name": name, "time_us": time_us, "spread_us": spread_us, "failure": failure}
         with self._transaction():
             self._add("task", rows.task_row(task), "OR IGNORE")
-            self._add("baseline", row, "OR REPLACE")
+            self._add("baseline", confirmed.baseline_row(task.digest, shape, where, baseline), "OR REPLACE")
 
     def baselines(
         self, task: str, device: str, protocol: str, versions: Mapping[str, str]
     ) -> dict[tuple[str, str], float | None]:
         """Times of a task's baselines in microseconds by (shape, name), None where one failed."""
-        found = self.query(
+        matches = self.query(
             "SELECT * FROM baseline WHERE task = ? AND device = ? AND protocol = ? AND versions = ?",
             [task, device, protocol, config_key(versions)],
         )
-        return {(r["shape"], r["name"]): r["time_us"] for r in found}
+        return {(r["shape"], r["name"]): r["time_us"] for r in matches}
 
     def add_call(self, run: Run, call: ModelCall) -> None:
-        """One request to a model with its prompt and answers, wholly or not at all."""
+        """Adds one request to a model with its prompt and answers, in one transaction."""
         with self._transaction():
-            self._add("prompt", calls.prompt_row(call), "OR IGNORE")
-            number = self._add("model_call", calls.call_row(run.id, call))
-            for row in calls.answer_rows(number, call):
+            self._add("prompt", rows.prompt_row(call), "OR IGNORE")
+            number = self._add("model_call", rows.call_row(run.id, call))
+            for row in rows.answer_rows(number, call):
                 self._add("answer", row)
 
     def set_budget(self, run: Run, trials: int) -> Run:
-        """A resumed run may be given another budget; it is then unfinished again."""
+        """Changes the budget of a run, which is then unfinished again."""
         with self._transaction():
             self._execute(
-                "UPDATE run SET trials = ?, finished = NULL, extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?",
+                """UPDATE run SET trials = ?, finished = NULL,
+                          extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?""",
                 [trials, run.id],
             )
         return self.run(run.id)
@@ -206,10 +191,10 @@ class Store:
     # ------------------------------------------------------------ reading
 
     def run(self, number: int) -> Run:
-        found = self.query("SELECT * FROM run WHERE id = ?", [number])
-        if not found:
+        matches = self.query("SELECT * FROM run WHERE id = ?", [number])
+        if not matches:
             raise StoreError(f"{self.path} has no run {number}")
-        return rows.run_of(found[0])
+        return rows.run_of(matches[0])
 
     def runs(self, task: str | None = None) -> list[Run]:
         """All runs, newest first; task is a digest."""
@@ -217,7 +202,7 @@ class Store:
         return [rows.run_of(r) for r in self.query(sql, {"task": task})]
 
     def trials(self, run: int, first: int = 0, count: int = -1) -> list[Trial]:
-        """A run's trials in order, from number `first` on: so many numbers, all of them by default."""
+        """A run's trials in order: `count` numbers from `first` on, all of them by default."""
         numbers = [run, first, first + count if count >= 0 else MOST]
         hints: dict[int, list[Any]] = {}
         sql = "SELECT * FROM hint WHERE run = ? AND number >= ? AND number < ? ORDER BY number, position"
@@ -228,11 +213,11 @@ class Store:
         return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, numbers)]
 
     def count(self, run: int) -> int:
-        """How many trials a run has."""
+        """The number of trials of a run."""
         return self.query("SELECT count(*) AS n FROM trial WHERE run = ?", [run])[0]["n"]
 
     def calls(self, run: int) -> list[ModelCall]:
-        """A run's requests to models, in the order in which they were made."""
+        """A run's requests to models in the order in which they were made."""
         answers: dict[int, list[Row]] = {}
         sql = (
             "SELECT answer.* FROM answer JOIN model_call ON model_call.id = call WHERE run = ? ORDER BY call, position"
@@ -241,65 +226,65 @@ class Store:
             answers.setdefault(row["call"], []).append(row)
         sql = """SELECT model_call.*, prompt.system, prompt.page FROM model_call
                  JOIN prompt ON prompt.digest = model_call.prompt WHERE run = ? ORDER BY id"""
-        return [calls.call_of(r, answers.get(r["id"], ())) for r in self.query(sql, [run])]
+        return [rows.call_of(r, answers.get(r["id"], ())) for r in self.query(sql, [run])]
 
     def evaluations(self, candidate: str = "", work: str = "") -> Iterator[tuple[Run, str, Outcome]]:
-        """Trials of a candidate, or of a work digest: their run, whose candidate they are, and their outcome.
+        """Up to 20 trials of a candidate or of a work digest, each as (its run, its candidate, its outcome).
 
-        Those at full depth come first, then the newest; at most 20. Hints are read for those that are looked at.
+        Trials at full depth come first, then the newest ones. Hints are read lazily.
         """
         column, value = ("candidate", candidate) if candidate else ("work", work)
-        found = self.query(
+        matches = self.query(
             f"""SELECT * FROM trial WHERE {column} = ? AND {column} <> ''
                 ORDER BY depth = 'full' DESC, finished DESC LIMIT 20""",
             [value],
         )
-        for row in found:
+        for row in matches:
             yield self.run(row["run"]), row["candidate"], rows.outcome_of(row, self._hints(row["run"], row["number"]))
 
     def _hints(self, run: int, number: int) -> tuple[Hint, ...]:
-        found = self.query("SELECT * FROM hint WHERE run = ? AND number = ? ORDER BY position", [run, number])
-        return tuple(map(rows.hint_of, found))
+        matches = self.query("SELECT * FROM hint WHERE run = ? AND number = ? ORDER BY position", [run, number])
+        return tuple(map(rows.hint_of, matches))
 
     def structures(self, run: int) -> dict[str, Structure]:
-        """A run's kernels by digest, in the order in which they came in."""
+        """A run's kernels by digest, in the order of their first trials."""
         sql = """SELECT structure.*, kernel.source FROM structure JOIN kernel ON kernel.digest = structure.kernel
                  WHERE run = ? ORDER BY number"""
         return {r["kernel"]: rows.structure_of(r) for r in self.query(sql, [run])}
 
     def ceilings(self, device: str) -> dict[str, float]:
-        """A device's measured ceilings by name; empty when they were never measured."""
+        """A device's measured ceilings by name; empty if they were never measured."""
         return {r["name"]: r["value"] for r in self.query("SELECT name, value FROM ceiling WHERE device = ?", [device])}
 
     def confirmations(self, task: str | None = None, device: str | None = None) -> list[dict[str, Any]]:
         """Findings of the confirmed protocol, the best against its fastest baseline first; task is a name or digest.
 
-        Of a candidate's several (other versions) on one device only the newest counts.
+        If a candidate has several on one device (under other versions), only the newest counts.
         """
-        found = self.query(
-            """SELECT c.*, max(c.measured) FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
+        matches = self.query(
+            f"""SELECT c.*, max(c.measured) FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
                JOIN task ON task.digest = candidate.task
-               WHERE (:task IS NULL OR :task IN (task.name, task.digest)) AND (:device IS NULL OR c.device = :device)
-               GROUP BY c.candidate, c.device ORDER BY c.status <> 'confirmed', task.name, c.device, c.vs_fastest DESC""",
+               WHERE {OF_TASK} AND (:device IS NULL OR c.device = :device) GROUP BY c.candidate, c.device
+               ORDER BY c.status <> 'confirmed', task.name, c.device, c.vs_fastest DESC""",
             {"task": task, "device": device},
         )
-        return [confirmed.finding_of(r) for r in found]
+        return [confirmed.finding_of(r) for r in matches]
 
     def instead_of(self, task: str) -> list[str] | None:
-        """The names of the tasks that are here where none has this name or digest; None when one has."""
+        """The names of all stored tasks if none has this name or digest; None if one has."""
         known = self.query("SELECT name, digest FROM task ORDER BY name")
         return None if any(task in row.values() for row in known) else list(dict.fromkeys(row["name"] for row in known))
 
     def digest(self, prefix: str) -> str:
-        """The whole digest of the one kernel that it begins. Raises StoreError when none or several do."""
-        found = self.query(
+        """The digest of the one kernel that starts with a prefix. Raises StoreError if none or several do."""
+        matches = self.query(
             "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3", [len(prefix), prefix.lower()]
         )
-        if not prefix or not found:
+        if not prefix or not matches:
             raise StoreError(f"{self.path} has no kernel {prefix!r}: `kernelsearch leaderboard` lists them")
-        if len(found) > 1:
-            raise StoreError(f"{prefix!r} begins several digests, {found[0]['digest']} among them: give more of it")
-        return found[0]["digest"]
+        if len(matches) > 1:
+            raise StoreError(f"{prefix!r} begins several digests, {matches[0]['digest']} among them: give more of it")
+        return matches[0]["digest"]
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Rows of a SELECT as dicts; values in the order of its `?`, or by the names of its `:name`."""
@@ -308,7 +293,7 @@ class Store:
             names = [d[0] for d in cursor.description]
             return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
 
-    # ------------------------------------------------------------ how
+    # ------------------------------------------------------------ details
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

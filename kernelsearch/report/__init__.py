@@ -1,1 +1,1 @@
-"""What a person or a program sees of the record: progress, summary, leaderboard, lineage, kernels as files."""
+"""Reports on the record for people and programs: progress, summary, leaderboard, lineage, kernels as files."""

@@ -1,127 +1,118 @@
 """The leaderboard as plain text: a table per task, device and evidence, in 80 columns unless a name is longer.
 
-A config that fits beside its row stands there; where one does not, every row of the table has its config below it.
+A config that fits beside its row stands there; if one does not fit, every row of the table has its config below it.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kernelsearch.core import words
+from kernelsearch.record.rows import Row
 from kernelsearch.report import by_shape
 
-Row = dict[str, Any]
 GAP = "  "
-LEFT = ("kernel", "last edit", "by", "config", "baseline", "found")
+LEFT = ("kernel", "last edit", "by", "config", "baseline")
+"""Columns of text, which are aligned to the left."""
 
 
-def as_text(found: Sequence[Row], gained: Mapping[tuple[str, str], Row] | None = None, width: int = 80) -> str:
+def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = None, width: int = 80) -> str:
     """One table per task, device and evidence; the evidence stands in each title and over each speedup.
 
-    gained (`leaderboard.gains_by_shape`) says below a confirmed table what its kernels give together, where they differ
-    by shape.
+    gains (`leaderboard.gains_by_shape`) add a line below a confirmed table where the best kernels differ by shape.
     """
-    if not found:
+    if not rows:
         return "no accepted kernel yet\n"
     groups: dict[tuple[str, str, str], list[Row]] = {}
-    for row in found:
+    for row in rows:
         groups.setdefault((row["task"], row["device"], row["evidence"]), []).append(row)
     blocks = []
     for (task, device, evidence), members in groups.items():
-        lines = _confirmed(members, width) if evidence == "confirmed" else _searched(members, evidence, width)
-        if evidence == "confirmed" and (said := by_shape.line((gained or {}).get((task, device)))):
-            lines += textwrap.wrap(said, width, subsequent_indent="   ", break_long_words=False)
+        if evidence == "confirmed":
+            lines = _confirmed_table(members, width)
+            line = by_shape.line((gains or {}).get((task, device)))
+            lines += textwrap.wrap(line, width, subsequent_indent="   ", break_long_words=False)
+        else:
+            lines = _searched_table(members, evidence, width)
         blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
     return "\n\n".join(blocks) + "\n"
 
 
-def _searched(members: Sequence[Row], evidence: str, width: int) -> list[str]:
+def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[str]:
     """Rows of one search: against the seed, with the trial that found each and the edit that made it."""
-    head = ["#", "kernel", f"x seed ({evidence})", "time"]
     confirmed = any(row["confirmed_us"] for row in members)
     others = any((row["proposer"] or "edits") != "edits" for row in members)
     runs = len({row["run"] for row in members}) > 1
-    head += [
-        *(["confirmed"] if confirmed else []),
-        "run/trial" if runs else "trial",
-        "last edit",
-        *(["by"] if others else []),
-    ]
-    cells = []
+    table = []
     for row in members:
-        line = [str(row["rank"]), row["kernel"][:8], f"{row['speedup']:.2f}", words.time(row["time_us"])]
-        line += [words.time(row["confirmed_us"]) if row["confirmed_us"] else "-"] if confirmed else []
-        cells.append([*line, _trial(row, runs), row["edit"] or "seed", *([_proposer(row)] if others else [])])
-    return _with_configs(head, cells, [words.config(row["config"]) for row in members], width)
+        line = {
+            "#": str(row["rank"]),
+            "kernel": row["kernel"][:8],
+            f"x seed ({evidence})": f"{row['speedup']:.2f}",
+            "time": words.time(row["time_us"]),
+        }
+        if confirmed:
+            line["confirmed"] = words.time(row["confirmed_us"]) if row["confirmed_us"] else "-"
+        line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
+        line["last edit"] = row["edit"] or "seed"
+        if others:
+            line["by"] = row["proposer"] or "-"
+        table.append(line)
+    configs = [words.config(row["config"]) for row in members]
+    beside = _align([{**line, "config": config} for line, config in zip(table, configs, strict=True)])
+    return beside if max(map(len, beside)) <= width else _interleave(_align(table), configs, width)
 
 
-def _confirmed(members: Sequence[Row], width: int) -> list[str]:
-    """The headline: against the fastest baseline, with its interval, and the share of this device's roofline.
+def _confirmed_table(members: Sequence[Row], width: int) -> list[str]:
+    """Rows with the gain over the fastest baseline, its interval, and the share of this device's roofline.
 
-    Below each row stand where the kernel comes from, its config, and the clocks that it was timed at.
+    Below each row stand where the kernel comes from, its config, and the clocks at which it was timed.
     """
-    head = ["#", "kernel", "x fastest baseline", "x seed", "time", "roofline", "baseline"]
-    cells, below = [], []
+    table, notes = [], []
     for row in members:
-        against = "-"
-        if row["vs_fastest"]:
-            against = f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
-        cells.append(
-            [
-                str(row["rank"]),
-                row["kernel"][:8],
-                against,
-                f"{row['speedup']:.2f}",
-                words.time(row["time_us"]),
-                f"{row['roofline']:.1%}" if row["roofline"] else "-",
-                row["fastest"] or "-",
-            ]
+        interval = (
+            f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
+            if row["vs_fastest"]
+            else "-"
         )
-        by = f"{row['edit'] or 'seed'} by {_proposer(row)}" if row["edit"] else "the seed"
-        found = f", trial {row['number']} of run {row['run']}" if row["number"] is not None else ", measured on its own"
-        below.append(f"{by}{found}; {words.config(row['config'])}{_clocks(row)}")
-    return _below(_table(head, cells), below, width)
+        table.append(
+            {
+                "#": str(row["rank"]),
+                "kernel": row["kernel"][:8],
+                "x fastest baseline": interval,
+                "x seed": f"{row['speedup']:.2f}",
+                "time": words.time(row["time_us"]),
+                "roofline": f"{row['roofline']:.1%}" if row["roofline"] else "-",
+                "baseline": row["fastest"] or "-",
+            }
+        )
+        origin = f"{row['edit']} by {row['proposer'] or '-'}" if row["edit"] else "the seed"
+        found = f"trial {row['number']} of run {row['run']}" if row["number"] is not None else "measured on its own"
+        clocks = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})
+        extremes = " to ".join(map(str, dict.fromkeys((clocks[0], clocks[-1])))) if clocks else ""
+        notes.append(
+            f"{origin}, {found}; {words.config(row['config'])}" + (f"; SMs at {extremes} MHz" if clocks else "")
+        )
+    return _interleave(_align(table), notes, width)
 
 
-def _clocks(row: Row) -> str:
-    found = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})
-    return f"; SMs at {' to '.join(dict.fromkeys(map(str, (found[0], found[-1]))))} MHz" if found else ""
-
-
-def _trial(row: Row, runs: bool) -> str:
-    return f"{row['run']}/{row['number']}" if runs else str(row["number"])
-
-
-def _proposer(row: Row) -> str:
-    return row["proposer"] or "-"
-
-
-def _with_configs(head: list[str], cells: list[list[str]], configs: list[str], width: int) -> list[str]:
-    beside = _table([*head, "config"], [[*line, config] for line, config in zip(cells, configs, strict=True)])
-    if max(map(len, beside)) <= width:
-        return beside
-    return _below(_table(head, cells), configs, width)
-
-
-def _below(table: list[str], texts: list[str], width: int) -> list[str]:
+def _interleave(table: list[str], notes: list[str], width: int) -> list[str]:
+    """The table with a note, wrapped and indented, below each row."""
     lines = [table[0]]
-    for row, text in zip(table[1:], texts, strict=True):
+    for row, note in zip(table[1:], notes, strict=True):
         lines += [
             row,
-            *textwrap.wrap(text, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False),
+            *textwrap.wrap(note, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False),
         ]
     return lines
 
 
-def _table(head: list[str], cells: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+def _align(table: list[dict[str, str]]) -> list[str]:
+    """The head and the rows as lines of equally wide columns."""
+    head = {name: name for name in table[0]}
+    widths = {name: max(len(line[name]) for line in (head, *table)) for name in head}
     return [
-        GAP.join(_padded(text, name, w) for text, name, w in zip(line, head, widths, strict=True)).rstrip()
-        for line in (head, *cells)
+        GAP.join(line[n].ljust(w) if n in LEFT else line[n].rjust(w) for n, w in widths.items()).rstrip()
+        for line in (head, *table)
     ]
-
-
-def _padded(text: str, column: str, width: int) -> str:
-    return text.ljust(width) if column in LEFT else text.rjust(width)

@@ -1,7 +1,7 @@
-"""What the confirmed protocol found of one kernel: a finding as plain data, and the same in words.
+"""A finding: the result of the confirmed protocol for one kernel, as plain data and in words.
 
-Speed-ups are the other's time over this kernel's. The headline is against the fastest baseline of each shape;
-over several shapes it is the geometric mean.
+Speed-ups are the other's time over this kernel's. The headline is against the fastest baseline of each shape; over
+several shapes it is the geometric mean.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from kernelsearch.core import words
 from kernelsearch.measure.timing import confirm as protocol
 from kernelsearch.measure.timing import statistics as paired
 from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.record.confirmed import CONFIRMED, fastest_names
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.trial.confirmation import Contestant, ShapeRun
 
 level_for = paired.level_for
 
-CONFIRMED, UNSTABLE = "confirmed", "unstable"
+UNSTABLE = "unstable"
 
 Finding = dict[str, Any]
 
@@ -31,10 +32,11 @@ def finding(
     level: float = paired.LEVEL,
     champion: bool = False,
 ) -> Finding:
-    """All that is known of a contestant after these runs; level is that of its intervals.
+    """The finding about a contestant after these runs; level is the confidence level of its intervals.
 
-    champion says that these runs are the shapes at which it is the search's best, and not all; margin is what a
-    speed-up must exceed to count. status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or the verdict's word that ended it.
+    champion means that the runs are only those shapes at which it is the search's best. In the finding, margin is what
+    a speed-up must exceed to count, and status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or
+    the verdict's word that ended it.
     """
     verdict = next((r.verdicts[contestant.name] for r in runs if contestant.name in r.verdicts), None)
     timed = [r for r in runs if r.time(contestant.name) is not None]
@@ -115,70 +117,73 @@ def _shape(name: str, run: ShapeRun, ceilings: Mapping[str, float], level: float
     }
 
 
-def _as_dict(found: paired.Interval | None) -> dict[str, float] | None:
-    return None if found is None else {"ratio": found.ratio, "low": found.low, "high": found.high}
+def _as_dict(interval: paired.Interval | None) -> dict[str, float] | None:
+    return None if interval is None else {"ratio": interval.ratio, "low": interval.low, "high": interval.high}
 
 
-def rank(found: Finding) -> tuple[bool, bool, float]:
-    """A sort key: those over all shapes first, of them the confirmed ones, then by the speed-up over the seed."""
-    return is_champion(found), found["status"] != CONFIRMED, -(found["vs_seed"] or {"ratio": 0.0})["ratio"]
+def rank(finding: Finding) -> tuple[bool, bool, float]:
+    """A sort key: findings over all shapes first, then confirmed ones, then by the speed-up over the seed."""
+    return is_champion(finding), finding["status"] != CONFIRMED, -(finding["vs_seed"] or {"ratio": 0.0})["ratio"]
 
 
-def is_champion(found: Mapping[str, Any]) -> bool:
-    """Whether it was confirmed only at the shapes where it is the best, so that its mean is not over all of them."""
-    return bool(found.get("champion_at"))
+def is_champion(finding: Mapping[str, Any]) -> bool:
+    """True if it was confirmed only at the shapes where it is the best, so that its mean is not over all shapes."""
+    return bool(finding.get("champion_at"))
 
 
 # ---------------------------------------------------------------- in words
 
 
-def headline(found: Finding) -> str:
-    """One line: confirmed against the fastest baseline, or why not."""
-    if found["status"] == UNSTABLE:
-        why = (
-            ", ".join(dict.fromkeys(r for s in found["shapes"] for r in s["drop_reasons"]))
-            or "no time was taken at a shape"
-        )
+def headline(finding: Finding) -> str:
+    """One line: the gain over the fastest baseline, or why there is none."""
+    name = finding["name"]
+    if finding["status"] == UNSTABLE:
+        reasons = dict.fromkeys(reason for shape in finding["shapes"] for reason in shape["drop_reasons"])
         return (
-            f"{found['name']}: unstable, more than {protocol.MAX_DROPPED:.0%} of the blocks were dropped ({why}); "
-            "nothing is claimed: measure again when the GPU is cool and idle"
+            f"{name}: unstable, more than {protocol.MAX_DROPPED:.0%} of the blocks were dropped "
+            f"({', '.join(reasons) or 'no time was taken at a shape'}); nothing is claimed: measure again when the GPU "
+            "is cool and idle"
         )
-    if found["status"] != CONFIRMED:
-        return f"{found['name']}: {found['status']}: {found['reason']}"
-    if found["vs_fastest"] is None:
-        return f"{found['name']}: {words.time(found['time_us'])}; no baseline to compare with"
-    rivals = ", ".join(dict.fromkeys(s["fastest"] for s in found["shapes"]))
-    said = f"{words.interval(found['vs_fastest'])} the fastest baseline ({rivals})"
-    if not found["faster"]:
-        said += ": not shown to be faster"
-    if found["name"] != SEED and found["vs_seed"] and rivals != SEED:
-        said += f"; {words.interval(found['vs_seed'])} the seed"
-    if found["launch_bound"]:
-        said += "; launch-bound"
-    where = f", at {' and '.join(found['champion_at'])} only" if is_champion(found) else ""
-    return f"{found['name']}{where}: {said}"
+    if finding["status"] != CONFIRMED:
+        return f"{name}: {finding['status']}: {finding['reason']}"
+    if finding["vs_fastest"] is None:
+        return f"{name}: {words.time(finding['time_us'])}; no baseline to compare with"
+    where = f", at {' and '.join(finding['champion_at'])} only" if is_champion(finding) else ""
+    return f"{name}{where}: {describe_gain(finding)}{'; launch-bound' if finding['launch_bound'] else ''}"
 
 
-def as_text(found: Finding) -> str:
+def describe_gain(finding: Mapping[str, Any]) -> str:
+    """`1.03x [1.02, 1.04] the fastest baseline (compile, seed)`, and the gain over the seed where that is another.
+
+    It takes a finding, or what several kernels gain by shape (`measure.timing.by_shape.gain`).
+    """
+    rivals = fastest_names(finding)
+    text = f"{words.interval(finding['vs_fastest'])} the fastest baseline ({rivals})"
+    if not finding["faster"]:
+        text += ": not shown to be faster"
+    if finding.get("name") != SEED and finding["vs_seed"] and rivals != SEED:
+        text += f"; {words.interval(finding['vs_seed'])} the seed"
+    return text
+
+
+def as_text(finding: Finding) -> str:
     """The finding as a page of at most 100 columns where names allow."""
-    lines = [headline(found)]
-    for shape in found["shapes"]:
-        lines += _shape_lines(found, shape)
-    if found["shapes"]:
-        spread = found["aa_spread"]
+    lines = [headline(finding)]
+    for shape in finding["shapes"]:
+        lines += _shape_lines(finding["name"], shape)
+    if finding["shapes"]:
+        spread = finding["aa_spread"]
         lines.append(
-            f"intervals at {found['level']:.4g}; A/A spread {spread:.2%}; faster needs more than "
-            f"{paired.margin(spread):.2%}; confirmed on {found['device']} ({found['protocol']})"
+            f"intervals at {finding['level']:.4g}; A/A spread {spread:.2%}; faster needs more than "
+            f"{paired.margin(spread):.2%}; confirmed on {finding['device']} ({finding['protocol']})"
         )
     return "\n".join(lines) + "\n"
 
 
-def _shape_lines(found: Finding, shape: Mapping[str, Any]) -> list[str]:
-    lines = [f"{shape['label']}"]
-    own = f"  {found['name']:<18} {words.time(shape['time_us']):>9}"
-    if shape["roofline"]:
-        own += f"  {shape['roofline']:.1%} of the measured roofline"
-    lines.append(own + ("  launch-bound" if shape["launch_bound"] else ""))
+def _shape_lines(name: str, shape: Mapping[str, Any]) -> list[str]:
+    roofline = f"  {shape['roofline']:.1%} of the measured roofline" if shape["roofline"] else ""
+    launch_bound = "  launch-bound" if shape["launch_bound"] else ""
+    lines = [shape["label"], f"  {name:<18} {words.time(shape['time_us']):>9}{roofline}{launch_bound}"]
     for b in shape["baselines"]:
         if "failure" in b:
             failed = "" if b["failure"].startswith("not installed") else "failed: "
@@ -186,19 +191,15 @@ def _shape_lines(found: Finding, shape: Mapping[str, Any]) -> list[str]:
         else:
             ratio = f"  {words.interval(b)}" if "ratio" in b else ""
             lines.append(f"  {b['name']:<18} {words.time(b['time_us']):>9}{ratio}")
-    control = shape["control"]
-    aa = f", A/A {words.interval(control)}" if control else ""
     why = f" ({', '.join(shape['drop_reasons'])})" if shape["drop_reasons"] else ""
-    lines.append(
-        f"  {shape['blocks']} blocks, {shape['dropped']} dropped{why}{aa}, {shape['outputs_judged']} timed outputs judged"
-    )
+    control = f", A/A {words.interval(shape['control'])}" if shape["control"] else ""
+    judged = f"{shape['outputs_judged']} timed outputs judged"
+    lines.append(f"  {shape['blocks']} blocks, {shape['dropped']} dropped{why}{control}, {judged}")
     if shape["wall_us"] is not None:
         kernel = words.time(shape["kernel_us"]) if shape["kernel_us"] else "not given by CUPTI"
         lines.append(f"  wall {words.time(shape['wall_us'])}, kernels {kernel}")
-    if shape["clocks"]:
-        c = shape["clocks"]
-        lines.append(
-            f"  SM {c['sm_mhz']:.0f} MHz, memory {c['memory_mhz']:.0f} MHz, {c['temperature']:.0f} C, {c['power_w']:.0f} W"
-            + (", power-capped" if c["power_capped"] else "")
-        )
-    return [*lines, *(f"  note: {n}" for n in shape["notes"])]
+    if c := shape["clocks"]:
+        capped = ", power-capped" if c["power_capped"] else ""
+        clocks = f"SM {c['sm_mhz']:.0f} MHz, memory {c['memory_mhz']:.0f} MHz"
+        lines.append(f"  {clocks}, {c['temperature']:.0f} C, {c['power_w']:.0f} W{capped}")
+    return [*lines, *(f"  note: {note}" for note in shape["notes"])]

@@ -13,13 +13,14 @@ from kernelsearch.measure.hints.diagnosis import Finding, tidy
 from kernelsearch.measure.hints.findings import MOST, Call, diagnose
 from kernelsearch.measure.static_model.counters import Counters
 from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.record.rows import columns
 
 WIDTH = 80
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is known of one kernel: for each shape its label, its call, and the instruction counts of its launches."""
+    """The hints of one kernel: for each shape its label, its call, and the instruction counts of its launches."""
 
     task: str
     kernel: str
@@ -38,36 +39,28 @@ def as_text(report: Report) -> str:
             lines += _wrapped(_launch(launch, counts), "  ", "    ")
             if launch.counters is not None:
                 lines += _wrapped(_counters(launch.counters), "    ", "    ")
-        for number, found in enumerate(diagnose(call)[:MOST], 1):
-            lines += _finding(number, found)
-    if report.missing:
-        lines.append("")
-        for what in report.missing:
-            lines += _wrapped(f"not available: {what}", "", "  ")
+        for number, finding in enumerate(diagnose(call)[:MOST], 1):
+            lines += _finding(number, finding)
+    lines += [""] if report.missing else []
+    for what in report.missing:
+        lines += _wrapped(f"not available: {what}", "", "  ")
     return "\n".join(lines) + "\n"
 
 
 def as_dict(report: Report) -> dict[str, Any]:
     """The report as JSON's types."""
     return {
-        "task": report.task,
-        "kernel": report.kernel,
+        **columns(report, "task kernel device"),
         "config": dict(report.config),
-        "device": report.device,
         "shapes": [
             {
                 "shape": label,
                 "time_us": call.time_us,
-                "evidence": None if call.time_us is None else "measured" if call.measured else "estimated",
-                "roofline_us": sum(one.roofline_us for one in call.launches),
+                "evidence": None if call.time_us is None else _evidence(call),
+                "roofline_us": _roofline_us(call),
                 "launches": [_launch_dict(one, counts) for one, counts in zip(call.launches, machine, strict=True)],
                 "hints": [
-                    {
-                        "bottleneck": f.hint.bottleneck,
-                        "lost": round(f.lost, 3),
-                        "evidence": dict(f.hint.evidence),
-                        "suggestion": f.hint.suggestion,
-                    }
+                    {**vars(f.hint), "evidence": dict(f.hint.evidence), "lost": round(f.lost, 3)}
                     for f in diagnose(call)[:MOST]
                 ],
             }
@@ -77,13 +70,20 @@ def as_dict(report: Report) -> dict[str, Any]:
     }
 
 
+def _roofline_us(call: Call) -> float:
+    return sum(launch.roofline_us for launch in call.launches)
+
+
+def _evidence(call: Call) -> str:
+    return "measured" if call.measured else "estimated"
+
+
 def _time(call: Call) -> str:
-    roofline = sum(one.roofline_us for one in call.launches)
+    roofline = _roofline_us(call)
     if call.time_us is None:
         return f"roofline {words.time(roofline)}"
-    kind = "measured" if call.measured else "estimated"
     percent = 100 * roofline / call.time_us
-    return f"{words.time(call.time_us)} {kind}, roofline {words.time(roofline)} ({percent:.0f} %)"
+    return f"{words.time(call.time_us)} {_evidence(call)}, roofline {words.time(roofline)} ({percent:.0f} %)"
 
 
 def _launch(launch: Launched, counts: Mapping[str, int]) -> str:
@@ -130,28 +130,18 @@ def _launch_dict(launch: Launched, counts: Mapping[str, int]) -> dict[str, Any]:
         "stores_by_bytes": dict(m.mix.stores),
         "layout_conversion_bytes": launch.code.conversions,
         "sass": dict(counts),
-        "counters": None
-        if launch.counters is None
-        else {**vars(launch.counters), "waits": dict(launch.counters.waits)},
-        "parts_us": {name: tidy(value) for name, value in _parts(launch).items()},
+        "counters": {**vars(c), "waits": dict(c.waits)} if (c := launch.counters) else None,
+        "parts_us": {
+            **{name: tidy(getattr(launch, f"{name}_us")) for name in ("dram", "l2", "tensor", "issue", "special")},
+            "shared": tidy(launch.shared_us(True)),
+            "launch": tidy(launch.target.launch_us),
+        },
     }
 
 
-def _parts(launch: Launched) -> dict[str, float]:
-    return {
-        "dram": launch.dram_us,
-        "l2": launch.l2_us,
-        "tensor": launch.tensor_us,
-        "issue": launch.issue_us,
-        "special": launch.special_us,
-        "shared": launch.shared_us(True),
-        "launch": launch.target.launch_us,
-    }
-
-
-def _finding(number: int, found: Finding) -> list[str]:
-    hint = found.hint
-    costs = f", about {100 * found.lost:.0f} % of the time" if found.lost else ""
+def _finding(number: int, finding: Finding) -> list[str]:
+    hint = finding.hint
+    costs = f", about {100 * finding.lost:.0f} % of the time" if finding.lost else ""
     numbers = ", ".join(f"{name} {_number(value)}" for name, value in hint.evidence.items())
     lines = _wrapped(f"{number}. {hint.bottleneck}{costs}", "  ", "     ")
     return [*lines, *_wrapped(numbers, "     ", "     "), *_wrapped(hint.suggestion, "     -> ", "        ")]

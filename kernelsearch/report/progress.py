@@ -1,7 +1,7 @@
-"""A run as it goes, on one line: trial, best so far against the seed, verdict counts, rate, time left.
+"""The progress of a run in one line: trial, best so far against the seed, verdict counts, rate, time left.
 
-On a terminal the line is rewritten in place; into a file or a pipe a plain line goes out for each new
-best and each tenth of the budget.
+On a terminal the line is rewritten in place. A file or a pipe gets a plain line for each new best and for each tenth of
+the budget.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REDRAW_SECONDS = 0.1
 
 
 def line(progress: Progress) -> str:
-    """What is to be said after one more trial."""
+    """The progress after one more trial."""
     parts = [f"trial {progress.done}/{progress.total}"]
     if progress.best:
         evidence = progress.best.outcome.measurement.evidence.value
@@ -38,7 +38,7 @@ def line(progress: Progress) -> str:
 
 
 class ProgressLine:
-    """Pass it to `Search.run` as on_trial; close it (or leave its `with`) before writing anything else."""
+    """The `on_trial` of `Search.run`. Close it (or leave its `with`) before you write anything else."""
 
     def __init__(self, stream: TextIO | None = None, live: bool | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -57,21 +57,18 @@ class ProgressLine:
         step = max(1, progress.total // 10)
         replaying = progress.done < progress.replayed
         if not replaying and (is_best or progress.done % step == 0):
-            self.stream.write(f"{line(progress)}\n")
-            self.stream.flush()
+            print(line(progress), file=self.stream, flush=True)
         self._best = progress.best.number if progress.best else None
 
     def note(self, text: str) -> None:
-        """Says a sentence of its own line, without disturbing the progress."""
-        self.stream.write(f"\r\x1b[K{text}\n" if self.live else f"{text}\n")
-        self.stream.flush()
+        """Writes a sentence on its own line without disturbing the progress."""
+        print(f"\r\x1b[K{text}" if self.live else text, file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Draws what was held back, and ends the line."""
+        """Draws the last pending progress and ends the line."""
         if self.live and (self._pending or self._drawn):
             self._draw()
-            self.stream.write("\n")
-            self.stream.flush()
+            print(file=self.stream, flush=True)
             self._drawn = 0.0
 
     def __enter__(self) -> ProgressLine:
@@ -83,6 +80,5 @@ class ProgressLine:
     def _draw(self) -> None:
         if self._pending:
             width = shutil.get_terminal_size().columns
-            self.stream.write(f"\r\x1b[K{self._pending[: max(1, width - 1)]}")
-            self.stream.flush()
+            print(f"\r\x1b[K{self._pending[: max(1, width - 1)]}", end="", file=self.stream, flush=True)
             self._drawn, self._pending = time.monotonic(), ""

@@ -1,4 +1,4 @@
-"""Proposals with their fates as a table of rates for people, and as data."""
+"""The results of proposals: a table of rates for people, and data for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_REASONS = 8
 
 @dataclass(frozen=True)
 class Proposed:
-    """One answer: the stages that it passed, in order, what refused it and why, and its time over the parent's."""
+    """One answer: the stages that it passed in order, which stage refused it and why, its time over the parent's."""
 
     answer: str
     edit: str
@@ -28,7 +28,7 @@ class Proposed:
 
 @dataclass
 class Report:
-    """All answers of one proposer for one kernel; stages are those that were looked at."""
+    """All answers of one proposer for one kernel, and the stages that were checked."""
 
     task: str
     kernel: str
@@ -54,12 +54,11 @@ def as_text(report: Report) -> str:
     """The table, the commonest reasons, and the best proposal."""
     n = len(report.proposals)
     kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
-    lines = [
-        f"{report.task} {report.kernel[:8]}: {_some(n, 'answer')} of {report.proposer}, {_some(kernels, 'different kernel')}"
-    ]
+    counts = f"{words.count(n, 'answer')} of {report.proposer}, {words.count(kernels, 'different kernel')}"
+    lines = [f"{report.task} {report.kernel[:8]}: {counts}"]
     if n:
         lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in rates(report)]
-    reasons = Counter((p.refused, _short(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
+    reasons = Counter((p.refused, _shorten(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))
     if reasons:
         lines.append("  refused because:")
         lines += [f"    {count:4d}  {stage}: {reason}" for (stage, reason), count in reasons.most_common(MOST_REASONS)]
@@ -79,27 +78,15 @@ def as_text(report: Report) -> str:
 def as_dict(report: Report) -> dict[str, Any]:
     """The report as JSON's types."""
     return {
-        "task": report.task,
-        "kernel": report.kernel,
-        "proposer": report.proposer,
+        **vars(report),
         "n": len(report.proposals),
         "stages": {stage: {"passed": count, "rate": round(rate, 4)} for stage, count, rate in rates(report)},
-        "tokens_in": report.tokens_in,
-        "tokens_cached": report.tokens_cached,
-        "tokens_out": report.tokens_out,
         "seconds": round(report.seconds, 3),
-        "usd": report.usd,
-        "failures": report.failures,
         "proposals": [
             {
-                "answer": p.answer,
-                "edit": p.edit,
+                **vars(p),
                 "kernel": p.kernel.digest if p.kernel else None,
-                "passed": list(p.passed),
                 "refused": p.refused or None,
-                "reason": p.reason,
-                "note": p.note,
-                "ratio": p.ratio,
                 "source": p.kernel.render() if p.kernel else None,
             }
             for p in report.proposals
@@ -107,10 +94,6 @@ def as_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def _short(reason: str, most: int = 90) -> str:
+def _shorten(reason: str, most: int = 90) -> str:
     text = " ".join(reason.split())
     return text if len(text) <= most else f"{text[:most]}..."
-
-
-def _some(n: int, thing: str) -> str:
-    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"

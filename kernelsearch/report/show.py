@@ -18,30 +18,25 @@ def kernel_file(store: Store, which: str = "best", task: str | None = None, run:
     digest = lineage.best(store, task, run=run) if which == "best" else store.digest(which)
     run = lineage.run_of(store, digest, run)
     trials = [t for t in store.trials(run) if t.kernel == digest]
-    best = min((t for t in trials if _counts(t)), key=lambda t: (t.score, t.number), default=None)
-    chosen = best or next((t for t in trials if t.accepted), None)
+    ranked = [t for t in trials if t.score is not None and not t.outcome.measurement.abandoned]
+    best = min(ranked, key=lambda t: (t.score, t.number), default=None) or next((t for t in trials if t.accepted), None)
     kernel = store.structures(run)[digest].kernel
-    if chosen:
-        kernel = kernel.changed(config=dict(chosen.config))
-    head = [f"# kernel {digest}, of run {run} ({store.run(run).name})", f"# {_evidence(chosen, trials)}"]
-    if chosen:
-        head += _confirmed(store, candidate_digest(store.run(run).task, digest, chosen.config))
-    return "\n".join(head) + "\n" + kernel.render()
+    stored_run = store.run(run)
+    head = [f"kernel {digest}, of run {run} ({stored_run.name})", _evidence(best, trials[0])]
+    if best:
+        kernel = kernel.changed(config=dict(best.config))
+        candidate = candidate_digest(stored_run.task, digest, best.config)
+        head += [
+            f"{finding['status']} on {finding['device']}: {confirmed.headline(finding)}"
+            for finding in store.confirmations()
+            if finding["candidate"] == candidate and finding["vs_fastest"]
+        ]
+    return "".join(f"# {line}\n" for line in head) + kernel.render()
 
 
-def _confirmed(store: Store, candidate: str) -> list[str]:
-    """A line with the newest confirmed numbers of each device, if there are any."""
-    found = [f for f in store.confirmations() if f["candidate"] == candidate and f["vs_fastest"]]
-    return [f"# {f['status']} on {f['device']}: {confirmed.headline(f)}" for f in found]
-
-
-def _counts(trial: Trial) -> bool:
-    return trial.score is not None and not trial.outcome.measurement.abandoned
-
-
-def _evidence(chosen: Trial | None, trials: list[Trial]) -> str:
-    if chosen is None:
-        verdict = trials[0].outcome.verdict
+def _evidence(best: Trial | None, first: Trial) -> str:
+    if best is None:
+        verdict = first.outcome.verdict
         return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
-    measurement = chosen.outcome.measurement
-    return f"{words.speedup(chosen.score, measurement.evidence.value)} on {measurement.device}, trial {chosen.number}"
+    measurement = best.outcome.measurement
+    return f"{words.speedup(best.score, measurement.evidence.value)} on {measurement.device}, trial {best.number}"

@@ -1,13 +1,12 @@
-"""A study's findings from the database alone: gains at checkpoints, areas, wins and ties, what each edit contributed.
+"""The results of a study, from the database alone: gains at checkpoints, areas, wins, ties, contributions of edits.
 
 A gain is the seed's time over the best time so far (geometric mean over the timed shapes). Gains of several seeds are
 averaged by the geometric mean; intervals are percentile bootstraps over the seeds (Efron 1979), 95 %. With so few
-seeds they are rough, and they say nothing of other machines or tasks.
+seeds they are rough, and they do not generalise to other machines or tasks.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core.errors import StudyError
-from kernelsearch.record.rows import geometric_mean
+from kernelsearch.record import lineage, queries
+from kernelsearch.record.rows import Row, columns, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report import spending
 from kernelsearch.report.study_text import as_markdown
@@ -30,7 +30,7 @@ IMPROVED = 1.01
 
 @dataclass(frozen=True)
 class Done:
-    """One run of a study: its curve has (trials, best score then) for each improvement."""
+    """One run of a study; curve has (number of trials, best score then) for each improvement."""
 
     run: int
     task: str
@@ -44,12 +44,12 @@ class Done:
     evidence: str
     reused: int
     rejected: int
-    settings: Mapping[str, Any]
+    study: str
     versions: str
     started: str
 
     def gain(self, n: int) -> float | None:
-        """The gain over the seed after n trials; None for a run that was cut before."""
+        """The gain over the seed after n trials; None for a run that stopped earlier."""
         if n > self.trials and not self.finished:
             return None
         best = [score for at, score in self.curve if at <= n]
@@ -65,26 +65,24 @@ class Done:
 
 
 def facts(store: Store, name: str | None, arms: Sequence[str] = (), checkpoints: Sequence[int] = ()) -> dict[str, Any]:
-    """All of a study as plain data; name None is the newest study. Raises StudyError when there is none."""
+    """All results of a study as plain data; name None means the newest study. Raises StudyError if there is none."""
     runs = _runs(store, name)
     names = list(dict.fromkeys(r.arm for r in runs))
     order = [a for a in arms if a in names] or sorted(names, key=lambda a: (a != "evolve", names.index(a)))
     budget = max(r.trials for r in runs)
     points = [n for n in (checkpoints or (25, 50, 100, 200)) if n <= budget] or [budget]
+    runs_by_arm = {arm: [r for r in runs if r.arm == arm] for arm in order}
     tasks = {}
     for task in dict.fromkeys(r.task for r in runs):
-        mine = [r for r in runs if r.task == task]
-        fastest = _fastest(store, mine[0])
+        of_arm = {arm: [r for r in runs if r.task == task and r.arm == arm] for arm in order}
+        fastest = _fastest(store, next(r for r in runs if r.task == task))
         tasks[task] = {
             "fastest_baseline": fastest,
-            "arms": {arm: _arm([r for r in mine if r.arm == arm], points, fastest) for arm in order},
-            "against": {
-                arm: _against([r for r in mine if r.arm == order[0]], [r for r in mine if r.arm == arm], points[-1])
-                for arm in order[1:]
-            },
+            "arms": {arm: _arm(of_arm[arm], points, fastest) for arm in order},
+            "against": {arm: _against(of_arm[order[0]], of_arm[arm], points[-1]) for arm in order[1:]},
         }
     return {
-        "study": runs[0].settings["study"],
+        "study": runs[0].study,
         "arms": order,
         "subject": order[0],
         "checkpoints": points,
@@ -95,90 +93,58 @@ def facts(store: Store, name: str | None, arms: Sequence[str] = (), checkpoints:
         "level": LEVEL,
         "tasks": tasks,
         "won": _won(tasks, order),
-        "spent": {arm: _spent(store, [r for r in runs if r.arm == arm]) for arm in order},
-        "edits": {arm: _edits(store, [r for r in runs if r.arm == arm]) for arm in order},
+        "spent": {arm: _spent(store, arm_runs) for arm, arm_runs in runs_by_arm.items()},
+        "edits": {arm: _edits(store, arm_runs) for arm, arm_runs in runs_by_arm.items()},
         "runs": [
             {
-                "task": r.task,
-                "arm": r.arm,
-                "seed": r.seed,
-                "trials": r.trials,
-                "finished": r.finished,
-                "reused": r.reused,
-                "rejected": r.rejected,
-                "curve": [[at, round(score, 5)] for at, score in r.curve],
+                **columns(run, "task arm seed trials finished reused rejected"),
+                "curve": [[at, round(score, 5)] for at, score in run.curve],
             }
-            for r in runs
+            for run in runs
         ],
     }
 
 
 def _runs(store: Store, name: str | None) -> list[Done]:
-    rows = store.query(
-        """SELECT run.*, task.name AS task_name FROM run JOIN task ON task.digest = run.task
-           WHERE json_extract(run.settings, '$.study') IS NOT NULL ORDER BY run.id"""
-    )
-    told = [(r, json.loads(r["settings"])) for r in rows]
-    wanted = name or (told[-1][1]["study"] if told else None)
+    """The runs of a study, of those with the same task, arm and seed the newest, without runs that accepted nothing."""
+    rows = queries.study_runs(store)
+    study = name or (rows[-1]["settings"]["study"] if rows else None)
     newest = {}
-    for row, settings in told:
-        if settings["study"] == wanted:
-            newest[row["task_name"], settings["arm"], row["seed"]] = (row, settings)  # of a changed arm the newest
-    found = [_done(store, row, settings) for row, settings in newest.values()]
-    found = [r for r in found if r.curve]
-    if not found:
-        raise StudyError(f"{store.path} has no run of {'study ' + wanted if wanted else 'a study'}")
-    return found
+    for row in rows:
+        if row["settings"]["study"] == study:
+            newest[row["task_name"], row["settings"]["arm"], row["seed"]] = row  # of a changed arm the newest
+    runs = [run for run in (_done(store, row) for row in newest.values()) if run.curve]
+    if not runs:
+        raise StudyError(f"{store.path} has no run of {'study ' + study if study else 'a study'}")
+    return runs
 
 
-def _done(store: Store, row: Mapping[str, Any], settings: Mapping[str, Any]) -> Done:
-    trials = store.query(
-        """SELECT number, score, abandoned, evidence, verdict, measured_by <> '' AS reused FROM trial
-           WHERE run = ? ORDER BY number""",
-        [row["id"]],
-    )
-    curve: list[tuple[int, float]] = []
-    for trial in trials:
-        score = trial["score"]
-        if score is not None and not trial["abandoned"] and (not curve or score < curve[-1][1]):
-            curve.append((trial["number"] + 1, score))
+def _done(store: Store, row: Row) -> Done:
+    counts = queries.trial_counts(store, row["id"])
     return Done(
-        row["id"],
-        row["task_name"],
-        row["task"],
-        settings["arm"],
-        row["seed"],
-        row["target"],
-        len(trials),
-        row["finished"] is not None,
-        tuple(curve),
-        next((t["evidence"] for t in trials if t["evidence"]), ""),
-        sum(t["reused"] for t in trials),
-        sum(t["verdict"] != "accept" for t in trials),
-        settings,
-        row["versions"],
-        row["started"],
+        run=row["id"],
+        task=row["task_name"],
+        task_digest=row["task"],
+        arm=row["settings"]["arm"],
+        study=row["settings"]["study"],
+        finished=row["finished"] is not None,
+        curve=tuple((trial["number"] + 1, trial["score"]) for trial in queries.improvements(store, row["id"])),
+        **{name: row[name] for name in ("seed", "target", "versions", "started")},
+        **(counts | {"evidence": counts["evidence"] or ""}),
     )
 
 
 def _fastest(store: Store, run: Done) -> dict[str, Any] | None:
-    """The fastest baseline of each shape against the seed: gain is what the seed would have to gain to equal it."""
-    found = store.query(
-        "SELECT shape, name, min(time_us) AS time_us FROM baseline WHERE task = ? AND device = ? AND time_us > 0 GROUP BY shape",
-        [run.task_digest, run.target],
-    )
-    times = store.query("SELECT times FROM trial WHERE run = ? AND number = 0", [run.run])
-    seed = {t["shape"]: t["time_us"] for t in json.loads(times[0]["times"] or "[]")}
-    fastest = {r["shape"]: r for r in found if r["shape"] in seed}
-    if not seed or set(fastest) != set(seed):
+    """The fastest baseline of each shape against the seed: gain is the gain at which the seed would equal it."""
+    seed = queries.trial_times(store, run.run, 0)
+    baselines = queries.fastest_baselines(store, run.task_digest, run.target)
+    if not seed or not seed.keys() <= baselines.keys():
         return None
-    ratios = [seed[shape] / fastest[shape]["time_us"] for shape in seed]
-    names = dict.fromkeys(fastest[shape]["name"] for shape in seed)
-    us = geometric_mean([fastest[shape]["time_us"] for shape in seed])
+    times = {shape: baselines[shape]["time_us"] for shape in seed}
     return {
-        "names": list(names),
-        "gain": geometric_mean(ratios),
-        "time_us": us,
+        "names": list(dict.fromkeys(baselines[shape]["name"] for shape in seed)),
+        "gain": geometric_mean([seed[shape] / times[shape] for shape in seed]),
+        "time_us": geometric_mean(list(times.values())),
         "seed_us": geometric_mean(list(seed.values())),
     }
 
@@ -186,21 +152,20 @@ def _fastest(store: Store, run: Done) -> dict[str, Any] | None:
 def _arm(runs: Sequence[Done], points: Sequence[int], fastest: Mapping[str, Any] | None) -> dict[str, Any]:
     at = {}
     for n in points:
-        gains = [g for r in runs if (g := r.gain(n)) is not None]
-        at[str(n)] = {**_mean(gains), "over_fastest": _over(_mean(gains), fastest)}
-    areas = [a for r in runs if (a := r.area(points[-1])) is not None]
+        mean = _mean(_gains(runs, n))
+        over_fastest = mean["mean"] / fastest["gain"] if fastest and mean["mean"] else None
+        at[str(n)] = {**mean, "over_fastest": over_fastest}
     return {
         "seeds": [r.seed for r in runs],
         "at": at,
-        "area": _mean(areas),
-        "trials": sum(r.trials for r in runs),
-        "reused": sum(r.reused for r in runs),
-        "rejected": sum(r.rejected for r in runs),
+        "area": _mean([area for r in runs if (area := r.area(points[-1])) is not None]),
+        **{name: sum(getattr(r, name) for r in runs) for name in ("trials", "reused", "rejected")},
     }
 
 
-def _over(mean: Mapping[str, Any], fastest: Mapping[str, Any] | None) -> float | None:
-    return mean["mean"] / fastest["gain"] if fastest and mean["mean"] else None
+def _gains(runs: Sequence[Done], n: int) -> list[float]:
+    """The gains after n trials of those runs that came so far."""
+    return [gain for run in runs if (gain := run.gain(n)) is not None]
 
 
 def _mean(values: Sequence[float]) -> dict[str, Any]:
@@ -226,71 +191,66 @@ def interval(values: Sequence[float], others: Sequence[float] = (0.0,)) -> tuple
 
 
 def _against(subject: Sequence[Done], other: Sequence[Done], n: int) -> dict[str, Any] | None:
-    """The subject's gain over another arm's at the end, and whether their intervals cross."""
-    mine, its = ([g for r in runs if (g := r.gain(n)) is not None] for runs in (subject, other))
-    if len(mine) < 2 or len(its) < 2:
+    """The subject's gain over another arm's after n trials, and a win or a loss if their intervals do not cross."""
+    gains, rival_gains = _gains(subject, n), _gains(other, n)
+    if len(gains) < 2 or len(rival_gains) < 2:
         return None
-    low, high = interval([math.log(v) for v in mine], [math.log(v) for v in its])
-    a, b = _mean(mine), _mean(its)
-    said = "win" if a["low"] > b["high"] else "loss" if a["high"] < b["low"] else "tie"
-    return {"ratio": a["mean"] / b["mean"], "low": math.exp(low), "high": math.exp(high), "said": said}
+    low, high = interval([math.log(v) for v in gains], [math.log(v) for v in rival_gains])
+    a, b = _mean(gains), _mean(rival_gains)
+    word = "win" if a["low"] > b["high"] else "loss" if a["high"] < b["low"] else "tie"
+    return {"ratio": a["mean"] / b["mean"], "low": math.exp(low), "high": math.exp(high), "said": word}
 
 
 def _won(tasks: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    """Per other arm how many tasks were won, tied and lost, and the worst ratio."""
-    found = {}
+    """For each other arm the number of tasks won, tied and lost, and the worst ratio."""
+    won = {}
     for arm in order[1:]:
-        all_of = [t["against"][arm] for t in tasks.values() if t["against"][arm]]
-        counts = {word: sum(a["said"] == word for a in all_of) for word in ("win", "tie", "loss")}
-        found[arm] = {**counts, "tasks": len(all_of), "worst": min((a["ratio"] for a in all_of), default=None)}
-    return found
+        results = [task["against"][arm] for task in tasks.values() if task["against"][arm]]
+        counts = {word: sum(r["said"] == word for r in results) for word in ("win", "tie", "loss")}
+        won[arm] = {**counts, "tasks": len(results), "worst": min((r["ratio"] for r in results), default=None)}
+    return won
 
 
 def _spent(store: Store, runs: Sequence[Done]) -> list[dict[str, Any]]:
-    """What the models of an arm cost and brought, one entry for each of the bandit's arms that was asked; sums over the runs."""
-    found: dict[str, dict[str, Any]] = {}
+    """The costs and results of an arm's models: one entry for each of the bandit's arms, summed over the runs."""
+    sums: dict[str, dict[str, Any]] = {}
     for run in runs:
         for one in spending.as_dict(store, run.run):
-            told = found.setdefault(one["arm"], {"by": one["arm"], "runs": 0})
-            told["runs"] += 1
+            total = sums.setdefault(one["arm"], {"by": one["arm"], "runs": 0})
+            total["runs"] += 1
             for name, value in one.items():
                 if name != "arm":
-                    told[name] = told.get(name, 0) + value
-    return list(found.values())
+                    total[name] = total.get(name, 0) + value
+    return list(sums.values())
 
 
 def _edits(store: Store, runs: Sequence[Done]) -> list[dict[str, Any]]:
     """Per edit: structures tried, accepted, improved on their parent, and in how many runs it is in the best kernel.
 
-    The edits of a rewrite that composes several each count.
+    In a rewrite that composes several edits, each of them counts.
     """
     table: dict[str, dict[str, Any]] = defaultdict(
-        lambda: {"tried": 0, "accepted": 0, "improved": 0, "in_best": 0, "gains": []}
+        lambda: dict.fromkeys(("tried", "accepted", "improved", "in_best"), 0)
     )
+    gains: dict[str, list[float]] = defaultdict(list)
     for run in runs:
-        rows = store.query("SELECT kernel, parent, edit, accepted, score, gain FROM lineage WHERE run = ?", [run.run])
-        known = {r["kernel"]: r for r in rows}
-        for row in rows:
-            for edit in _parts(row["edit"]):
-                told = table[edit]
-                told["tried"] += 1
-                told["accepted"] += bool(row["accepted"])
-                told["improved"] += (row["gain"] or 0) >= IMPROVED
-                if row["gain"]:
-                    told["gains"].append(row["gain"])
-        best = min((r for r in rows if r["score"] is not None), key=lambda r: r["score"], default=None)
-        on_path = set()
-        while best is not None:
-            on_path.update(_parts(best["edit"]))
-            best = known.get(best["parent"])
-        for edit in on_path:
+        steps = lineage.tree(store, run.run)
+        for step in steps.values():
+            for edit in _parts(step.edit):
+                table[edit]["tried"] += 1
+                table[edit]["accepted"] += bool(step.accepted)
+                table[edit]["improved"] += (step.gain or 0) >= IMPROVED
+                gains[edit] += [step.gain] if step.gain else []
+        best = min((s for s in steps.values() if s.score is not None), key=lambda s: s.score, default=None)
+        path = lineage.ancestors(steps, best.kernel) if best else []
+        for edit in {edit for step in path for edit in _parts(step.edit)}:
             table[edit]["in_best"] += 1
-    found = []
-    for edit, told in table.items():
-        gains = sorted(told.pop("gains"))
-        middle = gains[len(gains) // 2] if gains else None
-        found.append({"edit": edit, **told, "median_gain": middle, "best_gain": gains[-1] if gains else None})
-    return sorted(found, key=lambda e: (-e["in_best"], -e["improved"], e["edit"]))
+    rows = []
+    for edit, counts in table.items():
+        ordered = sorted(gains[edit])
+        median = ordered[len(ordered) // 2] if ordered else None
+        rows.append({"edit": edit, **counts, "median_gain": median, "best_gain": ordered[-1] if ordered else None})
+    return sorted(rows, key=lambda e: (-e["in_best"], -e["improved"], e["edit"]))
 
 
 def _parts(edit: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""A run's end: what was gained, by which edits, on which shapes, and how to go on."""
+"""The summary of a run: the gain, the edits and the shapes that it comes from, and how to continue."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from kernelsearch.core import words
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import lineage
+from kernelsearch.record.rows import columns
 from kernelsearch.record.store import Store
 from kernelsearch.report import by_shape as by_shape_text
 from kernelsearch.report import confirmed, spending
+from kernelsearch.report.confirmed import Finding
 from kernelsearch.search import Result
 
 
-def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[confirmed.Finding] = ()) -> dict[str, Any]:
+def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
     steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
-    best, each after its own tuning; tuning is the seed's own gain from its config alone. found are the
-    finalists' findings by the confirmed protocol, best first; by_shape is what they gain when each shape runs its best.
+    best, each after its own tuning; tuning is the seed's own gain from its config alone. findings are the finalists',
+    by the confirmed protocol, best first; by_shape is their gain when each shape runs its best.
     """
+    chosen = by_shape.of_findings(findings)
+    covered = set(chosen) == {s.key for s in task.shapes}
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
         "task": task.name,
@@ -35,10 +39,8 @@ def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[confi
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
-        "confirmed": list(found),
-        "by_shape": by_shape.gain(chosen)
-        if set(chosen := by_shape.of_findings(found)) == {s.key for s in task.shapes}
-        else None,
+        "confirmed": list(findings),
+        "by_shape": by_shape.gain(chosen) if covered else None,
         "models": spending.as_dict(store, result.run.id),
         "best": None,
     }
@@ -55,26 +57,21 @@ def as_dict(store: Store, task: TaskFacts, result: Result, found: Sequence[confi
         "evidence": measurement.evidence.value,
         "device": measurement.device,
         "tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
-        "steps": [
-            {"kernel": s.kernel, "edit": s.edit, "gain": s.gain, "rationale": s.rationale, "proposer": s.proposer}
-            for s in chain[1:]
-        ],
+        "steps": [columns(step, "kernel edit gain rationale proposer") for step in chain[1:]],
         "shapes": [_shape(task, result, t.shape) for t in seed.outcome.measurement.times],
     }
     return summary
 
 
-def as_text(
-    store: Store, task: TaskFacts, result: Result, resume: str = "", found: Sequence[confirmed.Finding] = ()
-) -> str:
-    """The same in words, at most 80 columns where names allow; resume is the command that goes on with the run."""
-    facts = as_dict(store, task, result, found)
+def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", findings: Sequence[Finding] = ()) -> str:
+    """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
+    facts = as_dict(store, task, result, findings)
     lines = [_counts(facts)]
-    if found:
-        lines.append(f"confirmed: {confirmed.headline(found[0])}")
-        lines += [f"  {line}" for line in confirmed.as_text(found[0]).splitlines()[1:]]
-        lines += [f"  also confirmed: {confirmed.headline(other)}" for other in found[1:]]
-        lines += [f"confirmed {said}"] if (said := by_shape_text.line(facts["by_shape"])) else []
+    if findings:
+        lines.append(f"confirmed: {confirmed.headline(findings[0])}")
+        lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
+        lines += [f"  also confirmed: {confirmed.headline(other)}" for other in findings[1:]]
+        lines += [f"confirmed {text}"] if (text := by_shape_text.line(facts["by_shape"])) else []
     best = facts["best"]
     if best:
         lines += _gains(best)
@@ -93,11 +90,9 @@ def as_text(
 def _counts(facts: dict[str, Any]) -> str:
     rejected = {w: n for w, n in facts["verdicts"].items() if w != "accept"}
     detail = ", ".join(f"{n} {words.verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
-    spent = words.duration(facts["seconds"])
-    return (
-        f"{facts['task']}: {words.count(facts['trials'], 'trial')} of {words.count(facts['kernels'], 'kernel')} in {spent}, "
-        f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
-    )
+    counts = f"{words.count(facts['trials'], 'trial')} of {words.count(facts['kernels'], 'kernel')}"
+    accepted = f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
+    return f"{facts['task']}: {counts} in {words.duration(facts['seconds'])}, {accepted}"
 
 
 def _gains(best: dict[str, Any]) -> list[str]:

@@ -41,16 +41,21 @@ FILES = {
     "not_python": ("def (:\n", r"not Python|syntax"),
     "not_text": ("\0\1\2", r"not Python|null|text"),
     "no_reference": (GOOD.replace(REFERENCE, ""), r"has no reference.*def reference\(x\)"),
-    "no_kernel": (GOOD.replace(KERNEL, "").replace("double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)", "y.copy_(x * 2)"), r"no kernel"),
+    "no_kernel": (GOOD.replace(KERNEL, "").replace(
+        "double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)", "y.copy_(x * 2)"),
+        r"no kernel"),
     "no_inputs": (GOOD.replace(INPUTS, ""), r"get_inputs"),
     "fails_at_import": ("import no_such_module_anywhere\n" + GOOD, r"no_such_module_anywhere"),
-    "never_launches": (GOOD.replace("    double_kernel[", "    if x.numel() < 0: double_kernel["), r"launches no kernel"),
-    "launcher_fails": (GOOD.replace("    y = torch.empty_like(x)", "    y = torch.no_such(x)"), r"launcher fails.*no_such"),
+    "never_launches": (GOOD.replace("    double_kernel[", "    if x.numel() < 0: double_kernel["),
+                       r"launches no kernel"),
+    "launcher_fails": (GOOD.replace("    y = torch.empty_like(x)", "    y = torch.no_such(x)"),
+                       r"launcher fails.*no_such"),
     "reference_fails": (GOOD.replace("return x * 2\n", "return x.no_such()\n"), r"reference fails.*no_such"),
     "other_shape": (GOOD.replace("reference(x): return x * 2", "reference(x): return x.sum(-1)"), r"shape"),
     "other_count": (GOOD.replace("reference(x): return x * 2", "reference(x): return x * 2, x"), r"2 .*1|1 .*2"),
     "inputs_do_not_fit": (GOOD.replace("[torch.randn(rows, cols)]", "[torch.randn(rows, cols)] * 3"), r"3|argument"),
-    "empty_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', "{}").replace("SPACE = {}", 'SPACE = {"num_warps": []}'), r"SPACE"),
+    "empty_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', "{}").replace("SPACE = {}", 'SPACE = {"num_warps": []}'),
+                    r"SPACE"),
     "impossible_space": (GOOD.replace("[1, 2, 4]", "[3, 5]"), r"SPACE is impossible: num_warps"),
     "space_is_no_dict": (GOOD.replace('{"num_warps": [1, 2, 4]}', "[1, 2]"), r"SPACE"),
     "unknown_name_in_space": (GOOD.replace('{"num_warps": [1, 2, 4]}', '{"BLOK": [1, 2]}'), r"BLOK"),
@@ -65,7 +70,8 @@ FILES = {
     "impossible_shape": (GOOD.replace("TEST_SHAPES = [", "TEST_SHAPES = [dict(rows=-1, cols=3), "),
                          r"get_inputs\(rows=-1, cols=3\) fails: RuntimeError.*\(line \d+\)"),
     "fails_when_judged": (GOOD.replace("return x * 2\n", "assert x.max() < 8, 'too large'; return x * 2\n"),
-                          r"the reference fails at rows=3 cols=50 with inputs of regime '\w+': AssertionError: too large \(line \d+\)"),
+                          r"the reference fails at rows=3 cols=50 with inputs of regime '\w+': "
+                          r"AssertionError: too large \(line \d+\)"),
     "trivial_answer": (GOOD.replace("return x * 2\n", "return x * 0\n"), r"cannot be judged: zeros"),
 }  # fmt: skip
 
@@ -130,7 +136,8 @@ def test_option(run, tmp_path, options, said):
 
 
 @pytest.mark.parametrize("command, said", [
-    (["leaderboard"], "no database at kernelsearch.db"), (["show", "best"], "no database"), (["leaderboard", "--db", "."], "is a folder: name a file"),
+    (["leaderboard"], "no database at kernelsearch.db"), (["show", "best"], "no database"),
+    (["leaderboard", "--db", "."], "is a folder: name a file"),
     (["lineage", "best"], "no database"),
     (["new", "softmaxx"], "softmaxx.*there are attention"), (["verify", "absent.py", "k.py"], "no such file"),
     (["verify", "good.py", "absent.py"], "no such file: absent.py"), (["nothing"], "no such command"),

@@ -180,7 +180,8 @@ seen = []
 
 
 def step(event, args):
-    if event == "open" and isinstance(args[0], str) and sys.argv[1] in args[0] and isinstance(args[1], str) and args[1][0] in "wx":
+    texts = event == "open" and isinstance(args[0], str) and isinstance(args[1], str)
+    if texts and sys.argv[1] in args[0] and args[1][0] in "wx":
         seen.append(args[0])
         if len(seen) == int(sys.argv[2]):
             print("writing", flush=True)
@@ -194,8 +195,9 @@ main(sys.argv[3:])
 
 
 def stopped(folder, place, files, number, *arguments):
-    """Runs a command until it begins to write its n-th file beside `place`, and ends it there by a signal; (exit code, stderr)."""
-    process = subprocess.Popen([sys.executable, "-c", STOPPING, f".{place}-", str(files), *arguments], cwd=folder, text=True,
+    """Kills a command as it begins to write its n-th file beside `place`; returns (exit code, stderr)."""
+    process = subprocess.Popen([sys.executable, "-c", STOPPING, f".{place}-", str(files), *arguments], cwd=folder,
+                               text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
     assert process.stdout.readline() == "writing\n", process.communicate()
     process.send_signal(number)

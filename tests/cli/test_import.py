@@ -7,7 +7,8 @@ import pytest
 from kernelsearch.record import recorded_space
 
 TRITON = {"key": [1], "configs_timings": [
-    [{"kwargs": {}, "num_warps": 16, "num_stages": 1}, [0.01]], [{"kwargs": {}, "num_warps": 2, "num_stages": 1}, [0.02]]]}  # fmt: skip
+    [{"kwargs": {}, "num_warps": 16, "num_stages": 1}, [0.01]],
+    [{"kwargs": {}, "num_warps": 2, "num_stages": 1}, [0.02]]]}  # fmt: skip
 
 
 @pytest.fixture
@@ -30,6 +31,8 @@ def test_its_best_config_becomes_a_kernel_of_the_task(run, cache, tmp_path):
     done = run("import", cache, "--task", "softmax.py")
     assert done.code == 0 and "'num_warps': 16" in done.out and "best of 2 configs" in done.out
     assert done.out.count("@triton.jit") == 1
+    done = run("import", cache, "--task", "softmax.py", "--out", "missing/kernel.py")
+    assert done.code == 2 and "missing/kernel.py cannot be written" in done.err
 
 
 def test_helions_block_sizes_are_given_in_order(run, tmp_path):
@@ -50,8 +53,8 @@ def test_any_other_file_is_one_line(run, tmp_path, text):
 def t4(*kernels):
     """T4 results as `trials` writes them: each kernel with parameters of its own."""
     results = [
-        {"configuration": {"kernel": digest, **config}, "objectives": ["time"], "times": {"runtimes": [time]}, "invalidity": "correct",
-         "correctness": 1, "measurements": [{"name": "time", "value": time, "unit": "ms"}]}
+        {"configuration": {"kernel": digest, **config}, "objectives": ["time"], "times": {"runtimes": [time]},
+         "invalidity": "correct", "correctness": 1, "measurements": [{"name": "time", "value": time, "unit": "ms"}]}
         for digest, config, time in kernels
     ]  # fmt: skip
     return json.dumps({"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}, "results": results})

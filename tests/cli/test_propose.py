@@ -1,4 +1,4 @@
-"""Models on the command line: proposals with their fates, a search that survives its server, secrets that stay secret."""
+"""Models on the command line: results of proposals, a search that survives its server, secrets that stay secret."""
 
 import json
 import sys
@@ -72,7 +72,8 @@ def test_bad_options_are_one_line_and_exit_2(run, task, options, said):
 
 def test_proposals_come_with_their_fates_and_rates(run, task, tmp_path):
     with served.Server(served.obedient) as server:
-        done = run("propose", task, "--proposer", f"openai:{server.url}#random", "-n", "6", "--until", "right", "--json",
+        done = run("propose", task, "--proposer", f"openai:{server.url}#random", "-n", "6", "--until", "right",
+                   "--json",
                    "--record", "answers.jsonl")  # fmt: skip
     stages = done.json["stages"]
     assert done.code == 0 and done.json["n"] == 6 and len(done.json["proposals"]) == 6
@@ -108,7 +109,8 @@ def test_a_search_survives_its_server_and_no_secret_is_written(run, task, tmp_pa
     )  # fmt: skip
     with served.Server(script) as server:
         spec = f"openai:{server.url}#m?retries=0"
-        done = run("optimize", task, "--trials", "24", "--proposer", spec, "--price", "1", "2", "--json", "--window", "2",
+        done = run("optimize", task, "--trials", "24", "--proposer", spec, "--price", "1", "2", "--json",
+                   "--window", "2",
                    "--record", "answers.jsonl")  # fmt: skip
     assert done.code == 0, done.err
     assert "typed edits" in done.err and done.json["trials"] == 24

@@ -12,7 +12,8 @@ from recorded_spaces import made
 BAD = {
     "not_json": "rows",
     "no_rows": '{"task": "t", "device": "d", "parameters": {"a": [1]}}',
-    "unknown_failure": '{"task": "t", "device": "d", "parameters": {"a": [1]}, "rows": [{"config": {"a": 1}, "failure": "no"}]}',
+    "unknown_failure": '{"task": "t", "device": "d", "parameters": {"a": [1]}, '
+    '"rows": [{"config": {"a": 1}, "failure": "no"}]}',
     "duplicate": '{"task": "t", "device": "d", "parameters": {"a": [1]}, "rows": ['
     '{"config": {"a": 1}, "time_us": 2}, {"config": {"a": 1}, "time_us": 3}]}',
     "nan": '{"task": "t", "device": "d", "parameters": {"a": [1]}, "rows": [{"config": {"a": 1}, "time_us": NaN}]}',

@@ -68,7 +68,8 @@ def test_one_and_true_are_two_values():
         (changed("rows", to=[]), "at least one row"),
         (changed("rows", to=[5]), "row 0 must be an object"),
         (changed("rows", 0, to={"time_us": 3.0}), "row 0 must be an object with a 'config'"),
-        (changed("rows", 2, "failure", to="exploded"), "row 2 has the failure 'exploded': known are compile, runtime, correctness, timeout"),
+        (changed("rows", 2, "failure", to="exploded"),
+         "row 2 has the failure 'exploded': known are compile, runtime, correctness, timeout"),
         (changed("rows", 2, "failure", to=["compile"]), "row 2 has the failure"),
         (changed("rows", 1, "config", to={"BM": 16, "flag": True}), "rows 0 and 1 have the same config"),
         (changed("rows", 0, "time_us", to=float("nan")), "row 0 has the time nan"),
@@ -101,8 +102,10 @@ def test_a_bad_file_is_one_sentence_that_says_what_is_wrong(found, words):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "is not JSON"), (b"time,config\n", "is not JSON"), (b'{"task": ', "is not JSON"), (b"\xff\xfe\x00", "is not JSON"),
-        (b"\x1f\x8b\x08\x00broken", "is not JSON"), (b"\xfd7zXZ\x00broken", "is not JSON"), (b"[" * 100_000, "is not JSON"),
+        (b"", "is not JSON"), (b"time,config\n", "is not JSON"), (b'{"task": ', "is not JSON"),
+        (b"\xff\xfe\x00", "is not JSON"),
+        (b"\x1f\x8b\x08\x00broken", "is not JSON"), (b"\xfd7zXZ\x00broken", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_json_says_so(tmp_path, data, words):

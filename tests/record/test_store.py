@@ -71,6 +71,23 @@ def test_a_trial_is_stored_wholly_or_not_at_all(store, task, facts, seed, make):
     assert after == before
 
 
+def test_a_confirmation_is_stored_wholly_or_not_at_all(store, task, seed):
+    speedup = {"ratio": 1.2, "low": 1.1, "high": 1.3}
+    shape = dict.fromkeys(("control", "blocks", "dropped", "clocks", "roofline", "launch_bound"))
+    shape |= {"shape": "timed:0", "time_us": 9.0, "spread_us": 0.1, "samples": 5, "fastest": "eager"}
+    shape |= {"vs_seed": speedup, "vs_fastest": speedup, "baselines": [{"name": "eager", "time_us": 10.8}]}
+    finding = {"device": "d", "protocol": "p", "status": "confirmed", "faster": True, "time_us": 9.0, "level": 0.99}
+    finding |= {"vs_seed": speedup, "vs_fastest": speedup, "aa_spread": 0.001, "roofline": None, "shapes": [shape]}
+    nameless = {**finding, "shapes": [{**shape, "baselines": [{"time_us": 10.8}]}]}
+    with pytest.raises(KeyError):
+        store.add_confirmation(task, Structure(seed, 0), {"BLOCK": 1}, nameless, {})
+    assert store.query("SELECT * FROM measurement") == store.query("SELECT * FROM candidate") == []
+    store.add_confirmation(task, Structure(seed, 0), {"BLOCK": 1}, finding, {})
+    (stored,) = store.confirmations()
+    assert {name: stored[name] for name in finding} == finding and stored["versions"] == {}
+    assert [r["time_us"] for r in store.query("SELECT time_us FROM baseline")] == [10.8]
+
+
 def test_every_foreign_key_holds_and_every_table_is_strict(store, task, facts, seed, make):
     begun(store, task, facts, seed, make)
     assert store.query("PRAGMA foreign_key_check") == []

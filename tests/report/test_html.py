@@ -157,7 +157,7 @@ def test_filter_open_a_node_and_read_its_diff(finished, opened):
 @browser_only
 @pytest.mark.parametrize("width", [390, 901, 1200])
 def test_long_configs_and_names_widen_no_page(finished, opened, width):
-    """Names of several launch sites are long; the page never scrolls sideways, and names break after `_` or `+` only."""
+    """Names of several launch sites are long: the page never scrolls sideways, and names break after `_` or `+`."""
     long = {f"mean_of_the_columns_kernel.{name}": 128 for name in ("BLOCK", "ROWS", "num_warps", "num_stages")}
     rows = [
         {

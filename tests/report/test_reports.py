@@ -54,8 +54,9 @@ def test_the_text_table_fits_80_columns_and_says_estimated(finished):
 
 
 LONG = {"SPLIT": 32, **{f"mean_kernel.{n}": 8 for n in ("BLOCK", "ROWS", "num_warps", "num_stages")}}
-ROW = {"task": "t", "device": "d", "evidence": "measured", "rank": 1, "kernel": "0123456789abcdef", "speedup": 1.5, "score": 0.667,
-       "time_us": 40.0, "edit": "tile_loop", "config": {"BLOCK": 64}, "proposer": "edits", "run": 1, "number": 7, "confirmed_us": None}  # fmt: skip
+ROW = {"task": "t", "device": "d", "evidence": "measured", "rank": 1, "kernel": "0123456789abcdef", "speedup": 1.5,
+       "score": 0.667, "time_us": 40.0, "edit": "tile_loop", "config": {"BLOCK": 64}, "proposer": "edits", "run": 1,
+       "number": 7, "confirmed_us": None}  # fmt: skip
 
 
 def test_a_config_stands_beside_its_row_or_whole_below_it():
@@ -75,8 +76,9 @@ def test_the_trial_and_who_proposed_it_are_said():
 
 
 def test_a_confirmed_row_says_trial_proposer_and_config():
-    confirmed = {**ROW, "evidence": "confirmed", "confirmed_us": 40.0, "vs_fastest": 1.2, "vs_fastest_low": 1.19, "vs_fastest_high": 1.21,
-                 "fastest": "eager", "roofline": 0.9, "clocks": {"x": {"sm_mhz": 1980.0}}, "proposer": "mix"}  # fmt: skip
+    confirmed = {**ROW, "evidence": "confirmed", "confirmed_us": 40.0, "vs_fastest": 1.2, "vs_fastest_low": 1.19,
+                 "vs_fastest_high": 1.21, "fastest": "eager", "roofline": 0.9,
+                 "clocks": {"x": {"sm_mhz": 1980.0}}, "proposer": "mix"}  # fmt: skip
     lines = leaderboard.as_text(
         [confirmed, {**confirmed, "run": None, "number": None, "edit": None, "proposer": None}]
     ).splitlines()

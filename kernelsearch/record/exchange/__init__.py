@@ -1,1 +1,1 @@
-"""Other tools' files: what they measured comes in, what was found here goes out."""
+"""Import and export of other tools' files."""

@@ -1,4 +1,4 @@
-"""What Datasette is told about the database, so that its pages read well: labels, facets, sorting, ready queries."""
+"""Metadata of the database for Datasette: labels, facets, sorting, prepared queries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "facets": ["device", "evidence", "shape"],
     },
     "confirmation": {
-        "description": "What the confirmed protocol found, intervals included.",
+        "description": "Findings of the confirmed protocol with their intervals.",
         "facets": ["device", "status", "faster"],
     },
     "baseline": {"description": "What PyTorch and others take, confirmed.", "facets": ["device", "name"]},
@@ -59,7 +59,8 @@ QUERIES: dict[str, dict[str, str]] = {
     "edits": {
         "title": "What each edit earned",
         "sql": "select edit, count(*) as tried, sum(accepted > 0) as accepted, sum(gain > 1.01) as improved, "
-        "round(max(gain), 3) as best_gain from lineage where edit is not null group by edit order by improved desc, best_gain desc",
+        "round(max(gain), 3) as best_gain from lineage where edit is not null "
+        "group by edit order by improved desc, best_gain desc",
     },
     "rejections": {
         "title": "Why candidates were rejected",
@@ -76,7 +77,5 @@ QUERIES: dict[str, dict[str, str]] = {
 
 def metadata(database: Path) -> dict[str, Any]:
     """The content of Datasette's metadata file for this database."""
-    return {
-        "title": f"kernelsearch: {database.name}",
-        "databases": {database.stem: {"tables": TABLES, "queries": QUERIES}},
-    }
+    tables = {database.stem: {"tables": TABLES, "queries": QUERIES}}
+    return {"title": f"kernelsearch: {database.name}", "databases": tables}

@@ -1,8 +1,8 @@
-"""Another database's rows, merged in: nothing twice, however often it is done.
+"""Merging another database's rows into this one; doing it twice adds nothing.
 
-Sources, tasks and candidates are known by their content. A run is known by its name, task, seed and start: where it is
-here already, only the trials that it has gained since are added. Of measurements, confirmations, baselines and
-ceilings with the same key the newer one stays.
+Sources, tasks and candidates are identified by their content, and a run by its name, task, seed and start. Of a run
+that is already here, only the trials that it has gained since are added. Of measurements, confirmations, baselines and
+ceilings with the same key, the newer one stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SAME_RUN = ("name", "task", "seed", "started")
 
 @dataclass(frozen=True)
 class Merged:
-    """What came in: runs that were not here, and rows by table."""
+    """The counts of a merge: new runs, and new rows by table."""
 
     runs: int
     rows: dict[str, int]
@@ -32,13 +32,13 @@ class Merged:
 
 
 def merge(store: Store, other: str | Path) -> Merged:
-    """Adds another database's rows in one transaction. Raises StoreError when it is none of ours, damaged or newer.
+    """Adds another database's rows in one transaction. Raises StoreError if it is not ours, damaged or newer.
 
     The other file is only read: a copy of it is brought up to this schema first.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "other.db"
-        _copied(Path(other), copy)
+        _copy_database(Path(other), copy)
         try:
             with Store.open(copy):
                 pass  # brings its schema up to date
@@ -50,13 +50,14 @@ def merge(store: Store, other: str | Path) -> Merged:
             try:
                 with store.database.atomic():
                     connection.execute("PRAGMA defer_foreign_keys = ON")
-                    return _merged(connection)
+                    return _merge_tables(connection)
             finally:
                 connection.execute("DETACH DATABASE other")
 
 
-def _copied(source: Path, target: Path) -> None:
-    Store.open(source, write=False).close() if not source.is_file() else None  # its sentence for a missing file
+def _copy_database(source: Path, target: Path) -> None:
+    if not source.is_file():
+        Store.open(source, write=False).close()  # raises StoreError with the sentence for a missing file
     with opening.said_clearly(source):
         reading, writing = sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True), sqlite3.connect(target)
         try:
@@ -66,40 +67,45 @@ def _copied(source: Path, target: Path) -> None:
             writing.close()
 
 
-def _merged(connection: sqlite3.Connection) -> Merged:
-    fresh = _runs(connection)
+def _merge_tables(connection: sqlite3.Connection) -> Merged:
+    new_runs = _merge_runs(connection)
     rows = {}
     for table in _tables(connection):
-        columns = [c[1] for c in connection.execute(f'PRAGMA main.table_info("{table}")')]
+        columns = _columns(connection, table)
         before = connection.total_changes
         if "run" in columns:
-            _copy_of_runs(connection, table, columns)
+            _copy_rows_of_runs(connection, table, columns)
         elif "measured" in columns:
-            _copy_newer(connection, table, columns)
+            _copy_newer_rows(connection, table, columns)
         else:
-            named = ", ".join(columns)
-            connection.execute(f'INSERT OR IGNORE INTO main."{table}" ({named}) SELECT {named} FROM other."{table}"')
+            names = ", ".join(columns)
+            connection.execute(f'INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {names} FROM other."{table}"')
         rows[table] = connection.total_changes - before
-    return Merged(fresh, rows)
+    return Merged(new_runs, rows)
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
-    """Our own tables but for `run`: what both files have, without search indexes, migrations and other tools' tables."""
-    found = connection.execute(
+    """Our tables except `run`: those in both files, without search indexes, migrations and other tools' tables."""
+    names = connection.execute(
         """SELECT m.name FROM main.sqlite_master AS m JOIN other.sqlite_master AS o ON o.name = m.name AND o.sql = m.sql
            WHERE m.type = 'table' AND m.sql LIKE '%STRICT%' AND m.name <> 'run' ORDER BY m.rowid"""
     )
-    return [name for (name,) in found]
+    return [name for (name,) in names]
 
 
-def _runs(connection: sqlite3.Connection) -> int:
-    """Gives every run of the other file its number here, in the temporary table `same_run`; how many are new."""
-    columns = [c[1] for c in connection.execute("PRAGMA main.table_info(run)") if c[1] != "id"]
-    named = ", ".join(columns)
+def _columns(connection: sqlite3.Connection, table: str, key: bool = False) -> list[str]:
+    """The names of a table's columns, or only those of its primary key."""
+    infos = connection.execute(f'PRAGMA main.table_info("{table}")')
+    return [name for _, name, _, _, _, in_key in infos if in_key or not key]
+
+
+def _merge_runs(connection: sqlite3.Connection) -> int:
+    """Adds the other file's new runs and returns their count; the temporary table `same_run` maps its ids to ours."""
+    names = ", ".join(name for name in _columns(connection, "run") if name != "id")
     same = " AND ".join(f"here.{c} = there.{c}" for c in SAME_RUN)
     connection.execute("DROP TABLE IF EXISTS temp.same_run")
-    fresh = connection.execute(
-        f"""INSERT INTO main.run ({named}) SELECT {named} FROM other.run AS there
+    new_runs = connection.execute(
+        f"""INSERT INTO main.run ({names}) SELECT {names} FROM other.run AS there
             WHERE NOT EXISTS (SELECT 1 FROM main.run AS here WHERE {same}) ORDER BY id"""
     ).rowcount
     connection.execute(
@@ -112,23 +118,22 @@ def _runs(connection: sqlite3.Connection) -> int:
                FROM other.run AS there JOIN temp.same_run AS s ON s.there = there.id WHERE s.here = main.run.id)
            WHERE id IN (SELECT here FROM temp.same_run)"""
     )
-    return fresh
+    return new_runs
 
 
-def _copy_of_runs(connection: sqlite3.Connection, table: str, columns: list[str]) -> None:
-    named = ", ".join(columns)
+def _copy_rows_of_runs(connection: sqlite3.Connection, table: str, columns: list[str]) -> None:
+    names = ", ".join(columns)
     values = ", ".join("s.here" if c == "run" else f"t.{c}" for c in columns)
     connection.execute(
-        f"""INSERT OR IGNORE INTO main."{table}" ({named}) SELECT {values}
+        f"""INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {values}
             FROM other."{table}" AS t JOIN temp.same_run AS s ON s.there = t.run"""
     )
 
 
-def _copy_newer(connection: sqlite3.Connection, table: str, columns: list[str]) -> None:
-    key = [c[1] for c in connection.execute(f'PRAGMA main.table_info("{table}")') if c[5]]
-    named = ", ".join(columns)
-    same = " AND ".join(f"here.{c} = there.{c}" for c in key)
+def _copy_newer_rows(connection: sqlite3.Connection, table: str, columns: list[str]) -> None:
+    names = ", ".join(columns)
+    same = " AND ".join(f"here.{c} = there.{c}" for c in _columns(connection, table, key=True))
     connection.execute(
-        f"""INSERT OR REPLACE INTO main."{table}" ({named}) SELECT {named} FROM other."{table}" AS there
+        f"""INSERT OR REPLACE INTO main."{table}" ({names}) SELECT {names} FROM other."{table}" AS there
             WHERE NOT EXISTS (SELECT 1 FROM main."{table}" AS here WHERE {same} AND here.measured >= there.measured)"""
     )

@@ -1,9 +1,9 @@
 """Runs as Optuna studies, in any Optuna storage; SQLite's may be the database's own file.
 
-A study is named after its run and holds its trials in order: configs are the parameters, time over the seed's is the
-value, everything else a user attribute. A rejected candidate is a FAILed trial and an abandoned one is PRUNED.
-Writing again adds only what is missing. Numbers are integer or float parameters, whose ranges may grow with a run;
-texts and flags stay attributes, since a categorical's choices may not.
+A study has its run's name and its trials in order: configs are the parameters, time over the seed's is the value,
+everything else a user attribute. A rejected candidate is a FAILed trial, an abandoned one is PRUNED. Writing again adds
+only what is missing. Numbers are integer or float parameters, whose ranges may grow during a run; texts and flags are
+attributes, because the choices of a categorical parameter may not grow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Trial
-from kernelsearch.record.rows import Run
+from kernelsearch.record.rows import Run, columns
 from kernelsearch.record.store import Store
 
 if TYPE_CHECKING:
@@ -24,32 +24,29 @@ if TYPE_CHECKING:
 def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run, optuna.Study, int]]:
     """Brings a storage up to date with the newest runs (all by default), newest first.
 
-    Yields each run with its study and the number of trials that were added. url is an Optuna storage URL, for example
-    `sqlite:///studies.db`.
+    Yields (run, its study, number of trials added). url is an Optuna storage URL such as `sqlite:///studies.db`.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = _storage(url)
+    storage = _open_storage(url)
     for run in store.runs()[:runs]:
         study = optuna.create_study(storage=storage, study_name=run.name, direction="minimize", load_if_exists=True)
         if not study.user_attrs:
-            for name, value in _about(run).items():
+            for name, value in _run_attributes(run).items():
                 study.set_user_attr(name, value)
         known = len(study.get_trials(deepcopy=False))
         structures = {digest: number for number, digest in enumerate(store.structures(run.id))}
-        finished = {
-            r["number"]: r["finished"]
-            for r in store.query("SELECT number, finished FROM trial WHERE run = ?", [run.id])
-        }
+        ends = store.query("SELECT number, finished FROM trial WHERE run = ?", [run.id])
+        finished = {row["number"]: row["finished"] for row in ends}
         missing = [t for t in store.trials(run.id) if t.number >= known]
         for trial in missing:
-            study.add_trial(_frozen(trial, structures, finished[trial.number]))
+            study.add_trial(_freeze_trial(trial, structures, finished[trial.number]))
         yield run, study, len(missing)
 
 
-def _storage(url: str) -> optuna.storages.RDBStorage:
-    """The storage that a URL names. Raises StoreError: no such driver, no such server, not a storage's URL."""
+def _open_storage(url: str) -> optuna.storages.RDBStorage:
+    """The storage at a URL. Raises StoreError if the driver or the server is missing, or the URL is not a storage's."""
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -62,21 +59,18 @@ def _storage(url: str) -> optuna.storages.RDBStorage:
         raise StoreError(f"the {scheme} storage cannot be opened: {why}") from None
 
 
-def _about(run: Run) -> dict[str, Any]:
-    facts = run.facts
+def _run_attributes(run: Run) -> dict[str, Any]:
+    facts = columns(run.facts, "strategy proposer seed target")
     return {
         "run": run.id,
         "task": run.task,
-        "strategy": facts.strategy,
-        "proposer": facts.proposer,
-        "seed": facts.seed,
-        "target": facts.target,
-        "versions": dict(facts.versions),
+        **facts,
+        "versions": dict(run.facts.versions),
         "value": "time over the seed's time",
     }
 
 
-def _frozen(trial: Trial, structures: Mapping[str, int], finished: str) -> optuna.trial.FrozenTrial:
+def _freeze_trial(trial: Trial, structures: Mapping[str, int], finished: str) -> optuna.trial.FrozenTrial:
     import optuna
 
     outcome = trial.outcome
@@ -86,33 +80,31 @@ def _frozen(trial: Trial, structures: Mapping[str, int], finished: str) -> optun
         state = optuna.trial.TrialState.FAIL
     elif measurement.abandoned:
         state = optuna.trial.TrialState.PRUNED
-    params, attributes = _params(trial, structures)
-    said = {
-        "kernel": trial.kernel,
-        "edit": trial.edit,
-        "rationale": trial.rationale,
+    params, attributes = _split_config(trial, structures)
+    more = {
+        **columns(trial, "kernel edit rationale"),
         "verdict": outcome.verdict.word.value,
         "reason": outcome.verdict.reason,
         "kind": trial.proposal.kind.value,
         "hints": [hint.suggestion for hint in outcome.hints],
     }
     if measurement is not None:
-        said |= {"evidence": measurement.evidence.value, "device": measurement.device, "time_us": measurement.by_shape}
+        more |= {"evidence": measurement.evidence.value, "device": measurement.device, "time_us": measurement.by_shape}
     end = datetime.fromisoformat(finished).astimezone().replace(tzinfo=None)
     frozen = optuna.trial.create_trial(
         state=state,
         value=None if state == optuna.trial.TrialState.FAIL else trial.score,
         params={name: value for name, (value, _) in params.items()},
         distributions={name: distribution for name, (_, distribution) in params.items()},
-        user_attrs=attributes | {name: value for name, value in said.items() if value},
+        user_attrs=attributes | {name: value for name, value in more.items() if value},
     )
     frozen.datetime_start = end - timedelta(seconds=outcome.seconds)
     frozen.datetime_complete = end
     return frozen
 
 
-def _params(trial: Trial, structures: Mapping[str, int]) -> tuple[dict[str, tuple[Any, Any]], dict[str, Any]]:
-    """(Numbers as parameters with their distributions, the rest as attributes). `structure` counts the run's kernels."""
+def _split_config(trial: Trial, structures: Mapping[str, int]) -> tuple[dict[str, tuple[Any, Any]], dict[str, Any]]:
+    """(Numbers as parameters with distributions, the rest as attributes); `structure` counts the run's kernels."""
     import optuna
 
     params: dict[str, tuple[Any, Any]] = {}

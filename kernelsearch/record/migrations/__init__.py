@@ -1,10 +1,9 @@
-"""The schema as an append-only list of functions; a released one is never edited, a change is a new one.
+"""The schema as an append-only list of functions: a released one is never edited, a change is a new one.
 
 Tables have a `name` column where a person needs one: Datasette shows it in place of the key.
 Text columns that hold JSON say so in their comment. Times are UTC, ISO 8601.
 """
 
-from kernelsearch.record.migrations import m001_to_m004, m005_to_m009, m010
-from kernelsearch.record.migrations.register import migrations
+from kernelsearch.record.migrations.m005_to_m010 import migrations
 
-__all__ = ["m001_to_m004", "m005_to_m009", "m010", "migrations"]
+__all__ = ["migrations"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sqlite_utils import Database
+from sqlite_utils import Database, Migrations
 
-from kernelsearch.record.migrations.register import migrations
+migrations = Migrations("kernelsearch")
+"""All migrations in order; each `@migrations()` below and in the next files adds one."""
 
 
 @migrations()

@@ -1,14 +1,14 @@
-"""The page's pictures: Vega-Lite specifications, drawn to SVG when the page is written.
+"""Charts of the HTML page: Vega-Lite specifications, drawn to SVG when the page is written.
 
-Colours are the page's CSS variables, so that one drawing serves light and dark; every mark carries an aria-label,
-which a reader hears and the page's script shows under the pointer.
+Colours are the page's CSS variables, so that one drawing serves light and dark; every mark has an aria-label, which
+a screen reader speaks and the page's script shows under the pointer.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kernelsearch.core import extras
@@ -18,8 +18,10 @@ Spec = dict[str, Any]
 Facts = Mapping[str, Any]
 
 WIDE, NARROW = 880, 290
-"""Widths of a drawing's inside, in pixels: for a screen, and for a phone, where the wide one would be cut."""
+"""Inner widths of a drawing in pixels: for a screen, and for a phone, where the wide one would be cut."""
 INK, MUTED, RULE, ACCENT, SECOND = (f"var(--{n})" for n in ("ink", "muted", "rule", "accent", "second"))
+_FOUND: Spec = {"condition": {"test": "datum.found", "value": ACCENT}, "value": SECOND}
+"""The colour of the kernel found, and of all others."""
 
 CONFIG = {
     "background": None,
@@ -40,16 +42,16 @@ CONFIG = {
 }
 
 
-class NoDrawing(KernelsearchError):
-    """The library that draws is not installed."""
-
-
 def svg(spec: Spec, title: str) -> str:
-    """An SVG element that scales with its container; title is its accessible name. Raises NoDrawing."""
+    """An SVG element that scales with its container; title is its accessible name.
+
+    Raises KernelsearchError if vl-convert is missing.
+    """
     try:
         import vl_convert
     except ImportError:
-        raise NoDrawing(f"--html draws with vl-convert, which is not installed: {extras.install('html')}") from None
+        hint = extras.install("html")
+        raise KernelsearchError(f"--html draws with vl-convert, which is not installed: {hint}") from None
     drawn = vl_convert.vegalite_to_svg(
         {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "config": CONFIG, **spec}
     )
@@ -58,45 +60,57 @@ def svg(spec: Spec, title: str) -> str:
     return head + drawn[drawn.index(">") + 1 :]
 
 
+def _quantity(field: str, title: str | list[str], **more: Any) -> Spec:
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+def _mark(kind: str, **more: Any) -> Spec:
+    """A mark without an aria-label of its own."""
+    return {"type": kind, "aria": False, **more}
+
+
+def _text(align: str, **more: Any) -> Spec:
+    return _mark("text", align=align, color=MUTED, fontSize=11, **more)
+
+
 def curve(section: Facts, width: int = WIDE) -> str | None:
-    """Best so far over trials, one line a run, the baselines as rules; None where nothing was accepted."""
+    """Best so far over trials, one line a run, the baselines as rules; None if nothing was accepted."""
     curves = [c for c in section["curves"] if c["steps"]]
     if not curves:
         return None
-    first = curves[0]["run"]
-    points = [
-        {
-            **s,
-            "run": c["run"],
-            "name": c["name"],
-            "best": c["run"] == first,
-            "said": f"{c['name']}: {s['speedup']:.3f}x the seed at trial {s['trial']}, {s['kernel']} ({s['edit']})",
-        }
-        for c in curves
-        for s in c["steps"]
-    ]
-    rules = [b for b in section["baselines"] if "speedup" in b]
-    low = min([1.0, *(p["speedup"] for p in points), *(b["speedup"] for b in rules)])
-    high = max([1.05, *(p["speedup"] for p in points), *(b["speedup"] for b in rules)])
+    points = []
+    for c in curves:
+        for s in c["steps"]:
+            label = f"{c['name']}: {s['speedup']:.3f}x the seed at trial {s['trial']}, {s['kernel']} ({s['edit']})"
+            points.append({**s, "run": c["run"], "name": c["name"], "best": c is curves[0], "label": label})
+    baselines = [b for b in section["baselines"] if "speedup" in b]
+    speedups = [row["speedup"] for row in (*points, *baselines)]
+    low, high = min(1.0, *speedups), max(1.05, *speedups)
     scale = {"type": "log" if high / low > 5 else "linear", "domain": [low / 1.03, high * 1.05], "nice": False}
     ticks = min(max(p["trial"] for p in points) or 1, width // 45)
-    x = {"field": "trial", "type": "quantitative", "title": "trial", "axis": {"grid": False, "tickCount": ticks}}
-    y = {
-        "field": "speedup",
-        "type": "quantitative",
-        "scale": scale,
-        "title": f"x the seed ({section['evidence']})",
-        **({"axis": {"values": _round_numbers(*scale["domain"])}} if scale["type"] == "log" else {}),
-    }
-    colour = {"condition": {"test": "datum.best", "value": ACCENT}, "value": SECOND}
+    x = _quantity("trial", "trial", axis={"grid": False, "tickCount": ticks})
+    y = _quantity("speedup", f"x the seed ({section['evidence']})", scale=scale)
+    if scale["type"] == "log":
+        y["axis"] = {"values": _round_numbers(*scale["domain"])}
+    rules = [{**b, "label": f"{b['name']}: {b['speedup']:.3f}x the seed (confirmed)"} for b in baselines]
     layers: list[Spec] = [
         {
+            "data": {"values": rules},
+            "mark": {"type": "rule", "strokeDash": [5, 4], "color": MUTED},
+            "encoding": {"y": y, "description": {"field": "label"}},
+        },
+        {
+            "data": {"values": rules},
+            "mark": _text("right", x=width, dy=-5),
+            "encoding": {"y": y, "text": {"field": "name"}},
+        },
+        {
             "data": {"values": points},
-            "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5, "aria": False},
+            "mark": _mark("line", interpolate="step-after", strokeWidth=2.5),
             "encoding": {
                 "x": x,
                 "y": y,
-                "color": colour,
+                "color": {"condition": {"test": "datum.best", "value": ACCENT}, "value": SECOND},
                 "detail": {"field": "run"},
                 "opacity": {"condition": {"test": "datum.best", "value": 1}, "value": 0.45},
             },
@@ -104,46 +118,21 @@ def curve(section: Facts, width: int = WIDE) -> str | None:
         {
             "data": {"values": [p for p in points if p["best"]]},
             "mark": {"type": "point", "filled": True, "size": 55, "color": ACCENT},
-            "encoding": {"x": x, "y": y, "description": {"field": "said"}},
+            "encoding": {"x": x, "y": y, "description": {"field": "label"}},
         },
     ]
-    if rules:
-        layers[:0] = _rules(rules, y, width)
-    return svg({"width": width, "height": 260, "layer": layers}, f"Best so far of {section['task']} over trials")
+    spec = {"width": width, "height": 260, "layer": layers if rules else layers[2:]}
+    return svg(spec, f"Best so far of {section['task']} over trials")
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, 20, ... inside the range: what a logarithmic axis is labelled with."""
+    """1, 2, 5, 10, 20, ... inside the range: the labels of a logarithmic axis."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [n * 10.0**p for p in powers for n in (1, 2, 5) if low <= n * 10.0**p <= high]
 
 
-def _rules(baselines: Sequence[Facts], y: Spec, width: int) -> list[Spec]:
-    values = [{**b, "said": f"{b['name']}: {b['speedup']:.3f}x the seed (confirmed)"} for b in baselines]
-    return [
-        {
-            "data": {"values": values},
-            "mark": {"type": "rule", "strokeDash": [5, 4], "color": MUTED},
-            "encoding": {"y": y, "description": {"field": "said"}},
-        },
-        {
-            "data": {"values": values},
-            "mark": {
-                "type": "text",
-                "align": "right",
-                "x": width,
-                "dy": -5,
-                "color": MUTED,
-                "fontSize": 11,
-                "aria": False,
-            },
-            "encoding": {"y": y, "text": {"field": "name"}},
-        },
-    ]
-
-
 def shares(section: Facts, width: int = WIDE) -> str | None:
-    """The share of the measured roofline that each contestant reached at each shape; None where nothing was confirmed."""
+    """The share of the measured roofline that each contestant reached at each shape; None if nothing was confirmed."""
     rows = []
     for shape in (section["confirmed"] or {}).get("shapes", ()):
         if not shape["roofline"]:
@@ -151,28 +140,21 @@ def shares(section: Facts, width: int = WIDE) -> str | None:
         floor_us = shape["roofline"] * shape["time_us"]
         timed = [{"name": "found", "time_us": shape["time_us"]}, *(b for b in shape["baselines"] if b.get("time_us"))]
         for one in timed:
-            share = floor_us / one["time_us"]
-            rows.append(
-                {
-                    "shape": shape["label"],
-                    "name": one["name"],
-                    "share": share,
-                    "found": one["name"] == "found",
-                    "text": f"{share:.0%}",
-                    "said": f"{one['name']}, {shape['label']}: {share:.1%} of the measured roofline, {one['time_us']:.1f} us",
-                }
-            )
+            name, share = one["name"], floor_us / one["time_us"]
+            label = f"{name}, {shape['label']}: {share:.1%} of the measured roofline, {one['time_us']:.1f} us"
+            row = {"shape": shape["label"], "name": name, "share": share, "found": name == "found"}
+            rows.append({**row, "text": f"{share:.0%}", "label": label})
     if not rows:
         return None
-    top = max(1.0, *(r["share"] for r in rows))
-    title = ["share of this device's measured roofline (confirmed)"]
-    x = {
-        "field": "share",
-        "type": "quantitative",
-        "title": title if width >= WIDE else ["share of the roofline", "measured here (confirmed)"],
-        "axis": {"format": ".0%", "tickCount": width // 70},
-        "scale": {"domain": [0, top * 1.08]},
-    }
+    wide = width >= WIDE
+    x = _quantity(
+        "share",
+        ["share of this device's measured roofline (confirmed)"]
+        if wide
+        else ["share of the roofline", "measured here (confirmed)"],
+        axis={"format": ".0%", "tickCount": width // 70},
+        scale={"domain": [0, max(1.0, *(r["share"] for r in rows)) * 1.08]},
+    )
     y = {
         "field": "name",
         "type": "nominal",
@@ -183,37 +165,17 @@ def shares(section: Facts, width: int = WIDE) -> str | None:
     bars: list[Spec] = [
         {
             "mark": {"type": "bar", "cornerRadiusEnd": 3, "height": {"band": 0.7}},
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": {"condition": {"test": "datum.found", "value": ACCENT}, "value": SECOND},
-                "description": {"field": "said"},
-            },
+            "encoding": {"x": x, "y": y, "color": _FOUND, "description": {"field": "label"}},
         },
-        {
-            "mark": {"type": "text", "align": "left", "dx": 4, "color": MUTED, "fontSize": 11, "aria": False},
-            "encoding": {"x": x, "y": y, "text": {"field": "text"}},
-        },
-        {"mark": {"type": "rule", "color": INK, "strokeDash": [2, 3], "aria": False}, "encoding": {"x": {"datum": 1}}},
+        {"mark": _text("left", dx=4), "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
+        {"mark": _mark("rule", color=INK, strokeDash=[2, 3]), "encoding": {"x": {"datum": 1}}},
     ]
-    facet = {
-        "row": {
-            "field": "shape",
-            "title": None,
-            "header": {
-                "labelColor": MUTED,
-                "labelAngle": 0,
-                "labelAlign": "left",
-                "labelOrient": "top",
-                "labelAnchor": "start",
-                "labelFontSize": 12,
-            },
-        }
-    }
+    label = {"Angle": 0, "Align": "left", "Orient": "top", "Anchor": "start", "FontSize": 12, "Color": MUTED}
+    header = {f"label{name}": value for name, value in label.items()}
     spec = {
         "data": {"values": rows},
-        "facet": facet,
-        "spec": {"width": width - (110 if width >= WIDE else 60), "height": {"step": 22}, "layer": bars},
+        "facet": {"row": {"field": "shape", "title": None, "header": header}},
+        "spec": {"width": width - (110 if wide else 60), "height": {"step": 22}, "layer": bars},
         "resolve": {"scale": {"y": "independent"}},
         "spacing": 14,
     }
@@ -221,7 +183,7 @@ def shares(section: Facts, width: int = WIDE) -> str | None:
 
 
 def roofline(section: Facts, width: int = WIDE) -> str | None:
-    """The classical picture, arithmetic intensity against rate on this device's own ceilings.
+    """Arithmetic intensity against rate under this device's own ceilings (Williams et al. 2009).
 
     One point a shape for the kernel found and for the seed; None without confirmed times, bytes, flops or ceilings.
     """
@@ -242,66 +204,46 @@ def roofline(section: Facts, width: int = WIDE) -> str | None:
         for name, us in (("found", shape["time_us"]), ("seed", seed)):
             if us:
                 rate, intensity = size["flops"] / us / 1e6, size["flops"] / size["bytes_moved"]
-                points.append(
-                    {
-                        "intensity": intensity,
-                        "rate": rate,
-                        "found": name == "found",
-                        "said": f"{name}, {shape['label']}: {rate:.1f} TFLOP/s at {intensity:.1f} flop/byte",
-                    }
-                )
+                label = f"{name}, {shape['label']}: {rate:.1f} TFLOP/s at {intensity:.1f} flop/byte"
+                points.append({"intensity": intensity, "rate": rate, "found": name == "found", "label": label})
     if not points:
         return None
+    top = max(peaks.values())
     left = min(p["intensity"] for p in points) / 4
-    right = max(max(p["intensity"] for p in points), max(peaks.values()) * 1e3 / gbps) * 4
-    roofs = []
-    for name, peak in peaks.items():
-        knee = peak * 1e3 / gbps
-        roofs += [{"dtype": name, "intensity": i, "rate": min(peak, i * gbps / 1e3)} for i in (left, knee, right)]
-    bottom = min([*(p["rate"] for p in points), left * gbps / 1e3]) / 2
-    x = {
-        "field": "intensity",
-        "type": "quantitative",
-        "title": "flop / byte",
-        "scale": {"type": "log", "domain": [left, right], "nice": False},
-        "axis": {"tickCount": _decades(left, right)},
-    }
-    y = {
-        "field": "rate",
-        "type": "quantitative",
-        "title": "TFLOP/s",
-        "scale": {"type": "log", "domain": [bottom, max(peaks.values()) * 2], "nice": False},
-        "axis": {"tickCount": _decades(bottom, max(peaks.values()))},
-    }
-    ends = [r for r in roofs if r["intensity"] == right]
-    spec = {
-        "width": width,
-        "height": 260,
-        "layer": [
-            {
-                "data": {"values": roofs},
-                "mark": {"type": "line", "color": MUTED, "aria": False},
-                "encoding": {"x": x, "y": y, "detail": {"field": "dtype"}},
-            },
-            {
-                "data": {"values": ends},
-                "mark": {"type": "text", "align": "right", "dy": -6, "color": MUTED, "fontSize": 11, "aria": False},
-                "encoding": {"x": x, "y": y, "text": {"field": "dtype"}},
-            },
-            {
-                "data": {"values": points},
-                "mark": {"type": "point", "filled": True, "size": 80},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": {"condition": {"test": "datum.found", "value": ACCENT}, "value": SECOND},
-                    "description": {"field": "said"},
-                },
-            },
-        ],
-    }
-    return svg(spec, f"Roofline of {section['task']}")
-
-
-def _decades(low: float, high: float) -> int:
-    return max(2, math.ceil(math.log10(high / low)))
+    right = max(*(p["intensity"] for p in points), top * 1e3 / gbps) * 4
+    bottom = min(*(p["rate"] for p in points), left * gbps / 1e3) / 2
+    roofs = [
+        {"dtype": name, "intensity": i, "rate": min(peak, i * gbps / 1e3)}
+        for name, peak in peaks.items()
+        for i in (left, peak * 1e3 / gbps, right)
+    ]
+    x, y = (
+        _quantity(
+            field,
+            title,
+            scale={"type": "log", "domain": [low, high], "nice": False},
+            axis={"tickCount": max(2, math.ceil(math.log10(last / low)))},
+        )
+        for field, title, low, high, last in (
+            ("intensity", "flop / byte", left, right, right),
+            ("rate", "TFLOP/s", bottom, top * 2, top),
+        )
+    )
+    layers = [
+        {
+            "data": {"values": roofs},
+            "mark": _mark("line", color=MUTED),
+            "encoding": {"x": x, "y": y, "detail": {"field": "dtype"}},
+        },
+        {
+            "data": {"values": [r for r in roofs if r["intensity"] == right]},
+            "mark": _text("right", dy=-6),
+            "encoding": {"x": x, "y": y, "text": {"field": "dtype"}},
+        },
+        {
+            "data": {"values": points},
+            "mark": {"type": "point", "filled": True, "size": 80},
+            "encoding": {"x": x, "y": y, "color": _FOUND, "description": {"field": "label"}},
+        },
+    ]
+    return svg({"width": width, "height": 260, "layer": layers}, f"Roofline of {section['task']}")

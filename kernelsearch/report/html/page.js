@@ -36,13 +36,13 @@
   // ---------------------------------------------------------------- trees
   const LEVELS = 2; // open at first, and the way to the best kernel
   function line(node) {
-    const said = make("span", { class: "line" }, make("button", { type: "button", class: "kernel", "data-kernel": node.kernel }, node.kernel.slice(0, 8)), node.edit || "seed");
+    const element = make("span", { class: "line" }, make("button", { type: "button", class: "kernel", "data-kernel": node.kernel }, node.kernel.slice(0, 8)), node.edit || "seed");
     if (node.speedup) {
-      said.append(make("span", { class: node.gain > 1.01 ? "gain up" : "gain" }, `${node.speedup.toFixed(2)}×`));
+      element.append(make("span", { class: node.gain > 1.01 ? "gain up" : "gain" }, `${node.speedup.toFixed(2)}×`));
     } else {
-      said.append(make("span", { class: "refused" }, node.why ? node.why.split(":")[0] : "not accepted"));
+      element.append(make("span", { class: "refused" }, node.why ? node.why.split(":")[0] : "not accepted"));
     }
-    return said;
+    return element;
   }
   function branch(node, below, open, depth) {
     const children = below.get(node.kernel) || [];
@@ -75,9 +75,9 @@
 
   // ---------------------------------------------------------------- one kernel
   function diff(text) {
-    const kind = (said) => (/^(---|\+\+\+|@@)/.test(said) ? "at" : said[0] === "+" ? "add" : said[0] === "-" ? "del" : "");
+    const kind = (line) => (/^(---|\+\+\+|@@)/.test(line) ? "at" : line[0] === "+" ? "add" : line[0] === "-" ? "del" : "");
     return make("pre", { class: "diff", tabindex: "0", "aria-label": "what changed from its parent" },
-      ...text.trimEnd().split("\n").map((said) => make("span", { class: kind(said) }, said || " ")));
+      ...text.trimEnd().split("\n").map((line) => make("span", { class: kind(line) }, line || " ")));
   }
   function about(digest) {
     const node = nodes.get(digest);

@@ -25,7 +25,8 @@ def searched(path, seed, trials=12):
 def told(store):
     """All that a reader sees, without the numbers of runs."""
     trials = store.query(
-        """SELECT run.name, t.number, t.candidate, t.kernel, t.verdict, t.score FROM trial AS t JOIN run ON run.id = t.run
+        """SELECT run.name, t.number, t.candidate, t.kernel, t.verdict, t.score
+           FROM trial AS t JOIN run ON run.id = t.run
            ORDER BY 1, 2"""
     )
     kernels = store.query("SELECT digest, source FROM kernel ORDER BY digest")

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.record.exchange import helion, tuners
-from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.record.recorded_space import Row
 
 CACHE = {
     "device_name": "NVIDIA A100", "kernel_name": "convolution", "problem_size": "(4096, 4096, 1)",
-    "tune_params_keys": ["block_size_x", "tile"], "tune_params": {"block_size_x": [16, 32], "tile": [1, 2]}, "objective": "time",
+    "tune_params_keys": ["block_size_x", "tile"], "tune_params": {"block_size_x": [16, 32], "tile": [1, 2]},
+    "objective": "time",
     "cache": {
         "16,1": {"block_size_x": 16, "tile": 1, "time": 1.5, "times": [1.4, 1.5, 1.6]},
         "32,1": {"block_size_x": 32, "tile": 1, "time": "CompilationFailedConfig"},
@@ -23,8 +24,10 @@ CACHE = {
 TRITON = {
     "key": [4096, "torch.float32"],
     "configs_timings": [
-        [{"kwargs": {"BLOCK": 128}, "num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None, "ir_override": None}, [0.02, 0.019, 0.03]],
-        [{"kwargs": {"BLOCK": 256}, "num_warps": 8, "num_stages": 2, "num_ctas": 1, "maxnreg": None}, [float("inf")] * 3],
+        [{"kwargs": {"BLOCK": 128}, "num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None,
+          "ir_override": None}, [0.02, 0.019, 0.03]],
+        [{"kwargs": {"BLOCK": 256}, "num_warps": 8, "num_stages": 2, "num_ctas": 1, "maxnreg": None},
+         [float("inf")] * 3],
     ],
 }  # fmt: skip
 
@@ -58,9 +61,11 @@ def test_tritons_own_cache(tmp_path):
 values = st.one_of(st.integers(-5, 5000), st.booleans(), st.sampled_from(["ieee", "tf32"]))
 
 
-@given(st.dictionaries(st.tuples(values, values), st.one_of(st.floats(0.01, 1e7), st.sampled_from(["compile", "runtime", "correctness", "timeout"])),
-                       min_size=1, max_size=12))  # fmt: skip
-def test_t4_and_back_is_the_same_space(tmp_path_factory, found):
+results = st.one_of(st.floats(0.01, 1e7), st.sampled_from(["compile", "runtime", "correctness", "timeout"]))
+
+
+@given(st.dictionaries(st.tuples(values, values), results, min_size=1, max_size=12))
+def test_t4_results_become_the_same_space(tmp_path_factory, found):
     rows, seen = [], set()
     for (a, b), result in found.items():
         key = json.dumps([a, b])
@@ -71,8 +76,16 @@ def test_t4_and_back_is_the_same_space(tmp_path_factory, found):
             )
     if not any(r.time_us for r in rows):
         rows.append(Row({"a": 99999, "b": 1}, 3.0))
-    space = Recorded("t", "d", {}, {}, tuple(rows))
-    back = tuners.read(written(tmp_path_factory.mktemp("t4"), tuners.as_t4(space)))
+    results = [
+        {
+            "configuration": row.config,
+            "times": {},
+            "invalidity": row.failure or "correct",
+            "measurements": [{"name": "time", "value": row.time_us and row.time_us / 1000}],
+        }
+        for row in rows
+    ]
+    back = tuners.read(written(tmp_path_factory.mktemp("t4"), {"results": results}))
     assert [(r.config, r.failure) for r in back.rows] == [(r.config, r.failure) for r in rows]
     assert [r.time_us for r in back.rows if r.time_us] == pytest.approx([r.time_us for r in rows if r.time_us])
 

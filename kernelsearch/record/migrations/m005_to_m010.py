@@ -1,15 +1,15 @@
-"""Confirmations, baselines and ceilings, calls of models, and what later stages added to runs and trials."""
+"""Confirmations, baselines, ceilings, calls of models, and later columns of runs, trials and calls."""
 
 from __future__ import annotations
 
 from sqlite_utils import Database
 
-from kernelsearch.record.migrations.register import migrations
+from kernelsearch.record.migrations.m001_to_m004 import migrations
 
 
 @migrations()
 def m005_confirmations_baselines_ceilings(db: Database) -> None:
-    """What the confirmed protocol finds: of a candidate over all shapes, of each baseline, of the device itself."""
+    """Results of the confirmed protocol: for a candidate over all shapes, for each baseline, for the device itself."""
     db.execute(
         """
         CREATE TABLE confirmation ( -- the newest per key; its times by shape are rows of measurement
@@ -69,7 +69,7 @@ def m005_confirmations_baselines_ceilings(db: Database) -> None:
 
 @migrations()
 def m006_what_ran_and_whose_measurement(db: Database) -> None:
-    """A trial says what machine code ran and how (`work`), and whose evaluation its own is, when it was not repeated."""
+    """`work` identifies the machine code that ran; `measured_by` is the candidate whose evaluation was reused."""
     db.execute("ALTER TABLE trial ADD COLUMN work TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE trial ADD COLUMN measured_by TEXT NOT NULL DEFAULT ''")  # a candidate's digest
     db.execute("CREATE INDEX trial_work ON trial(work) WHERE work <> ''")
@@ -78,7 +78,7 @@ def m006_what_ran_and_whose_measurement(db: Database) -> None:
 
 @migrations()
 def m007_model_calls(db: Database) -> None:
-    """What models were asked and what they answered, with tokens, seconds and cost. Keys are never stored."""
+    """Prompts and answers of models, with tokens, seconds and cost. Keys are never stored."""
     db.execute(
         """
         CREATE TABLE prompt ( -- each text once
@@ -176,5 +176,13 @@ def m008_leaderboard_by_index(db: Database) -> None:
 
 @migrations()
 def m009_extended_runs(db: Database) -> None:
-    """How many trials a run had when its budget was last changed: what was asked for them stands on a resume."""
+    """The number of trials that a run had when its budget was last changed: on resume their proposals stand."""
     db.execute("ALTER TABLE run ADD COLUMN extended INTEGER NOT NULL DEFAULT 0")
+
+
+@migrations()
+def m010_calls_asked_ahead(db: Database) -> None:
+    """When answers were taken in, and how long the search waited. Earlier calls were waited for at their own ask."""
+    db.execute("ALTER TABLE model_call ADD COLUMN landed INTEGER NOT NULL DEFAULT 0")
+    db.execute("ALTER TABLE model_call ADD COLUMN waited REAL NOT NULL DEFAULT 0")
+    db.execute("UPDATE model_call SET landed = number, waited = seconds")

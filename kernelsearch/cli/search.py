@@ -1,0 +1,144 @@
+"""The commands that search: `optimize`, `propose` and `study`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from kernelsearch.cli import complete
+from kernelsearch.cli.options import (
+    db_option,
+    json_option,
+    kernel_argument,
+    model_options,
+    price_option,
+    quiet_option,
+    seconds_option,
+    shape_option,
+    target_option,
+    task_argument,
+)
+
+_STAGES = "stopped grammar parses names gate compiles right faster".split()
+
+
+@click.command()
+@task_argument
+@click.option("--trials", default=200, show_default=True, type=click.IntRange(min=1), help="Candidates to evaluate.")
+@click.option(
+    "--strategy",
+    default="evolve",
+    show_default=True,
+    shell_complete=complete.strategies,
+    help="A shipped strategy's name, or a path to a file.",
+)
+@click.option(
+    "--proposer",
+    default="",
+    metavar="NAME|SPEC",
+    help="Who writes rewrites: edits (typed edits), mix (with --model, then the default), or one model's spec.",
+)
+@model_options
+@target_option
+@db_option
+@click.option("--seed", default=0, show_default=True, help="Seed of every choice of the search.")
+@shape_option
+@click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
+@seconds_option
+@click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
+@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")
+@click.option(
+    "--confirm/--no-confirm",
+    default=True,
+    show_default=True,
+    help="End by confirming the finalists against every baseline (with a GPU).",
+)
+@click.option("--fresh", is_flag=True, help="Measure again what this database already knows.")
+@click.option(
+    "--prune",
+    metavar="FACTOR",
+    type=click.FloatRange(min=1, min_open=True),
+    help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).",
+)
+@json_option
+@quiet_option
+def optimize(task: str, **options: Any) -> None:
+    """Searches for a faster kernel than TASK's own.
+
+    Every trial is kept in the database. Ctrl-C finishes what is in flight, prints the best and how to go on, and exits
+    with 0; a second one drops it.
+    """
+    from kernelsearch.cli import run_optimize
+
+    sys.exit(run_optimize.main(task, run_optimize.Options(**options)))
+
+
+@click.command()
+@task_argument
+@kernel_argument
+@click.option(
+    "--proposer",
+    required=True,
+    metavar="edits|SPEC",
+    help="Typed edits, or a model: openai:URL#MODEL, hf:PATH, vllm:MODEL, replay:FILE.",
+)
+@click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")
+@click.option(
+    "--until", default="faster", show_default=True, type=click.Choice(_STAGES), help="The last stage to check."
+)
+@click.option(
+    "--temperature", default=0.8, show_default=True, type=click.FloatRange(min=0), help="Of the model's sampling."
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of ideas and of the model's sampling.")
+@price_option
+@click.option("--record", type=click.Path(dir_okay=False), help="Write the answers to a file for replay:FILE.")
+@target_option
+@shape_option
+@click.option("--page", is_flag=True, help="Print the prompt and ask nobody.")
+@json_option
+@quiet_option
+def propose(task: str, **options: Any) -> None:
+    """Asks for edits of a kernel, and says how far each comes.
+
+    N edits of KERNEL, or of TASK's own, each up to a faster kernel.
+    """
+    from kernelsearch.cli import run_propose
+
+    sys.exit(run_propose.main(task, run_propose.Options(**options)))
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--db", type=click.Path(), help="SQLite file of all trials (default: beside FILE, ending in .db).")
+@target_option
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Runs under way at a time (default: one per arm with a GPU, else 1)."
+)
+@seconds_option
+@click.option(
+    "--report", is_flag=True, help="Only print the report, from the database alone; FILE may be the database."
+)
+@json_option
+@quiet_option
+def study(file: str, **options: Any) -> None:
+    """Compares strategies at equal budget.
+
+    Runs the tasks, arms and seeds of FILE (.toml) and prints a report. A file, least first:
+
+    \b
+        trials = 100
+        seeds = 3
+        [[task]]
+        path = "softmax.py"
+        [[arm]]
+        name = "evolve"
+        [[arm]]
+        name = "tpe"
+
+    The same command continues a study that was cut. Ctrl-C finishes what is in flight. Exit code 1: a run failed.
+    """
+    from kernelsearch.cli import run_study
+
+    sys.exit(run_study.main(file, run_study.Options(**options)))

@@ -1,0 +1,215 @@
+"""Queries of the reports: each function returns rows, or rows by their key. Tasks are digests unless stated."""
+
+from __future__ import annotations
+
+import json
+
+from kernelsearch.record.rows import Row
+from kernelsearch.record.store import OF_TASK, Store
+
+# ---------------------------------------------------------------- leaderboard
+
+
+def ranked_kernels(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
+    """Rows of the view `leaderboard` with their proposers; task is a name or digest, limit the last rank."""
+    rows = store.query(
+        """SELECT leaderboard.*, run.proposer FROM leaderboard JOIN run ON run.id = leaderboard.run
+           WHERE (:task IS NULL OR :task IN (leaderboard.task, task_digest)) AND (:device IS NULL OR device = :device)
+             AND (:limit IS NULL OR rank <= :limit)
+           ORDER BY leaderboard.task, task_digest, device,
+                    CASE evidence WHEN 'confirmed' THEN 0 WHEN 'measured' THEN 1 ELSE 2 END,
+                    rank, leaderboard.run, number""",
+        {"task": task, "device": device, "limit": limit},
+    )
+    return [{**row, "config": json.loads(row["config"])} for row in rows]
+
+
+def confirmed_candidates(store: Store) -> dict[str, Row]:
+    """Candidates with a confirmation, by digest: task, edit, parent, proposer, and the first trial (run, number)."""
+    rows = store.query(
+        """SELECT candidate.digest, candidate.task AS task_digest, task.name AS task, kernel.edit, kernel.parent,
+                  first.run, first.number, run.proposer
+           FROM candidate JOIN task ON task.digest = candidate.task JOIN kernel ON kernel.digest = candidate.kernel
+           LEFT JOIN (SELECT candidate, run, number, min(finished) FROM trial GROUP BY candidate) AS first
+               ON first.candidate = candidate.digest
+           LEFT JOIN run ON run.id = first.run
+           WHERE candidate.digest IN (SELECT candidate FROM confirmation)"""
+    )
+    return {row["digest"]: row for row in rows}
+
+
+def confirmed_times(store: Store, candidate: str, device: str) -> dict[str, float]:
+    """The newest confirmed time of a candidate at each shape, in microseconds."""
+    rows = store.query(
+        """SELECT shape, time_us FROM measurement WHERE candidate = ? AND device = ? AND evidence = 'confirmed'
+           ORDER BY measured, rowid""",
+        [candidate, device],
+    )
+    return {row["shape"]: row["time_us"] for row in rows}
+
+
+def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
+    """The times of one trial by shape, in microseconds; empty if it was rejected."""
+    (row,) = store.query("SELECT times FROM trial WHERE run = ? AND number = ?", [run, number])
+    return {time["shape"]: time["time_us"] for time in json.loads(row["times"] or "[]")}
+
+
+def devices(store: Store) -> set[str]:
+    """All devices of trials and confirmations, and all targets of runs."""
+    rows = store.query(
+        """SELECT device FROM trial WHERE device IS NOT NULL UNION SELECT device FROM confirmation
+           UNION SELECT target FROM run"""
+    )
+    return {row["device"] for row in rows}
+
+
+# ---------------------------------------------------------------- a task on a device, for the HTML page
+
+
+def totals(store: Store) -> Row:
+    """The counts of trials and kernels, and the time of the newest trial."""
+    return store.query(
+        "SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest FROM trial"
+    )[0]
+
+
+def places(store: Store, task: str | None, device: str | None) -> list[Row]:
+    """Every task on every device (or machine model) that was searched, with counts; task is a name or digest."""
+    return store.query(
+        f"""SELECT task.digest AS task_digest, task.name AS task, task.precision, task.shapes, run.target AS device,
+                   count(DISTINCT run.id) AS runs, count(*) AS trials, count(DISTINCT t.kernel) AS kernels,
+                   sum(t.verdict = 'accept') AS accepted, sum(t.seconds) AS seconds
+            FROM trial AS t JOIN run ON run.id = t.run JOIN task ON task.digest = run.task
+            WHERE {OF_TASK} AND (:device IS NULL OR run.target = :device)
+            GROUP BY task.digest, run.target ORDER BY task.name, run.target""",
+        {"task": task, "device": device},
+    )
+
+
+def runs_by_score(store: Store, task: str, device: str) -> list[Row]:
+    """The runs of a task on a device, the best first, with their best scores and last trial numbers."""
+    return store.query(
+        """SELECT run.id, run.name, run.strategy, run.proposer, run.seed, min(t.score) AS score, max(t.number) AS last,
+                  min(t.evidence) AS evidence
+           FROM run JOIN trial AS t ON t.run = run.id AND NOT coalesce(t.abandoned, 0)
+           WHERE run.task = ? AND run.target = ? GROUP BY run.id ORDER BY score IS NULL, score, run.id""",
+        [task, device],
+    )
+
+
+def verdict_counts(store: Store, task: str, device: str) -> list[Row]:
+    return store.query(
+        """SELECT verdict, count(*) AS trials FROM trial JOIN run ON run.id = trial.run
+           WHERE run.task = ? AND run.target = ? GROUP BY verdict ORDER BY trials DESC""",
+        [task, device],
+    )
+
+
+def newest_baselines(store: Store, task: str, device: str) -> list[Row]:
+    """The newest time (or failure) of each baseline at each shape."""
+    return store.query(
+        """SELECT name, shape, time_us, failure, max(measured) FROM baseline WHERE task = ? AND device = ?
+           GROUP BY name, shape""",
+        [task, device],
+    )
+
+
+def fastest_baselines(store: Store, task: str, device: str) -> dict[str, Row]:
+    """The name and the time of the fastest baseline at each shape."""
+    rows = store.query(
+        """SELECT shape, name, min(time_us) AS time_us FROM baseline WHERE task = ? AND device = ? AND time_us > 0
+           GROUP BY shape""",
+        [task, device],
+    )
+    return {row["shape"]: row for row in rows}
+
+
+def rewrites_by(store: Store, task: str, device: str, column: str) -> list[Row]:
+    """Rewritten kernels per `edit` or `proposer`: tried, accepted, improved (more than 1 % faster than the parent)."""
+    return store.query(
+        f"""SELECT l.{column} AS name, count(*) AS tried, sum(l.accepted > 0) AS accepted,
+                   sum(coalesce(l.gain, 0) > 1.01) AS improved, max(l.gain) AS best
+            FROM lineage AS l JOIN run ON run.id = l.run
+            WHERE run.task = ? AND run.target = ? AND l.edit IS NOT NULL
+            GROUP BY l.{column} ORDER BY improved DESC, best DESC, tried DESC""",
+        [task, device],
+    )
+
+
+# ---------------------------------------------------------------- a run
+
+
+def study_runs(store: Store) -> list[Row]:
+    """All runs that belong to a study, oldest first, with their task's name and their settings decoded."""
+    rows = store.query(
+        """SELECT run.*, task.name AS task_name FROM run JOIN task ON task.digest = run.task
+           WHERE json_extract(run.settings, '$.study') IS NOT NULL ORDER BY run.id"""
+    )
+    return [{**row, "settings": json.loads(row["settings"])} for row in rows]
+
+
+def improvements(store: Store, run: int) -> list[Row]:
+    """The trials of a run that were better than all before them: number, score, kernel, edit."""
+    best = float("inf")
+    rows = []
+    for row in store.query(
+        """SELECT number, score, kernel, edit FROM trial WHERE run = ? AND score IS NOT NULL AND NOT abandoned
+           ORDER BY number""",
+        [run],
+    ):
+        if row["score"] < best:
+            best = row["score"]
+            rows.append(row)
+    return rows
+
+
+def trial_counts(store: Store, run: int) -> Row:
+    """A run's counts of trials, of reused evaluations and of rejections, and the evidence of its first time."""
+    return store.query(
+        """SELECT count(*) AS trials, coalesce(sum(measured_by <> ''), 0) AS reused,
+                  coalesce(sum(verdict <> 'accept'), 0) AS rejected,
+                  (SELECT evidence FROM trial WHERE run = :run AND evidence <> '' ORDER BY number LIMIT 1) AS evidence
+           FROM trial WHERE run = :run""",
+        {"run": run},
+    )[0]
+
+
+def evidence_of(store: Store, run: int) -> str:
+    """The word for a run's times: `estimated`, `measured`, both, or `no`."""
+    rows = store.query("SELECT DISTINCT evidence FROM trial WHERE run = ? AND evidence IS NOT NULL", [run])
+    return " and ".join(sorted(row["evidence"] for row in rows)) or "no"
+
+
+def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:
+    """The best trial of each kernel of a run, best first, with its config; abandoned ones count only if asked for."""
+    rows = store.query(
+        """SELECT t.kernel, c.config, t.time_us, t.number, min(t.score) AS score FROM trial AS t
+           JOIN candidate AS c ON c.digest = t.candidate
+           WHERE t.run = ? AND t.score IS NOT NULL AND (? OR NOT t.abandoned) GROUP BY t.kernel ORDER BY score""",
+        [run, abandoned],
+    )
+    return [{**row, "config": json.loads(row["config"])} for row in rows]
+
+
+def first_rejections(store: Store, run: int) -> dict[str, Row]:
+    """The verdict, stage and reason of the first rejected trial of each kernel of a run."""
+    rows = store.query(
+        """SELECT kernel, verdict, stage, reason, min(number) FROM trial WHERE run = ? AND verdict <> 'accept'
+           GROUP BY kernel""",
+        [run],
+    )
+    return {row["kernel"]: row for row in rows}
+
+
+def first_hints(store: Store, run: int) -> dict[str, list[Row]]:
+    """The hints of the first trial of each kernel of a run that has any."""
+    hints: dict[str, list[Row]] = {}
+    for row in store.query(
+        """SELECT t.kernel, h.bottleneck, h.evidence, h.suggestion, h.number FROM hint AS h
+           JOIN trial AS t ON t.run = h.run AND t.number = h.number WHERE h.run = ? ORDER BY h.number, h.position""",
+        [run],
+    ):
+        of_kernel = hints.setdefault(row.pop("kernel"), [])
+        if not of_kernel or of_kernel[0]["number"] == row["number"]:
+            of_kernel.append({**row, "evidence": json.loads(row["evidence"])})
+    return hints
