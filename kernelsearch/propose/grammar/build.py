@@ -114,7 +114,7 @@ def build(
     offered = {name: tuple(variants) for name, variants in (edits or {}).items() if variants}
     rules = Rules()
     space = space_of(kernel, task)
-    lines = Lines(rules, page, task, ending(rules, space, BESIDE), budget)
+    lines = Lines(rules, page, ending(rules, space, BESIDE), budget)
     start = rules.add(
         [
             (lines.start(),),

@@ -9,7 +9,7 @@ from kernelsearch.core.types import ArgFact, DtypeFact, TaskFacts, TensorFact
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.kernel.source import Function, Kernel, setting_names
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.grammar.kinds import BOOL, FLOAT, INT, Kind, world_dtype
+from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, Kind, join_dtypes
 
 
 def parameter_kinds(kernel: Kernel, function: Function, task: TaskFacts) -> dict[str, Kind]:
@@ -41,7 +41,7 @@ def _kind(name: str, function: Function, kernel: Kernel, worlds: list[dict[str, 
     if not values or len(values) != len(worlds):
         return None
     if all(isinstance(v, TensorFact) for v in values):
-        return Kind(world_dtype(v.dtype for v in values), pointer=True)  # type: ignore[union-attr]
+        return Kind(join_dtypes(v.dtype for v in values), pointer=True)  # type: ignore[union-attr]
     dtypes = {_scalar(v) for v in values}
     return Kind(dtypes.pop()) if len(dtypes) == 1 and None not in dtypes else None  # type: ignore[arg-type]
 
