@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kernelsearch.core.types import Hint, TaskFacts, Trial
 from kernelsearch.kernel.source import Kernel
@@ -42,13 +41,16 @@ class Request:
     trial: Trial | None = None
 
 
-class Proposer(Protocol):
-    """Turns a rewrite proposal into source.
-
-    Two members are optional: `tell(trial, kernel, parent)`, which the search calls for every finished trial in ask
-    order, with the trial's kernel and its parent's digest (None for the seed); and `spending() -> str`, what its models
-    have cost so far, in a few words for the progress line.
-    """
+class Proposer:
+    """Turns a rewrite proposal into source."""
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite, or None when no edit of the parent gives anything new."""
+        raise NotImplementedError
+
+    def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
+        """Takes note of a finished trial, in ask order; parent is the digest of its kernel's parent, None for the seed."""
+
+    def spending(self) -> str:
+        """The cost of its models so far, in a few words for the progress line; empty without models."""
+        return ""

@@ -16,7 +16,7 @@ from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.engines.recorded_answers import Recording
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mixed import Limits, Mix
-from kernelsearch.propose.models import ahead, prompt
+from kernelsearch.propose.models import prompt
 from kernelsearch.propose.models.launches import launched
 from kernelsearch.propose.models.model import ModelProposer, Models, Settings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, counted
@@ -135,7 +135,7 @@ def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None, before
 
 def waits(proposer: Proposer) -> bool:
     """Whether an ask may stand still for a model that thinks elsewhere, so that other runs could go on meanwhile."""
-    return isinstance(proposer, Mix) and any(ahead.ahead(m.engine) for m in proposer.models)
+    return isinstance(proposer, Mix) and any(m.engine.ahead for m in proposer.models)
 
 
 def ended(proposer: Proposer) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from functools import reduce
 
 from kernelsearch.kernel.language import DTYPES
 from kernelsearch.kernel.launch import TRITON_DTYPES
@@ -239,11 +240,10 @@ class Reader:
         return self._elementwise(node, tail) if tail in ELEMENTWISE and given else UNKNOWN
 
     def _elementwise(self, node: ast.Call, tail: str) -> Kind:
-        value, *others = (self.kind(a) for a in node.args if not isinstance(a, (ast.List, ast.Tuple)))
-        if tail in KEEPING:
-            return value
-        for other in others:
-            value = promoted(value, other)
+        kinds = [self.kind(a) for a in node.args if not isinstance(a, (ast.List, ast.Tuple))]
+        if tail in KEEPING or not kinds:
+            return kinds[0] if kinds else UNKNOWN
+        value = reduce(promoted, kinds)
         return _widened(value) if tail in ("maximum", "minimum") else Kind(value.dtype, value.shape)
 
     def _cast(self, kind: Kind, dtype: ast.expr | None) -> Kind:
@@ -279,7 +279,7 @@ def axis_of(axis: ast.expr, rank: int) -> int | None:
     """A literal axis as a number from 0, None when it is not literal or out of range."""
     try:
         value = ast.literal_eval(axis)
-    except ValueError:
+    except (ValueError, TypeError):
         return None
     return value % rank if type(value) is int and -rank <= value < rank else None
 

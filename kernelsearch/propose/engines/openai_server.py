@@ -19,7 +19,7 @@ from typing import Any
 import openai
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, switch
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, shorten, switch
 from kernelsearch.propose.engines.secrets import key_from, refuse_in_url, scrubbed
 
 TIMEOUT_S = 120.0
@@ -38,7 +38,7 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     return OpenAIServer(url, model, dict(spec.options))
 
 
-class OpenAIServer:
+class OpenAIServer(Engine):
     """One model on one server. sleep is what pauses between tries call."""
 
     def __init__(
@@ -76,10 +76,10 @@ class OpenAIServer:
                 failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
             except openai.APIConnectionError as error:
                 cause = scrubbed(str(error.__cause__ or error), self._key)
-                failure = Failure(f"nothing answers at {self._client.base_url}: {_short(cause)}")
+                failure = Failure(f"nothing answers at {self._client.base_url}: {shorten(cause)}")
                 again, pause = True, None
             except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
-                said = _short(scrubbed(str(error), self._key))
+                said = shorten(scrubbed(str(error), self._key))
                 failure, again, pause = Failure(f"its answer cannot be read: {said}"), False, None
             else:
                 return self._read(ask, response, time.monotonic() - started, tuple(notes))
@@ -143,7 +143,7 @@ class OpenAIServer:
 
     def _refused(self, error: openai.APIStatusError, notes: list[str]) -> Failure | None:
         """What an HTTP error means; None when the request can be made in another form, which it then will be."""
-        code, said = error.status_code, _short(scrubbed(_message(error), self._key))
+        code, said = error.status_code, shorten(scrubbed(_message(error), self._key))
         lower = said.lower()
         if code == 401 or code == 403:
             where = "OPENAI_API_KEY is not accepted" if self._key else "it wants a key, and OPENAI_API_KEY is not set"
@@ -209,8 +209,3 @@ def _message(error: openai.APIStatusError) -> str:
 def _limit(text: str) -> int | None:
     found = re.search(r"(?:context length|context window)[^0-9]{0,30}([0-9][0-9,]*)", text)
     return int(found.group(1).replace(",", "")) if found else None
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= most else f"{text[:most]}..."

@@ -28,7 +28,7 @@ from transformers import (
 from transformers.utils import logging
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, shorten
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -47,7 +47,7 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     return TransformersLocal(spec.text, Path(spec.rest).name, model, tokenizer, after)
 
 
-class TransformersLocal:
+class TransformersLocal(Engine):
     """A model and its tokenizer, held to the ask's grammar token by token."""
 
     def __init__(self, name: str, label: str, model: Any, tokenizer: Any, after: int | None = None) -> None:
@@ -68,12 +68,12 @@ class TransformersLocal:
         grammar = LLMatcher.grammar_from_lark(ask.grammar.lark)
         fault = LLMatcher.validate_grammar(grammar, self._guided)
         if fault:
-            return Failure(f"{self.label}: llguidance refuses the grammar: {_short(fault)}", "grammar")
+            return Failure(f"{self.label}: llguidance refuses the grammar: {shorten(fault)}", "grammar")
         held = _Held(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
         try:
             written = self._generate(prompt, ask, held)
         except (RuntimeError, ValueError, IndexError) as error:
-            return Failure(f"{self.label}: {_short(str(error))}", "busy", None, time.monotonic() - started)
+            return Failure(f"{self.label}: {shorten(str(error))}", "busy", None, time.monotonic() - started)
         samples = tuple(self._sample(tokens, matcher) for tokens, matcher in zip(written, held.matchers, strict=True))
         total = sum(s.tokens for s in samples)
         return Reply(samples, length, total, 0, time.monotonic() - started)
@@ -153,8 +153,3 @@ class _Held(LogitsProcessor):
                 matcher.unsafe_compute_mask_ptr(self._mask[row].data_ptr(), self._mask.shape[1] * 4)
         allowed = ((self._mask.unsqueeze(-1) >> self._bits) & 1).bool().flatten(1)[:, : scores.shape[1]]
         return scores.masked_fill(~allowed.to(scores.device), float("-inf"))
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[:most]}..."

@@ -24,7 +24,19 @@ except ImportError:  # older versions raise ValueError for a bad request
     VLLMError = ValueError
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, switch
+from kernelsearch.propose.engines.base import (
+    CUT,
+    STOP,
+    Ask,
+    Engine,
+    Failure,
+    Reply,
+    Sample,
+    Spec,
+    asks_ahead,
+    shorten,
+    switch,
+)
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -53,11 +65,11 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     try:
         model = LLM(model=spec.rest, **given)
     except (VLLMError, OSError, ValueError, RuntimeError, AssertionError) as error:
-        raise ModelError(f"vLLM cannot load {spec.rest}: {_short(str(error))}") from None
+        raise ModelError(f"vLLM cannot load {spec.rest}: {shorten(str(error))}") from None
     return VLLMOffline(spec.text, spec.rest.rstrip("/").rpartition("/")[2], model, backend, after)
 
 
-class VLLMOffline:
+class VLLMOffline(Engine):
     """One `vllm.LLM`."""
 
     def __init__(self, name: str, label: str, model: Any, backend: str, after: int | None = None) -> None:
@@ -104,9 +116,4 @@ class VLLMOffline:
             kind = "context"
         elif "grammar" in lower or "lark" in lower:
             kind = "grammar"
-        return Failure(f"{self.label}: {_short(said)}", kind, None, seconds)
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[:most]}..."
+        return Failure(f"{self.label}: {shorten(said)}", kind, None, seconds)

@@ -18,8 +18,8 @@ from kernelsearch.propose.grammar.universe import Universe
 
 UNARY = tuple("exp exp2 log log2 sqrt rsqrt abs sigmoid erf floor".split())
 WORDS: Mapping[str, tuple[str, ...]] = {
-    "unary": UNARY,
-    "extreme": ("maximum", "minimum"),
+    "unary": tuple(f"tl.{name}(" for name in UNARY),
+    "extreme": ("tl.maximum(", "tl.minimum("),
     "arithmetic": (" + ", " - ", " * ", " / "),
     "plus": (" + ", " - "),
     "divided": (" // ", " % "),
@@ -28,13 +28,15 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "junction": (" & ", " | "),
 }
 CALLS: Mapping[str, tuple[str, ...]] = {
-    "float": ("tl.{unary}({value})", "tl.{extreme}({value}, {either})"),
+    "float": ("{unary}{value})", "{extreme}{value}, {either})"),
     "float block": ("tl.where({mask}, {value}, {either})", "{integer}.to(tl.float32)"),
     "half": ("{single}.to({element})",),
     "int scalar": ("tl.program_id({axis})", "tl.cdiv({value}, {size})"),
-    "int block": ("tl.where({mask}, {value}, {step})", "tl.{extreme}({value}, {scalar})"),
+    "int block": ("tl.where({mask}, {value}, {step})", "{extreme}{value}, {scalar})"),
 }
-"""Calls that give a kind. Words in braces are holes: alternatives of `WORDS`, or rules that `_holes` names."""
+"""Calls that give a kind. Words in braces are holes: alternatives of `WORDS`, or rules that `_holes` names.
+
+Texts are cut where Python's tokens end: llguidance lexes a call's name with its parenthesis as one."""
 CHAINS: Mapping[str, tuple[str, ...]] = {
     "float": (
         "{tight}{arithmetic}{loose}", "{loose}{arithmetic}{tight}", "{tight}{arithmetic}{loose}{arithmetic}{plain}",
@@ -43,7 +45,7 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
     "int": ("{tight}{plus}{tight}", "{tight}{divided}{size}"),
     "int scalar": ("{scalar} * {scalar}", "{scalar} * {scalar}{plus}{tight}"),
     "int block": ("{tight}{plus}{step}", "{step}{plus}{tight}", "{tight} * {scalar}", "{scalar} * {scalar} + {tight}"),
-    "int tile": ("{rows}{stride} + {columns}{stride}", "{scalar} + {rows}{stride} + {columns}{stride}"),
+    "int tile": ("{row_offsets} + {column_offsets}", "{scalar} + {row_offsets} + {column_offsets}"),
     "mask": ("{integer}{compare}{step}",),
     "mask block": ("{integer}{compare}{named}", "{real}{order}{number}", "{tight}{junction}{tight}"),
     "mask tile": ("{rows}{junction}{columns}",),
@@ -164,14 +166,19 @@ class Expressions:
             "offset": lambda: self.value(integer, level),
             "scalar": lambda: self.atom(scalar),
             "step": lambda: self.tight(scalar, level),
-            "stride": lambda: add([("",), (" * ", self.atom(scalar))]),
             "size": lambda: one_of([*sizes, *(str(i) for i in self.universe.integers if i > 0)]),
             "axis": lambda: one_of(map(str, self.universe.axes)),
             "mask": lambda: self.value(Kind(BOOL, shape), level),
             "base": lambda: self.atom(replace(kind, shape=())),
             "rows": lambda: self.tight(kind.shaped(low), inner),
             "columns": lambda: self.tight(kind.shaped(high), inner),
+            "row_offsets": lambda: self._strided(kind.shaped(low), level),
+            "column_offsets": lambda: self._strided(kind.shaped(high), level),
         }
+
+    def _strided(self, kind: Kind, level: int) -> Ref | None:
+        inner = self.tight(kind, level)
+        return self.rules.add([(inner,), (inner, " * ", self.atom(Kind(INT)))])
 
     # ------------------------------------------------------------ calls that depend on the parent
 

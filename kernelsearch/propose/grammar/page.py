@@ -11,8 +11,8 @@ from kernelsearch.core.parsing import parsed
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.grammar.places import Place, places
 from kernelsearch.propose.grammar.names import unresolved
+from kernelsearch.propose.grammar.places import Place, places
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""How a kernel is launched, in words for a prompt: what its arguments are at a timed shape, its grid, what is computed."""
+"""The launch of a kernel in words for a prompt: its arguments at a timed shape, its grid, its computed arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelsearch.core.types import ArgFact, LaunchFact, TaskFacts, TensorFact
+from kernelsearch.core.types import LaunchFact, TaskFacts, TensorFact
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.models.repair import clean
 
@@ -12,7 +12,7 @@ LONGEST = 200
 
 
 def launched(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
-    """One line an idea, the most useful first; what a kernel's text does not say. Empty where no launch is known."""
+    """Lines on what a kernel's text does not say, the most useful first; empty where no launch is known."""
     trace = next((task.traces[s.key] for s in task.shapes if s.key in task.traces), None)
     lines = list(_computed(kernel))
     sites: set[str] = set()
@@ -44,13 +44,11 @@ def _site(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> Iterato
             own = f"{launch.grid} at the first timed shape" if launch.grid else "a function of its config"
             yield f"grid of {step}: the launcher's own, {own}"
     params = {p for f in kernel.functions if f.name in steps for p in f.params if p not in f.constexprs}
-    tensors = [f"{n}: {_said(v)}" for n, v in launch.args.items() if n in params and isinstance(v, TensorFact)]
+    tensors = [
+        f"{n}: {v.dtype} {list(v.shape)}" for n, v in launch.args.items() if n in params and isinstance(v, TensorFact)
+    ]
     numbers = [f"{n}={v}" for n, v in launch.args.items() if n in params and isinstance(v, (int, float))]
     if tensors:
         yield f"at the first timed shape {'; '.join(tensors)}"
     if numbers:
         yield f"and {', '.join(numbers)}"
-
-
-def _said(value: ArgFact) -> str:
-    return f"{value.dtype} {list(value.shape)}"  # type: ignore[union-attr]
