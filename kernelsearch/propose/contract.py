@@ -49,7 +49,7 @@ class Proposer:
         raise NotImplementedError
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
-        """Takes note of a finished trial, in ask order; parent is the digest of its kernel's parent, None for the seed."""
+        """Takes note of a finished trial, in ask order; parent is its kernel's parent's digest, None for the seed."""
 
     def spending(self) -> str:
         """The cost of its models so far, in a few words for the progress line; empty without models."""

@@ -35,7 +35,8 @@ KEEPING = frozenset(
 )
 """Elementwise functions whose result has the kind of their first argument."""
 ELEMENTWISE = KEEPING | frozenset(
-    "add sub mul maximum minimum clamp fdiv div_rn fma umulhi cumsum cumprod sort flip associative_scan tanh pow".split()
+    "add sub mul maximum minimum clamp fdiv div_rn fma umulhi cumsum cumprod sort flip associative_scan tanh "
+    "pow".split()
 )
 ACCESSES = frozenset("load atomic_add atomic_max atomic_min".split())
 _DTYPES = {**TRITON_DTYPES, "int1": BOOL}

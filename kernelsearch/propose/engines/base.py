@@ -41,6 +41,16 @@ class Ask:
     temperature: float = 1.0
     seed: int = 0
 
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The ask for a chat template."""
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.page}]
+
+    @property
+    def plain(self) -> str:
+        """The ask as one text, for models without a chat template."""
+        return f"{self.system}\n\n{self.page}\n"
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -25,15 +25,15 @@ BUDGET = 512
 
 
 class NoGrammar(ValueError):
-    """Nothing of this parent can be changed by an answer; the message says why."""
+    """Raised when no answer can change this parent; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Grammar(Language):
     """All allowed answers for one parent.
 
-    lines is the parent's source as the prompt shows it, numbered from 1 by position; edits are the typed edits that an
-    answer may name, with their variants; budget is in bytes. `lark` is for llguidance, `ebnf` for xgrammar.
+    lines is the parent's source as the prompt shows it; edits are the typed edits that an answer may name, with their
+    variants; budget is in bytes. `lark` is for llguidance, `ebnf` for xgrammar.
     """
 
     parent: Kernel
@@ -107,7 +107,7 @@ def build(
 ) -> Grammar:
     """The grammar of the allowed answers for a parent.
 
-    edits are the typed edits to offer, by name, with what each gives for this parent. budget bounds an answer in bytes,
+    edits are the typed edits to offer, by name, with their variants of this parent. budget bounds an answer in bytes,
     and so in tokens of any tokenizer: pass the engine's `max_tokens`. Raises NoGrammar when there is nothing to change.
     """
     page = Page.of(kernel, task)

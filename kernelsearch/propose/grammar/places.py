@@ -19,8 +19,8 @@ class Place:
     """A statement of a function: its lines in the function's text (from 1), its indentation, and what it sees.
 
     end is the last line of the statement, or of its header when it has a body. scope has the names that are bound
-    before it and whose kinds are known, after those behind it (inside the body for a header). block identifies the list
-    of statements that it stands in, as the path of headers' lines. kinds has the kinds of all expressions of the function, by the nodes' ids.
+    before it and whose kinds are known, after those behind it. block identifies the list of statements that it stands
+    in, as the path of headers' lines. kinds has the kinds of all expressions of the function, by the nodes' ids.
     """
 
     function: str

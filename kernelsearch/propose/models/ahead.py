@@ -68,7 +68,7 @@ class Underway:
 
 
 def begun(engine: Engine, asked: Asked) -> Underway:
-    """Begins a call, on a thread of its own where the engine may be asked ahead; else its answers are there on return."""
+    """Begins a call: on a thread of its own where the engine may be asked ahead, else with its answers on return."""
     threaded = engine.ahead and not engine.instant
     started = Underway(asked, Future(), threaded=threaded, after=engine.after if threaded else None)
     if threaded:
