@@ -59,35 +59,35 @@ class Mix(Proposer):
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite: an answer of a model asked earlier if one is due, else by the arm whose turn it is."""
         chance = random.Random(rng.getrandbits(64))
-        made = next((made for m in self.models if (made := m.due(request))), None)
-        if made is None and self.alone:
-            made = self._waited(request)
-        made = made or self._chosen(request, chance, rng) or self._waited(request)
-        if self.alone and made is not None:
+        rewrite = next((rewrite for m in self.models if (rewrite := m.due(request))), None)
+        if rewrite is None and self.alone:
+            rewrite = self._wait(request)
+        rewrite = rewrite or self._choose(request, chance, rng) or self._wait(request)
+        if self.alone and rewrite is not None:
             for model in self.models:
                 model.ask_ahead(request, chance)
-        return made
+        return rewrite
 
-    def _chosen(self, request: Request, chance: random.Random, rng: random.Random) -> Rewrite | None:
+    def _choose(self, request: Request, chance: random.Random, rng: random.Random) -> Rewrite | None:
         asked_model = False
         for arm in self._order(request, chance):
             model = next((m for m in self.models if arm in (m.name, m.repair_name)), None)
             if model is None:
-                made = self.edits.propose(request, rng)
+                rewrite = self.edits.propose(request, rng)
             elif asked_model:
                 continue
             else:
                 asked_model = True
-                made = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
-                made = made or (self._waited(request) if self.alone else None)
-            if made is not None:
-                return made
+                rewrite = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
+                rewrite = rewrite or (self._wait(request) if self.alone else None)
+            if rewrite is not None:
+                return rewrite
         return None
 
-    def _waited(self, request: Request) -> Rewrite | None:
+    def _wait(self, request: Request) -> Rewrite | None:
         """Waits for the answer of a model that is thinking."""
         thinking = (m for m in self.models if m.underway and not m.kept(request.parent.digest, request.seen))
-        return next((made for m in thinking if (made := m.due(request, wait=True))), None)
+        return next((rewrite for m in thinking if (rewrite := m.due(request, wait=True))), None)
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         self._seconds += trial.outcome.seconds
@@ -97,9 +97,9 @@ class Mix(Proposer):
         for model in self.models:
             model.tell(trial)
 
-    def restore(self, calls: Sequence[ModelCall], told: int) -> None:
-        """Takes the stored calls of a run that is resumed after `told` trials, before those are told again."""
-        past, underway = self.shared.ledger.restore(calls, told)
+    def restore(self, calls: Sequence[ModelCall], trials: int) -> None:
+        """Takes the stored calls of a run that is resumed after so many trials, before those are told again."""
+        past, underway = self.shared.ledger.restore(calls, trials)
         for model in self.models:
             model.restore(past, underway)
 

@@ -17,7 +17,6 @@ from kernelsearch.propose.engines.recorded_answers import Recording
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mixed import Limits, Mix
 from kernelsearch.propose.models import prompt
-from kernelsearch.propose.models.launches import launched
 from kernelsearch.propose.models.model import ModelProposer, Models, Settings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, counted
 from kernelsearch.propose.typed_edits import TypedEdits
@@ -166,28 +165,20 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         return ""
-    page = prompt.Page(
-        task,
-        proposer.shared.device,
-        grammar.lines,
-        None,
-        edits=prompt.offered(grammar),
-        fresh=prompt.fresh(grammar),
-        launch=launched(grammar.parent, task),
-    )
+    page = prompt.Page.of(grammar, task, proposer.shared.device)
     try:
         text = prompt.written(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:
         most = settings.page_tokens
         return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
-    asked, written = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
+    tokens_in, tokens_out = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
     calls = max(1, trials // 2)
     budget = proposer.shared.ledger.budget
-    usd = budget.price.of(calls * asked, calls * written)
+    usd = budget.price.of(calls * tokens_in, calls * tokens_out)
     cost = f", ${usd:.2f}" if usd else ""
     sentence = (
-        f"at most about {calls} calls of {counted(asked)} tokens in and {counted(written)} out: "
-        f"{counted(calls * (asked + written))} tokens{cost}"
+        f"at most about {calls} calls of {counted(tokens_in)} tokens in and {counted(tokens_out)} out: "
+        f"{counted(calls * (tokens_in + tokens_out))} tokens{cost}"
     )
     stop = [f"{counted(budget.max_tokens)} tokens"] if budget.max_tokens else []
     stop += [f"${budget.max_usd:g}"] if budget.max_usd else []

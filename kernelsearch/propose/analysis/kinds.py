@@ -98,13 +98,13 @@ def promoted(a: Kind, b: Kind, divided: bool = False) -> Kind:
     left, right = a.dtypes, b.dtypes
     n = max(len(left), len(right))
     pairs = zip(left * (n // len(left)), right * (n // len(right)), strict=True)
-    dtype = join_dtypes(_promoted(x, y, a.const, b.const, divided) for x, y in pairs)
+    dtype = join_dtypes(_promote(x, y, a.const, b.const, divided) for x, y in pairs)
     return Kind(dtype, shape, const=a.const and b.const)
 
 
-def _promoted(x: str, y: str, x_const: bool, y_const: bool, divided: bool) -> str | None:
+def _promote(x: str, y: str, x_const: bool, y_const: bool, divided: bool) -> str | None:
     if "?" in (x[0], y[0]):
-        return _unknown(x, y, x_const, y_const)
+        return _promote_unknown(x, y, x_const, y_const)
     if divided and x in WIDTHS and y in WIDTHS:
         return FLOAT
     if x_const != y_const:
@@ -120,7 +120,7 @@ def _promoted(x: str, y: str, x_const: bool, y_const: bool, divided: bool) -> st
     return x if WIDTHS[x] >= WIDTHS[y] else y
 
 
-def _unknown(x: str, y: str, x_const: bool, y_const: bool) -> str | None:
+def _promote_unknown(x: str, y: str, x_const: bool, y_const: bool) -> str | None:
     if x == y or y_const or y in WIDTHS:
         return x
     if x_const or x in WIDTHS:

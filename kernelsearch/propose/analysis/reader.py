@@ -113,7 +113,8 @@ class Reader:
         """The kind of a loop's variable."""
         if tree.called(loop.iter) == "tl.static_range":
             return Kind(INT, const=True)
-        ends = [self.kind(e) for e in tree.range_of(loop) or ()]
+        # a bound that the text leaves out is a number
+        ends = [self.by_node.get(id(e), Kind(INT, const=True)) for e in tree.range_of(loop) or ()]
         if not ends or not all(e.is_int for e in ends):
             return SCALAR
         return Kind("i64" if any("i64" in e.dtypes for e in ends) else INT)
@@ -121,9 +122,9 @@ class Reader:
     def _loop(self, body: list[ast.stmt], at: tuple[int, ...], variable: Scope) -> None:
         before, bound = dict(self.scope), set(self.bound)
         for _ in range(2):
-            self.scope, self.bound = {**_joined(before, self.scope), **variable}, bound | set(variable)
+            self.scope, self.bound = {**_join_scopes(before, self.scope), **variable}, bound | set(variable)
             self.read(body, at)
-        self.scope, self.bound = _joined(before, self.scope), bound
+        self.scope, self.bound = _join_scopes(before, self.scope), bound
 
     def _branches(self, body: list[ast.stmt], orelse: list[ast.stmt], at: tuple[int, ...]) -> None:
         before, bound = dict(self.scope), set(self.bound)
@@ -131,7 +132,7 @@ class Reader:
         first, bound_first = self.scope, self.bound
         self.scope, self.bound = before, bound
         self.read(orelse, (*at, -1))
-        self.scope, self.bound = _joined(first, self.scope), bound_first & self.bound
+        self.scope, self.bound = _join_scopes(first, self.scope), bound_first & self.bound
 
     # ------------------------------------------------------------ expressions
 
@@ -166,7 +167,7 @@ class Reader:
                 return joined(self.kind(body), self.kind(orelse))
             case ast.Subscript(value=value, slice=index):
                 kind = self.kind(value)
-                return kind.shaped(_indexed(kind.shape, index))
+                return kind.shaped(_index_shape(kind.shape, index))
             case ast.Attribute(value=value, attr=attr):
                 kind = self.kind(value)
                 if attr == "T":
@@ -206,7 +207,7 @@ class Reader:
         if func.attr in ("to", "cast"):
             return self._cast(receiver, tree.argument(node, 0, "dtype"))
         if func.attr in REDUCTIONS:
-            return _reduced(receiver, func.attr, tree.argument(node, 0, "axis"), node)
+            return _reduce_kind(receiver, func.attr, tree.argument(node, 0, "axis"), node)
         return receiver if func.attr in ELEMENTWISE or func.attr == "where" else UNKNOWN
 
     def _tl(self, node: ast.Call, tail: str, given: list[Kind], named: list[Kind]) -> Kind:
@@ -224,7 +225,7 @@ class Reader:
         if tail in ("broadcast_to", "reshape", "view") and len(node.args) == 2:
             return first.shaped(static_shape(node.args[1]))
         if tail in REDUCTIONS:
-            return _reduced(first, tail, tree.argument(node, 1, "axis"), node)
+            return _reduce_kind(first, tail, tree.argument(node, 1, "axis"), node)
         if tail in ACCESSES:
             return Kind(first.dtype if first.pointer else None, first.shape)
         if tail == "dot" and len(given) >= 2:
@@ -245,7 +246,7 @@ class Reader:
         if tail in KEEPING or not kinds:
             return kinds[0] if kinds else UNKNOWN
         value = reduce(promoted, kinds)
-        return _widened(value) if tail in ("maximum", "minimum") else Kind(value.dtype, value.shape)
+        return _widen(value) if tail in ("maximum", "minimum") else Kind(value.dtype, value.shape)
 
     def _cast(self, kind: Kind, dtype: ast.expr | None) -> Kind:
         return Kind(None if kind.pointer else self._dtype(dtype), kind.shape)
@@ -290,12 +291,12 @@ def _dot(a: Kind, b: Kind) -> Kind:
     return Kind(FLOAT if a.is_float and b.is_float else None, (a.shape[0], b.shape[1]) if known else None)
 
 
-def _widened(kind: Kind) -> Kind:
+def _widen(kind: Kind) -> Kind:
     """The kind of a maximum or minimum, which Triton computes in float32 for bfloat16."""
     return Kind(kind.dtype and join_dtypes(FLOAT if d == "bf16" else d for d in kind.dtypes), kind.shape)
 
 
-def _reduced(kind: Kind, name: str, axis: ast.expr | None, node: ast.Call) -> Kind:
+def _reduce_kind(kind: Kind, name: str, axis: ast.expr | None, node: ast.Call) -> Kind:
     keep = tree.argument(node, None, "keep_dims")
     if tree.argument(node, None, "return_indices") is not None or not isinstance(keep, ast.Constant | None):
         return UNKNOWN
@@ -303,7 +304,7 @@ def _reduced(kind: Kind, name: str, axis: ast.expr | None, node: ast.Call) -> Ki
     if name in ("argmax", "argmin") or (name == "sum" and kind.is_bool):
         kind = Kind(INT, kind.shape)
     elif name in ("max", "min"):
-        kind = _widened(kind)
+        kind = _widen(kind)
     if kind.shape is None:
         return UNKNOWN
     whole = axis is None or (isinstance(axis, ast.Constant) and axis.value is None)
@@ -314,7 +315,7 @@ def _reduced(kind: Kind, name: str, axis: ast.expr | None, node: ast.Call) -> Ki
     return Kind(kind.dtype, tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone))
 
 
-def _indexed(shape: Shape | None, index: ast.expr) -> Shape | None:
+def _index_shape(shape: Shape | None, index: ast.expr) -> Shape | None:
     if shape is None:
         return None
     dims, out = list(shape), []
@@ -328,6 +329,6 @@ def _indexed(shape: Shape | None, index: ast.expr) -> Shape | None:
     return (*out, *dims)
 
 
-def _joined(a: Scope, b: Scope) -> dict[str, Kind]:
+def _join_scopes(a: Scope, b: Scope) -> dict[str, Kind]:
     """The kinds of names to which two ways lead; a name of one way only keeps its own."""
     return {**a, **b, **{name: joined(kind, b[name]) for name, kind in a.items() if name in b}}

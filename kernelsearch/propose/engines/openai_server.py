@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -39,11 +38,9 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
 
 
 class OpenAIServer(Engine):
-    """One model on one server; sleep makes the pauses between tries."""
+    """One model on one server."""
 
-    def __init__(
-        self, url: str, model: str, options: dict[str, str], sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, url: str, model: str, options: dict[str, str]) -> None:
         self.name, self.label = f"openai:{url}#{model}", model.rstrip("/").rpartition("/")[2]
         self.model = model
         self._key = key_from(options.get("key_env", "OPENAI_API_KEY"))
@@ -54,7 +51,7 @@ class OpenAIServer(Engine):
         self._seeded = switch(options, "seed")
         self.ahead = switch(options, "ahead")
         self._retries = int(_number(options, "retries", RETRIES))
-        self._sleep = sleep
+        self._sleep = time.sleep
         self._timeout = _number(options, "timeout", TIMEOUT_S)
         self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=self._timeout, max_retries=0)
         self._chars_per_token = CHARS_PER_TOKEN
@@ -70,7 +67,7 @@ class OpenAIServer(Engine):
                 failure, again = self._read_refusal(error, notes), _is_transient(error.status_code)
                 if failure is None:
                     continue  # in another form
-                pause = _asked_pause(error)
+                pause = _requested_pause(error)
             except openai.APITimeoutError:
                 failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
             except openai.APIConnectionError as error:
@@ -118,11 +115,11 @@ class OpenAIServer(Engine):
         if not choices:
             return Failure(f"{self.label}: its answer has no choices", seconds=seconds)
         usage = getattr(response, "usage", None)
-        asked = int(getattr(usage, "prompt_tokens", 0) or 0)
-        written = int(getattr(usage, "completion_tokens", 0) or 0)
+        tokens_in = int(getattr(usage, "prompt_tokens", 0) or 0)
+        tokens_out = int(getattr(usage, "completion_tokens", 0) or 0)
         cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
-        if asked:
-            self._chars_per_token = max(1.0, len(ask.system + ask.page) / asked)
+        if tokens_in:
+            self._chars_per_token = max(1.0, len(ask.system + ask.page) / tokens_in)
         samples = []
         for choice in choices:
             text = getattr(choice, "text", None)
@@ -130,8 +127,8 @@ class OpenAIServer(Engine):
                 text = getattr(getattr(choice, "message", None), "content", None)
             finish = CUT if getattr(choice, "finish_reason", None) == CUT else STOP
             text = text if isinstance(text, str) else ""
-            samples.append(Sample(scrubbed(text, self._key), finish, written // max(1, len(choices))))
-        return Reply(tuple(samples), asked, written, int(cached), seconds, notes)
+            samples.append(Sample(scrubbed(text, self._key), finish, tokens_out // max(1, len(choices))))
+        return Reply(tuple(samples), tokens_in, tokens_out, int(cached), seconds, notes)
 
     # ------------------------------------------------------------ refusals of a server
 
@@ -185,7 +182,7 @@ def _is_transient(code: int) -> bool:
     return code in (408, 409, 429) or code >= 500
 
 
-def _asked_pause(error: openai.APIStatusError) -> float | None:
+def _requested_pause(error: openai.APIStatusError) -> float | None:
     try:
         return max(0.0, float(error.response.headers.get("retry-after", "")))
     except ValueError:

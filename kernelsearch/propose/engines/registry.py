@@ -33,12 +33,15 @@ class Kind:
         return next((p for p in self.packages if importlib.util.find_spec(p) is None), "")
 
 
+_SERVER = ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead")
+_LOCAL = ("device", "dtype", "ahead")
+_VLLM = ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead")
 ENGINES: dict[str, Kind] = {
     "openai": Kind(
         "openai_server",
         "openai:URL#MODEL",
         "any OpenAI-compatible server, vllm serve first",
-        ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead"),
+        _SERVER,
         "openai",
         ("openai",),
     ),
@@ -46,18 +49,11 @@ ENGINES: dict[str, Kind] = {
         "transformers_local",
         "hf:PATH",
         "a model in this process, by transformers",
-        ("device", "dtype", "ahead"),
+        _LOCAL,
         "hf",
         ("transformers", "llguidance"),
     ),
-    "vllm": Kind(
-        "vllm_offline",
-        "vllm:MODEL",
-        "a model in this process, by vLLM",
-        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead"),
-        "vllm",
-        ("vllm",),
-    ),
+    "vllm": Kind("vllm_offline", "vllm:MODEL", "a model in this process, by vLLM", _VLLM, "vllm", ("vllm",)),
     "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
 }
 

@@ -95,8 +95,8 @@ class Template:
         lines.append("return out")
         takes = ", ".join(self.parameters)
         if self.form == "kernelbench":
-            return f"class ModelNew(Model):\n    def forward(self, {takes}):\n" + _indented(lines, 8)
-        return f"def first_launch({takes}):\n" + _indented(lines, 4) + '\n\nLAUNCHER = "first_launch"\n'
+            return f"class ModelNew(Model):\n    def forward(self, {takes}):\n" + _indent(lines, 8)
+        return f"def first_launch({takes}):\n" + _indent(lines, 4) + '\n\nLAUNCHER = "first_launch"\n'
 
 
 def template(outline: Outline) -> Template:
@@ -111,9 +111,9 @@ def template(outline: Outline) -> Template:
     if strange:
         raise NoTemplate(f"its input {strange[0]} is neither a tensor nor a number")
     tensors = [n for n, v in first.items() if isinstance(v, TensorFact)]
-    if any(not _floating(inputs[n]) for inputs in outline.inputs.values() for n in tensors):
+    if any(not _is_floating(inputs[n]) for inputs in outline.inputs.values() for n in tensors):
         raise NoTemplate("one of its inputs holds no floating-point numbers")
-    if any(len(o) != 1 or not _floating(o[0]) for o in outline.outputs.values()):
+    if any(len(o) != 1 or not _is_floating(o[0]) for o in outline.outputs.values()):
         raise NoTemplate("it does not return one floating-point tensor")
     cases = [(outline.inputs[key], outline.outputs[key][0]) for key in outline.outputs]
     widest = max(tensors, key=lambda n: [prod(inputs[n].shape) for inputs, _ in cases], default=None)
@@ -190,9 +190,9 @@ def _dtype(widest: str, cases: list[Case]) -> str:
 _TORCH = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def _floating(fact: Argument) -> bool:
+def _is_floating(fact: Argument) -> bool:
     return isinstance(fact, TensorFact) and fact.dtype in _TORCH
 
 
-def _indented(lines: list[str], by: int) -> str:
+def _indent(lines: list[str], by: int) -> str:
     return "".join(f"{' ' * by}{line}\n" for line in lines)

@@ -39,7 +39,9 @@ CALLS: Mapping[str, tuple[str, ...]] = {
 Texts are cut where Python's tokens end: llguidance lexes a call's name with its parenthesis as one."""
 CHAINS: Mapping[str, tuple[str, ...]] = {
     "float": (
-        "{tight}{arithmetic}{loose}", "{loose}{arithmetic}{tight}", "{tight}{arithmetic}{loose}{arithmetic}{plain}",
+        "{tight}{arithmetic}{loose}",
+        "{loose}{arithmetic}{tight}",
+        "{tight}{arithmetic}{loose}{arithmetic}{plain}",
         "-{tight}",
     ),
     "int": ("{tight}{plus}{tight}", "{tight}{divided}{size}"),
@@ -51,7 +53,7 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
     "mask tile": ("{rows}{junction}{columns}",),
     "pointer": ("{base} + {offset}",),
     "pointer block": ("{base} + {step} + {offset}", "{atom} + {step}"),
-}  # fmt: skip
+}
 """Chains of operators that give a kind."""
 LOAD_HINTS = (")", ', cache_modifier=".cg")', ', eviction_policy="evict_first")')
 """One hint or none: ptxas refuses an access that has both."""
@@ -107,16 +109,16 @@ class Expressions:
 
     def _drafts(self, form: str, kind: Kind, level: int) -> Iterable[Draft]:
         if form == "atom":
-            return [(text,) for text in self._texts(kind)]
+            return [(text,) for text in self._atoms(kind)]
         drafts: list[Draft] = [(self.atom(kind),)]
         if level > 0 and not kind.const:
-            chains = self._filled(CHAINS, kind, level - 1)
-            drafts += [*self._filled(CALLS, kind, level - 1), *self._loads(kind, level - 1)]
+            chains = self._fill(CHAINS, kind, level - 1)
+            drafts += [*self._fill(CALLS, kind, level - 1), *self._loads(kind, level - 1)]
             drafts += self._reductions(kind, level - 1)
             drafts += chains if form == "value" else [("(", self.rules.add(chains), ")")]
         return drafts
 
-    def _texts(self, kind: Kind) -> list[str]:
+    def _atoms(self, kind: Kind) -> list[str]:
         """Names and literals of a kind."""
         texts = list(self.named.get(kind, ()))
         if kind.pointer:
@@ -133,7 +135,7 @@ class Expressions:
 
     # ------------------------------------------------------------ the tables' holes
 
-    def _filled(self, table: Mapping[str, tuple[str, ...]], kind: Kind, level: int) -> list[Draft]:
+    def _fill(self, table: Mapping[str, tuple[str, ...]], kind: Kind, level: int) -> list[Draft]:
         """The table's forms for a kind, with their holes filled."""
         word = {FLOAT: "float", INT: "int", BOOL: "mask"}.get(kind.dtype, "half" if kind.is_float else "")
         word = "pointer" if kind.pointer else word
@@ -172,11 +174,11 @@ class Expressions:
             "base": lambda: self.atom(replace(kind, shape=())),
             "rows": lambda: self.tight(kind.shaped(low), inner),
             "columns": lambda: self.tight(kind.shaped(high), inner),
-            "row_offsets": lambda: self._strided(kind.shaped(low), level),
-            "column_offsets": lambda: self._strided(kind.shaped(high), level),
+            "row_offsets": lambda: self._add_strides(kind.shaped(low), level),
+            "column_offsets": lambda: self._add_strides(kind.shaped(high), level),
         }
 
-    def _strided(self, kind: Kind, level: int) -> Ref | None:
+    def _add_strides(self, kind: Kind, level: int) -> Ref | None:
         inner = self.tight(kind, level)
         return self.rules.add([(inner,), (inner, " * ", self.atom(Kind(INT)))])
 

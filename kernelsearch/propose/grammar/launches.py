@@ -37,7 +37,7 @@ def _kind(name: str, function: Function, kernel: Kernel, launches: Launches) -> 
     if name in kernel.scratch:
         return Kind(TRITON_DTYPES[kernel.scratch[name][0]], pointer=True)
     if name in kernel.args.get(function.name, {}):
-        return Kind(_computed(name, function, kernel))
+        return Kind(_computed_dtype(name, function, kernel))
     values = [launch[name] for launch in launches if name in launch]
     if not values or len(values) != len(launches):
         return None
@@ -54,7 +54,7 @@ def _constexpr(name: str, function: Function, kernel: Kernel, launches: Launches
             value = kernel.config.get(key, kernel.space[key][0] if key in kernel.space else value)
     if isinstance(value, (str, DtypeFact)):
         return Kind(INT, const=True) if name in kernel.config or name in kernel.space else None
-    return Kind(_computed(name, function, kernel) if value is None else _scalar(value, INT), const=True)
+    return Kind(_computed_dtype(name, function, kernel) if value is None else _scalar(value, INT), const=True)
 
 
 def _scalar(value: ArgFact, wide: str = "i64") -> str | None:
@@ -69,7 +69,7 @@ def _scalar(value: ArgFact, wide: str = "i64") -> str | None:
     return None
 
 
-def _computed(name: str, function: Function, kernel: Kernel) -> str:
+def _computed_dtype(name: str, function: Function, kernel: Kernel) -> str:
     """The dtype that the launch spec computes for a parameter: a truth value (`n_cols >= BLOCK`) or an integer."""
     text = kernel.args.get(function.name, {}).get(name)
     return BOOL if isinstance(text, str) and _is_truth(parsed(text, "eval").body) else INT

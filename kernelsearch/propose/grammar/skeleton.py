@@ -40,7 +40,7 @@ def skeleton(expressions: Expressions, place: Place, level: int) -> Ref | None:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(place: Place) -> tuple[ast.expr, str, dict[int, Kind]]:
+def _parse_value(place: Place) -> tuple[ast.expr, str, dict[int, Kind]]:
     """The value of a place's statement, its text on one line, and the kinds of its parts."""
     text = tree.text_of(place.node.value).replace("'", '"')  # type: ignore[attr-defined]
     node, reader = tree.expression(text), Reader(place.scope)
@@ -51,33 +51,36 @@ def _parsed(place: Place) -> tuple[ast.expr, str, dict[int, Kind]]:
 class _Skeleton:
     def __init__(self, expressions: Expressions, place: Place, level: int) -> None:
         self.expressions, self.rules, self.level = expressions, expressions.rules, level
-        self.node, self.source, self.kinds = _parsed(place)
+        self.node, self.source, self.kinds = _parse_value(place)
 
     def rule(self) -> Ref | None:
-        return self.rules.add([(self.source,), *self._changed(self.node), *self._wrapped(self.node, compound=True)])
+        return self.rules.add([(self.source,), *self._change_part(self.node), *self._wrap(self.node, compound=True)])
 
     def _text(self, node: ast.expr) -> str:
         return self.source[node.col_offset : node.end_col_offset]
 
-    def _changed(self, node: ast.expr) -> list[Draft]:
+    def _change_part(self, node: ast.expr) -> list[Draft]:
         """Texts of an expression in which exactly one part differs."""
         kind, text = self.kinds.get(id(node)), self._text(node)
         name = tree.called(node).removeprefix("tl.")
-        drafts: list[Draft] = [(hinted,) for hinted in _hinted(node, text)]
+        drafts: list[Draft] = [(hinted,) for hinted in _add_hint(node, text)]
         if kind and kind.dtype == FLOAT and name in UNARY:
             drafts.append((self.rules.one_of(f"tl.{other}(" for other in UNARY), text[len(f"tl.{name}(") :]))
         for child, tight in _children(node) if self.source.isascii() and "\n" not in self.source else ():
             before = self.source[node.col_offset : child.col_offset]
             after = self.source[child.end_col_offset : node.end_col_offset]
             stored = tree.is_tl(node, "store") and child is tree.argument(node, 1, "value")  # type: ignore[arg-type]
-            others = [self.rules.add(self._changed(child)), *self._others(self.kinds.get(id(child)), tight, stored)]
+            others = [
+                self.rules.add(self._change_part(child)),
+                *self._alternatives(self.kinds.get(id(child)), tight, stored),
+            ]
             drafts += [(before, other, after) for other in others]
             compound = isinstance(child, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp))
-            wrapped = self.rules.add(self._wrapped(child, compound))
+            wrapped = self.rules.add(self._wrap(child, compound))
             drafts.append((before, "(" if tight else "", wrapped, ")" if tight else "", after))
         return drafts
 
-    def _others(self, kind: Kind | None, tight: bool, stored: bool) -> Iterator[Ref | None]:
+    def _alternatives(self, kind: Kind | None, tight: bool, stored: bool) -> Iterator[Ref | None]:
         """Expressions of a part's kind, to stand in its place; what is stored may be a float32 too."""
         if kind is None:
             return
@@ -89,7 +92,7 @@ class _Skeleton:
         if stored and kind.is_float:
             yield form(Kind(FLOAT, kind.shape), self.level - 1)
 
-    def _wrapped(self, node: ast.expr, compound: bool) -> list[Draft]:
+    def _wrap(self, node: ast.expr, compound: bool) -> list[Draft]:
         """The expression with one more operation around it."""
         kind, text = self.kinds.get(id(node)), self._text(node)
         if kind is None or kind.dtype != FLOAT or kind.const or kind.pointer:
@@ -116,7 +119,7 @@ def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
                     yield part, False
 
 
-def _hinted(node: ast.expr, text: str) -> tuple[str, ...]:
+def _add_hint(node: ast.expr, text: str) -> tuple[str, ...]:
     """The access with a hint to the caches, where it has none: ptxas refuses both on one access."""
     head, _, name = tree.called(node).rpartition(".")
     if head != "tl" or name not in _HINTS or not isinstance(node, ast.Call):

@@ -43,15 +43,15 @@ def fate(sample: Sample, grammar: Grammar, gate: Gate, seen: Container[str] = ()
     if len(sample.text) > MAX_CHARACTERS:
         return Fate(sample, "grammar", f"an answer of {len(sample.text):,} characters")
     text = _plain(sample.text, grammar) if sample.finish != CUT else sample.text
-    made = grammar.apply(text, stopped=sample.finish != CUT, gate=gate)
-    if isinstance(made, Rejection):
-        return Fate(sample, made.stage, made.reason)
-    if made.kernel.digest == grammar.parent.digest:
-        reason = "only settings, which the tuner tries anyway" if made.config else "the parent again"
-        return Fate(sample, SEEN, reason, made)
-    if made.kernel.digest in seen:
-        return Fate(sample, SEEN, "a kernel that this run has already", made)
-    return Fate(sample, KERNEL, "", made)
+    result = grammar.apply(text, stopped=sample.finish != CUT, gate=gate)
+    if isinstance(result, Rejection):
+        return Fate(sample, result.stage, result.reason)
+    if result.kernel.digest == grammar.parent.digest:
+        reason = "only settings, which the tuner tries anyway" if result.config else "the parent again"
+        return Fate(sample, SEEN, reason, result)
+    if result.kernel.digest in seen:
+        return Fate(sample, SEEN, "a kernel that this run has already", result)
+    return Fate(sample, KERNEL, "", result)
 
 
 def again(known: Fate, seen: Container[str]) -> Fate:

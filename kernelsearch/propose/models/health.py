@@ -33,7 +33,7 @@ class Health:
     in_a_row: int = 0
     rest_until: int = 0
     given_up: bool = False
-    said: set[str] = field(default_factory=set)
+    sentences: set[str] = field(default_factory=set)
 
     def well(self, number: int) -> bool:
         """True if the engine neither rests at this ask nor is given up."""
@@ -41,14 +41,14 @@ class Health:
 
     def tell(self, text: str) -> None:
         """Tells the user a sentence, once."""
-        if text not in self.said:
-            self.said.add(text)
+        if text not in self.sentences:
+            self.sentences.add(text)
             self.say(f"model: {text}")
 
     def note(self, call: ModelCall) -> None:
         """Takes note of a call, new or restored."""
         if call.failure:
-            self._failed(call)
+            self._note_failure(call)
             return
         self.in_a_row = 0
         stages = Counter(a.stage for a in call.answers)
@@ -57,7 +57,7 @@ class Health:
         if self.outside >= UNHELD and not self.inside:
             self.tell(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
 
-    def _failed(self, call: ModelCall) -> None:
+    def _note_failure(self, call: ModelCall) -> None:
         self.tell(call.failure)
         if call.kind == "refused":
             self.given_up = True

@@ -14,17 +14,17 @@ LONGEST = 200
 def launched(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
     """Lines on what a kernel's text does not say, the most useful first; empty where no launch is known."""
     trace = next((task.traces[s.key] for s in task.shapes if s.key in task.traces), None)
-    lines = list(_computed(kernel))
+    lines = list(_computed_lines(kernel))
     sites: set[str] = set()
     for launch in trace.launches if trace else ():
         steps = kernel.steps_at(launch.site, task.sites)
         if steps and launch.site not in sites:
             sites.add(launch.site)
-            lines += _site(kernel, launch, steps)
+            lines += _site_lines(kernel, launch, steps)
     return tuple(clean(line, LONGEST) for line in lines)
 
 
-def _computed(kernel: Kernel) -> Iterator[str]:
+def _computed_lines(kernel: Kernel) -> Iterator[str]:
     for function, given in kernel.args.items():
         of = f" of {function}" if len(kernel.entries) > 1 else ""
         yield from (f"{name}{of} is computed as {text}" for name, text in given.items())
@@ -34,7 +34,7 @@ def _computed(kernel: Kernel) -> Iterator[str]:
         yield f"what {name} points to starts at {value}"
 
 
-def _site(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> Iterator[str]:
+def _site_lines(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> Iterator[str]:
     if len(steps) > 1:
         yield f"launched in this order: {', '.join(steps)}"
     for step in steps:

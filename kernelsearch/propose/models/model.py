@@ -27,7 +27,6 @@ from kernelsearch.propose.models.ahead import Asked, Underway
 from kernelsearch.propose.models.answers import Fate, Gate, again, fate
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.launches import launched
 from kernelsearch.propose.models.repair import Failed, Repairs, clean, report
 from kernelsearch.propose.models.spending import Ledger
 
@@ -129,13 +128,13 @@ class ModelProposer:
         if self.underway is not None and look and (wait or self.underway.due(number)):
             self.underway.wait()
             self._land(request)
-        return self._first(request.seen)
+        return self._take_first(request.seen)
 
-    def _first(self, seen: Container[str]) -> Rewrite | None:
+    def _take_first(self, seen: Container[str]) -> Rewrite | None:
         while self._due:
-            kept = self._due.popleft()
-            if again(kept.fate, seen).good:
-                return kept.rewrite
+            answer = self._due.popleft()
+            if again(answer.fate, seen).good:
+                return answer.rewrite
         return None
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
@@ -149,8 +148,8 @@ class ModelProposer:
         if not self.kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
-    def ended(self, told: int) -> None:
-        """Ends the search after `told` trials: answers that came too late are paid for all the same, and stored.
+    def ended(self, trials: int) -> None:
+        """Ends the search after so many trials: answers that came too late are paid for all the same, and stored.
 
         A resumed run takes them in first. A call without an answer is lost, and the user reads so.
         """
@@ -162,7 +161,7 @@ class ModelProposer:
             self.health.tell(f"{self.engine.label} was still being asked when the search ended{trouble}")
             return
         self.underway = None
-        call = self._call(underway, max(told, underway.asked.number + (underway.after or 0)), ())
+        call = self._call(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
         self._note(call)
         self.models.ledger.add(call)
 
@@ -176,13 +175,13 @@ class ModelProposer:
         self._take_stored(grammar, request)
         waiting = self._kept.get(request.parent.digest, [])
         while waiting:
-            kept = waiting.pop(0)
-            if again(kept.fate, request.seen).good:
-                return kept.rewrite
+            answer = waiting.pop(0)
+            if again(answer.fate, request.seen).good:
+                return answer.rewrite
         if not self.available(request.number):
             return None
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
-        return self._first(request.seen)
+        return self._take_first(request.seen)
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
@@ -195,15 +194,15 @@ class ModelProposer:
         grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
             return None
-        asked = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
-        self._ask(asked, grammar, failed, rng)
-        return self._first(request.seen)
+        of_parent = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
+        self._ask(of_parent, grammar, failed, rng)
+        return self._take_first(request.seen)
 
     def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
-        asked = ideas.named(request.edit) if request.edit else None
+        wanted = ideas.named(request.edit) if request.edit else None
         every = ideas.ideas(request.hints, grammar.edits)
-        return asked or ideas.choose(every, request.parent.digest, self.models.history, rng)
+        return wanted or ideas.choose(every, request.parent.digest, self.models.history, rng)
 
     def _ask(self, request: Request, grammar: Grammar, what: Idea | Failed, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
@@ -237,7 +236,7 @@ class ModelProposer:
         call = underway.known or self._call(underway, request.number, seen)
         self._note(call)
         self.models.ledger.add(call, underway.known is not None)
-        asked = underway.asked or self._again(call, request.task)
+        asked = underway.asked or self._restore_purpose(call, request.task)
         if asked is None:
             return
         first, *others = self._good_answers(call, asked.grammar, seen) or [None]
@@ -255,7 +254,7 @@ class ModelProposer:
                 unique.setdefault(checked.answer.kernel.digest, kept)
         return list(unique.values())
 
-    def _again(self, call: ModelCall, task: TaskFacts) -> Asked | None:
+    def _restore_purpose(self, call: ModelCall, task: TaskFacts) -> Asked | None:
         """The purpose of a restored call; None if its parent is unknown."""
         above = self.models.history.get(call.parent)
         grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
@@ -295,23 +294,19 @@ class ModelProposer:
     def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
-        return prompt.Page(
-            request.task,
-            self.models.device,
-            grammar.lines,
-            idea,
+        parts = dict(
+            idea=idea,
             config=prompt.configured(request.trial.config if request.trial else {}),
             trial=request.trial,
             seed=seed.best if seed else None,
             hints=request.hints,
-            children=() if failed else prompt.family(history, digest),
-            elsewhere=() if failed else prompt.elsewhere(history, digest),
             rules=tuple(self.repairs.rules()),
-            failed=failed,
-            edits=() if failed else prompt.offered(grammar),
-            fresh=prompt.fresh(grammar),
-            launch=launched(grammar.parent, request.task),
         )
+        if failed:
+            parts |= dict(failed=failed, edits=())
+        else:
+            parts |= dict(children=prompt.family(history, digest), elsewhere=prompt.elsewhere(history, digest))
+        return prompt.Page.of(grammar, request.task, self.models.device, **parts)
 
     # ------------------------------------------------------------ state out of calls and trials
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kernelsearch.core.types import Config, Hint, ShapeFact, TaskFacts, Trial
 from kernelsearch.kernel.targets import Target
@@ -16,6 +17,7 @@ from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
+from kernelsearch.propose.models.launches import launched
 from kernelsearch.propose.models.repair import Failed, clean
 
 SYSTEM = """\
@@ -73,6 +75,13 @@ class Page:
     fresh: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, grammar: Grammar, task: TaskFacts, device: Device, **parts: Any) -> Page:
+        """The page of a grammar's parent; parts are further fields."""
+        launch = launched(grammar.parent, task)
+        own = dict(lines=grammar.lines, idea=None, edits=offered(grammar), fresh=fresh(grammar), launch=launch)
+        return cls(task, device, **{**own, **parts})
+
 
 @dataclass(frozen=True)
 class _Section:
@@ -95,17 +104,17 @@ def written(page: Page, count: Callable[[str], int], budget: int) -> str:
     """The page's text within a budget of tokens, the system message included. Raises TooLong."""
     parts = [p for p in _parts_of(page) if p.lines]
     room = budget - RESERVE - count(SYSTEM)
-    kept = {i: replace(p, lines=p.lines if not p.worth else ()) for i, p in enumerate(parts)}
-    least = count(_join_parts(kept.values()))
+    shown = {i: replace(p, lines=p.lines if not p.worth else ()) for i, p in enumerate(parts)}
+    least = count(_join_parts(shown.values()))
     if least > room:
         raise TooLong(least + count(SYSTEM) + RESERVE)
     for i, part in sorted(((i, p) for i, p in enumerate(parts) if p.worth), key=lambda item: item[1].worth):
         for line in part.lines:
-            longer = {**kept, i: replace(part, lines=(*kept[i].lines, line))}
+            longer = {**shown, i: replace(part, lines=(*shown[i].lines, line))}
             if count(_join_parts(longer.values())) > room:
                 break
-            kept = longer
-    return _join_parts(kept.values())
+            shown = longer
+    return _join_parts(shown.values())
 
 
 def family(history: History, digest: str) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def report(verdict: Verdict) -> str:
     """Reports a verdict in one to three lines: line and message of a compile error, or the first wrong values."""
     detail = verdict.detail
     if verdict.word is Word.COMPILE:
-        return _compiler(verdict.reason)
+        return _report_compiler(verdict.reason)
     parts = [f"{verdict.word.value}: {clean(verdict.reason)}"]
     if "index" in detail:
         where = f" at {clean(str(detail.get('label') or detail.get('shape')), 80)}" if detail.get("shape") else ""
@@ -50,7 +50,7 @@ def report(verdict: Verdict) -> str:
     return "\n".join(parts)
 
 
-def _compiler(message: str) -> str:
+def _report_compiler(message: str) -> str:
     """The offending line and the message of a compiler's text, without its code listing."""
     lines = [line for line in message.splitlines() if line.strip()]
     carets = [i for i, line in enumerate(lines) if _CARET.match(line)]

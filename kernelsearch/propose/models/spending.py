@@ -52,16 +52,16 @@ class Ledger:
             self.keep(replace(call, parent=seed))
         self.before.clear()
 
-    def restore(self, calls: Sequence[ModelCall], told: int) -> tuple[list[ModelCall], list[ModelCall]]:
-        """Takes back the calls of a run that is resumed after `told` trials: (those taken in, those then under way).
+    def restore(self, calls: Sequence[ModelCall], trials: int) -> tuple[list[ModelCall], list[ModelCall]]:
+        """Takes back the calls of a run that is resumed after so many trials: (those taken in, those then under way).
 
         The others are of asks that will be made again, and answer them.
         """
-        past = [c for c in calls if c.landed < told]
-        underway = [c for c in calls if c.number < told <= c.landed]
+        past = [c for c in calls if c.landed < trials]
+        underway = [c for c in calls if c.number < trials <= c.landed]
         self.calls += past
         for call in calls:
-            if call.number >= told:
+            if call.number >= trials:
                 self.waiting.setdefault(call.number, deque()).append(call)
         return past, underway
 
