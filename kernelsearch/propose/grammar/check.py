@@ -7,6 +7,7 @@ with no tokens and no lexer. llguidance's and xgrammar's matchers must agree wit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import commonprefix
 
 from kernelsearch.propose.grammar.rules import Alternative, Part, Ref, Rules
 
@@ -73,8 +74,7 @@ class _Table:
             return self._rule(part, at)
         if self.text.startswith(part, at):
             return (at + len(part),)
-        same = next((i for i, (a, b) in enumerate(zip(part, self.text[at:], strict=False)) if a != b), None)
-        reach = at + (min(len(part), len(self.text) - at) if same is None else same)
+        reach = at + len(commonprefix((part, self.text[at : at + len(part)])))
         if reach > self.far:
             self.far, self.expected = reach, set()
         if reach == self.far:

@@ -10,7 +10,6 @@ function of the stored calls and of the finished trials, so that a resumed run g
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -92,7 +91,7 @@ class ModelProposer:
         self.repairs = Repairs(settings.repairs)
         self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
         self.underway: Underway | None = None
-        self._due: deque[_Kept] = deque()
+        self._due: list[_Kept] = []
         self._looked = -1
         self._kept: dict[str, list[_Kept]] = {}
         self._stored: dict[str, list[ModelCall]] = {}
@@ -128,14 +127,7 @@ class ModelProposer:
         if self.underway is not None and look and (wait or self.underway.due(number)):
             self.underway.wait()
             self._land(request)
-        return self._take_first(request.seen)
-
-    def _take_first(self, seen: Container[str]) -> Rewrite | None:
-        while self._due:
-            answer = self._due.popleft()
-            if again(answer.fate, seen).good:
-                return answer.rewrite
-        return None
+        return _take_new(self._due, request.seen)
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
         """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
@@ -173,15 +165,11 @@ class ModelProposer:
         if isinstance(grammar, NoGrammar):
             return None
         self._take_stored(grammar, request)
-        waiting = self._kept.get(request.parent.digest, [])
-        while waiting:
-            answer = waiting.pop(0)
-            if again(answer.fate, request.seen).good:
-                return answer.rewrite
-        if not self.available(request.number):
-            return None
+        rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
+        if rewrite is not None or not self.available(request.number):
+            return rewrite
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
-        return self._take_first(request.seen)
+        return _take_new(self._due, request.seen)
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
@@ -196,7 +184,7 @@ class ModelProposer:
             return None
         of_parent = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
         self._ask(of_parent, grammar, failed, rng)
-        return self._take_first(request.seen)
+        return _take_new(self._due, request.seen)
 
     def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
@@ -363,6 +351,15 @@ class ModelProposer:
         if call.repairs:
             self._sent_back.add(call.repairs)
             self.repairs.waiting.pop(call.repairs, None)
+
+
+def _take_new(waiting: list[_Kept], seen: Container[str]) -> Rewrite | None:
+    """Takes answers out of a queue up to the first whose kernel is still new."""
+    while waiting:
+        answer = waiting.pop(0)
+        if again(answer.fate, seen).good:
+            return answer.rewrite
+    return None
 
 
 def _as_answered(checked: Fate) -> Answered:
