@@ -41,7 +41,7 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
     "float": (
         "{tight}{arithmetic}{loose}",
         "{loose}{arithmetic}{tight}",
-        "{tight}{arithmetic}{loose}{arithmetic}{plain}",
+        "{tight}{arithmetic}{tight}{arithmetic}{plain}",
         "-{tight}",
     ),
     "int": ("{tight}{plus}{tight}", "{tight}{divided}{size}"),
