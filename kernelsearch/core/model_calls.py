@@ -1,4 +1,4 @@
-"""One request to a model as a record: the prompt, its answers with how far each came, and what it cost."""
+"""Records of requests to models: the prompt, the answers with the stage that each reached, and the cost."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelsearch.core.types import content_digest
 
 @dataclass(frozen=True)
 class Answered:
-    """One answer of a call: its text, how it ended, how far it came here, and the digest of the kernel that it made."""
+    """One answer of a call: its text, how it ended, the stage that it reached, and the digest of its kernel."""
 
     text: str
     finish: str
@@ -24,10 +24,10 @@ class ModelCall:
     """One request to a model.
 
     number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
-    idea is the id of what the model was asked to do, action says it; repairs is the digest of the failed kernel.
-    failure, with its kind, is why there are no answers. Tokens count the prompt once; usd is 0 without a price.
-    landed is the ask at which the answers were taken in, number itself where it is left out; waited are the seconds of
-    the call for which the search stood still, all of them or few when the model was asked ahead.
+    idea is the id of the thing to do, action its sentence; repairs is the digest of the failed kernel. failure, with
+    its kind, is the reason why there are no answers. Tokens count the prompt once; usd is 0 without a price. landed is
+    the ask at which the answers were taken in, by default number; waited are the seconds of the call for which the
+    search stood still: few or none when the model was asked ahead.
     """
 
     number: int

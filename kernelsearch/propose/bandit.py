@@ -1,8 +1,8 @@
-"""A cost-aware bandit: who proposes next, by what each has gained for what it cost.
+"""A cost-aware bandit: chooses who proposes next, by gain and cost so far.
 
 Discounted Thompson sampling (Thompson, 1933; discounted for arms that change: Raj and Kalyani, 2017) over the mean
-reward of a pull, divided by its mean cost, as in budgeted bandits (Xia et al., 2015). An arm that was not tried yet is
-expected to be as good as the others are on the whole, so that finding out costs little where little is to be had.
+reward of a pull, divided by its mean cost, as in budgeted bandits (Xia et al., 2015). The prior of an untried arm is
+the mean of all arms, so that exploration costs little where little can be gained.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 FULL_GAIN = 0.2
 """The log of a speed-up over the parent that counts as a whole reward."""
 NOTICED = 0.005
-"""A gain below this is noise, or the tuner's."""
+"""A gain below this is noise, or due to the tuner."""
 
 
 @dataclass(frozen=True)
 class Pull:
-    """One proposal of an arm: the ask, the log gain over the parent (0 for a refused one), what it cost in trials."""
+    """One proposal of an arm: the ask, the log gain over the parent (0 if refused), the cost in trials."""
 
     number: int
     arm: str
@@ -33,7 +33,7 @@ class Pull:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an arm cost beside the trials of its pulls, such as a model's call, in trials."""
+    """A cost of an arm beside the trials of its pulls, such as a model's call, in trials."""
 
     number: int
     arm: str
@@ -42,9 +42,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Params:
-    """discount: how much a pull counts for each ask that has gone by. prior: what is known of an untried arm, in pulls.
+    """discount: weight of a pull, per ask since. prior: strength of the prior, in pulls.
 
-    hope: the prior's mean over the pooled mean of all arms; ignorance: that mean before anything is known.
+    hope: the prior's mean over the pooled mean of all arms; ignorance: that mean before any pull.
     """
 
     discount: float = 0.992
@@ -55,7 +55,7 @@ class Params:
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of an arm now: discounted pulls and rewards, and the mean cost of a pull in trials."""
+    """The state of an arm: discounted pulls and rewards, and the mean cost of a pull in trials."""
 
     arm: str
     pulls: float
@@ -66,7 +66,7 @@ class Standing:
 def standings(
     arms: Sequence[str], pulls: Iterable[Pull], costs: Iterable[Cost], now: int, params: Params = Params()
 ) -> list[Standing]:
-    """Each arm's standing at ask `now`; what is known of arms that are not asked for is left out."""
+    """The standing of each of these arms at ask `now`; pulls and costs of other arms are ignored."""
     count, reward, cost = (dict.fromkeys(arms, 0.0) for _ in range(3))
     for pull in pulls:
         if pull.arm in count:
@@ -81,13 +81,13 @@ def standings(
     return [Standing(a, count[a], reward[a], (prior + cost[a]) / (prior + count[a])) for a in arms]
 
 
-def ranked(found: Sequence[Standing], rng: random.Random, params: Params = Params()) -> list[str]:
-    """The arms, the one whose turn it is first: a draw from what is believed of its reward, over its cost."""
-    pulls, rewards = sum(s.pulls for s in found), sum(s.reward for s in found)
+def ranked(every: Sequence[Standing], rng: random.Random, params: Params = Params()) -> list[str]:
+    """The arms, best first, by a draw from the posterior of their reward over their cost."""
+    pulls, rewards = sum(s.pulls for s in every), sum(s.reward for s in every)
     pooled = (params.prior * params.ignorance + rewards) / (params.prior + pulls)
     mean = min(0.9, max(0.005, params.hope * pooled))
     drawn = []
-    for s in found:
+    for s in every:
         a = params.prior * mean + s.reward
         b = params.prior * (1 - mean) + max(0.0, s.pulls - s.reward)
         drawn.append((rng.betavariate(a, b) / max(1e-3, s.cost), s.arm))

@@ -1,12 +1,11 @@
-"""What a run has told its proposers: every kernel with its parent, its best time, and why it was refused.
+"""The history of a run for its proposers: every kernel with its parent, its best time, and why it was refused.
 
-A function of the told trials and of nothing else: a resumed run that tells them again has the same history.
+It is a function of the finished trials alone: a resumed run, which is told them again, has the same history.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import Trial, Verdict
@@ -15,10 +14,10 @@ from kernelsearch.kernel.source import Kernel
 
 @dataclass
 class Entry:
-    """One kernel: who made it from what and why, and how it has done so far. Scores are times over the seed's.
+    """One kernel: its parent, who made it and why, and its results so far. Scores are times over the seed's.
 
-    first is its score at its first trial, inherited the parent's best one then: the same config, but for the change.
-    named says that the strategy had asked for one edit by its name.
+    first is its score at its first trial, inherited the parent's best one at that time: both have the same config.
+    named: the strategy had asked for one edit by its name.
     """
 
     kernel: Kernel
@@ -39,7 +38,7 @@ class Entry:
 
 @dataclass
 class History:
-    """Entries by digest, in the order in which they were told."""
+    """Entries by digest, in the order of their first trials."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
@@ -73,8 +72,8 @@ class History:
     def earned(self, entry: Entry, usual: float) -> float:
         """The log gain that is the change's own and not the tuner's; 0 for a refused kernel.
 
-        At its first trial a kernel runs with its parent's best config. What its own tuning gains after that counts only
-        beyond what it usually gains (`usual_tuning`), since any kernel, a useless one too, gets better by being tuned.
+        At its first trial a kernel runs with its parent's best config. The gain of its own tuning after that counts
+        only beyond the usual one (`usual_tuning`): any kernel, a useless one too, gets better by being tuned.
         """
         if entry.first is None or entry.inherited is None or entry.best is None:
             return 0.0
@@ -82,15 +81,6 @@ class History:
         return math.log(entry.inherited / entry.first) + max(0.0, tuned - usual)
 
     def usual_tuning(self) -> float:
-        """What tuning gains on the average after a kernel's first trial, as a log."""
+        """The mean gain of tuning after a kernel's first trial, as a log."""
         tuned = [math.log(e.first / e.score) for e in self.entries.values() if e.first is not None and e.best]
         return math.fsum(tuned) / len(tuned) if tuned else 0.0
-
-    def of(self, parent: str, action: str) -> Iterator[Entry]:
-        """The children of a kernel that were made to do one certain thing."""
-        return (e for e in self.children(parent) if e.action == action)
-
-    @property
-    def best(self) -> Entry | None:
-        timed = [e for e in self.entries.values() if e.best]
-        return min(timed, key=lambda e: (e.score, e.number), default=None)

@@ -1,12 +1,12 @@
-"""The mix: typed edits, models and their repairs behind one Proposer, chosen among by a cost-aware bandit.
+"""The mix: one Proposer of typed edits, models and their repairs, among which a cost-aware bandit chooses.
 
-Where the chosen one gives nothing, the typed edits do; where those are used up, the other models may. A model that was
-asked ahead gives nothing at first: typed edits go on, and its answer is taken at the first ask after it came. With
-`alone` the typed edits are asked only when no model gives anything, and the search waits for one that is thinking.
+If its choice gives nothing, the typed edits are asked, then the other models. A model that is asked ahead gives nothing
+at first: typed edits go on, and its answer is taken at the first ask after it came. With `alone` the typed edits are
+asked only when no model gives anything, and the search waits for a model that is thinking.
 
 A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere. Such edits gain
-more than those that are drawn at random, so that they are an arm of their own (`named`): at such an ask the bandit
-chooses between it and the models, which are then asked to do what the named edit does.
+more than randomly drawn ones and are an arm of their own (`named edits`): the bandit chooses between it and the models,
+which then implement the named edit.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from kernelsearch.propose.typed_edits import TypedEdits
 
 EDITS, NAMED = "edits", "named edits"
 PATIENCE = 10.0
-"""Without a time budget a model may take this many times a trial's own time before it costs as much as one."""
+"""Without a time budget, a wait for a model costs one trial for each of this many times a trial's own time."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The run's budgets, by which costs are weighed: trials, and seconds where they are limited."""
+    """The run's budgets, which weigh costs: trials, and seconds where they are limited."""
 
     trials: int = 200
     seconds: float | None = None
 
 
-class Mix:
-    """Chooses who proposes, and tells all of them what came of it."""
+class Mix(Proposer):
+    """Chooses who proposes, and tells all of them the results."""
 
     def __init__(
         self,
@@ -57,40 +57,39 @@ class Mix:
         self._trials = 0
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """A rewrite by whoever's turn it is; first of all what a model was asked for ahead and has answered since."""
+        """A rewrite: an answer of a model asked earlier if one is due, else by the arm whose turn it is."""
         chance = random.Random(rng.getrandbits(64))
-        made = next((made for m in self.models if (made := m.due(request))), None)
-        if made is None and self.alone:
-            made = self._waited(request)
-        made = made or self._chosen(request, chance, rng) or self._waited(request)
-        if self.alone and made is not None:
+        rewrite = next((rewrite for m in self.models if (rewrite := m.due(request))), None)
+        if rewrite is None and self.alone:
+            rewrite = self._wait(request)
+        rewrite = rewrite or self._choose(request, chance, rng) or self._wait(request)
+        if self.alone and rewrite is not None:
             for model in self.models:
                 model.ask_ahead(request, chance)
-        return made
+        return rewrite
 
-    def _chosen(self, request: Request, chance: random.Random, rng: random.Random) -> Rewrite | None:
+    def _choose(self, request: Request, chance: random.Random, rng: random.Random) -> Rewrite | None:
         asked_model = False
         for arm in self._order(request, chance):
             model = next((m for m in self.models if arm in (m.name, m.repair_name)), None)
             if model is None:
-                made = self.edits.propose(request, rng)
+                rewrite = self.edits.propose(request, rng)
             elif asked_model:
                 continue
             else:
                 asked_model = True
-                made = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
-                made = made or (self._waited(request) if self.alone else None)
-            if made is not None:
-                return made
+                rewrite = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
+                rewrite = rewrite or (self._wait(request) if self.alone else None)
+            if rewrite is not None:
+                return rewrite
         return None
 
-    def _waited(self, request: Request) -> Rewrite | None:
-        """The answer of a model that is thinking, waited for: nothing else is there to be done, or wanted."""
+    def _wait(self, request: Request) -> Rewrite | None:
+        """Waits for the answer of a model that is thinking."""
         thinking = (m for m in self.models if m.underway and not m.kept(request.parent.digest, request.seen))
-        return next((made for m in thinking if (made := m.due(request, wait=True))), None)
+        return next((rewrite for m in thinking if (rewrite := m.due(request, wait=True))), None)
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
-        """One finished trial."""
         self._seconds += trial.outcome.seconds
         self._trials += 1
         self.shared.history.tell(trial, kernel, parent)
@@ -98,9 +97,9 @@ class Mix:
         for model in self.models:
             model.tell(trial)
 
-    def restore(self, calls: Sequence[ModelCall], told: int) -> None:
-        """A resumed run's stored calls, before its trials are told again; told is how many those are."""
-        past, underway = self.shared.ledger.restore(calls, told)
+    def restore(self, calls: Sequence[ModelCall], trials: int) -> None:
+        """Takes the stored calls of a run that is resumed after so many trials, before those are told again."""
+        past, underway = self.shared.ledger.restore(calls, trials)
         for model in self.models:
             model.restore(past, underway)
 
@@ -108,11 +107,12 @@ class Mix:
         return self.shared.ledger.words()
 
     def ended(self) -> None:
-        """The search is over; said of models and stored before anybody sums up what they cost."""
+        """Ends the search: last calls are stored before their cost is summed up."""
         for model in self.models:
             model.ended(self._trials)
 
     def close(self) -> None:
+        """Closes the engines."""
         for model in self.models:
             ahead.closed(model.engine, model.underway)
 
@@ -125,12 +125,12 @@ class Mix:
         typed = EDITS if request.edit is None else NAMED
         if not arms:
             return [typed]
-        found = standings(arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params)
-        first, *others = ranked(found, rng, self.params)
+        every = standings(arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params)
+        first, *others = ranked(every, rng, self.params)
         return list(dict.fromkeys([first, typed, *others]))
 
     def _pulls(self) -> Iterator[Pull]:
-        """Kernels that were told, and calls that gave none; who made a kernel is in its edit's name."""
+        """The kernels of the history, and calls that gave none; a kernel's edit names its arm."""
         names = {n for m in self.models for n in (m.name, m.repair_name)}
         history = self.shared.history
         usual = history.usual_tuning()
@@ -143,13 +143,12 @@ class Mix:
                 yield Pull(call.number, call.arm, 0.0, 0.0)
 
     def _costs(self) -> Iterator[Cost]:
-        for call in self.shared.ledger.calls:
-            yield Cost(call.number, call.arm, self._in_trials(call))
+        return (Cost(call.number, call.arm, self._in_trials(call)) for call in self.shared.ledger.calls)
 
     def _in_trials(self, call: ModelCall) -> float:
-        """What a call cost as a share of each budget that the run has, in units of one trial's share.
+        """The cost of a call as a share of each budget of the run, in units of one trial's share.
 
-        Of its seconds those count for which the search stood still; without a time budget only whole trials of them, so
+        Only the seconds count for which the search stood still. Without a time budget they count in whole trials, so
         that a run that hardly waits is the same run on a slower machine.
         """
         budget, trials = self.shared.ledger.budget, self.limits.trials

@@ -16,8 +16,7 @@ from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.engines.recorded_answers import Recording
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mixed import Limits, Mix
-from kernelsearch.propose.models import ahead, prompt
-from kernelsearch.propose.models.launches import launched
+from kernelsearch.propose.models import prompt
 from kernelsearch.propose.models.model import ModelProposer, Models, Settings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, counted
 from kernelsearch.propose.typed_edits import TypedEdits
@@ -27,14 +26,14 @@ from kernelsearch.verify import gate
 
 EDITS, MIX = "edits", "mix"
 USUAL_ANSWER = 140
-"""Tokens of a usual answer, for the estimate before a run."""
+"""Tokens of a typical answer, for the estimate before a run."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """Who proposes, as the command line says it.
+    """Options of the command line for who proposes.
 
     proposer is empty (the mix when a model is named, else typed edits), `edits`, `mix`, or the spec of one engine;
     models are specs for the mix; price is in US dollars for a million tokens, in and out; record is a file for answers.
@@ -59,7 +58,7 @@ class ModelOptions:
             if not self.specs:
                 raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
         for spec in self.specs:
-            _installed(engines.parsed(spec))
+            _require_installed(engines.parsed(spec))
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -75,7 +74,7 @@ class ModelOptions:
 
     @property
     def name(self) -> str:
-        """What a run's record calls it."""
+        """The proposer's name in a run's record."""
         if not self.specs:
             return EDITS
         return self.proposer if self.proposer not in ("", MIX) else f"{MIX} {' '.join(self.specs)}"
@@ -87,7 +86,7 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class Place:
-    """What models are told of the machine: the name of the device or target, and the target's facts."""
+    """The machine as models see it: the name of the device or target, and the target's facts."""
 
     device: str
     target: Target | None
@@ -101,7 +100,7 @@ def opened(
     edits: Proposer | None = None,
     make: Callable[[str], engines.Engine] = engines.make,
 ) -> Proposer:
-    """The proposer, its engines loaded. Raises ModelError. One with models has `close`, `bind` and `estimate` here.
+    """Makes the proposer and loads its engines. Raises ModelError. Call `close` in the end.
 
     edits makes the typed edits, for runs that share one; make gives the engine of a spec.
     """
@@ -122,7 +121,7 @@ def opened(
 
 
 def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()) -> None:
-    """Stores the calls of a run from now on, and those that wrote its seed; a resumed run's own are given back first."""
+    """Stores the calls of a run from now on, and those that wrote its seed; a resumed run first gets its own back."""
     if not isinstance(proposer, Mix):
         return
     if resumed is not None:
@@ -134,23 +133,24 @@ def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None, before
 
 
 def waits(proposer: Proposer) -> bool:
-    """Whether an ask may stand still for a model that thinks elsewhere, so that other runs could go on meanwhile."""
-    return isinstance(proposer, Mix) and any(ahead.ahead(m.engine) for m in proposer.models)
+    """True if an ask may wait for a model that thinks elsewhere: other runs can go on meanwhile."""
+    return isinstance(proposer, Mix) and any(m.engine.ahead for m in proposer.models)
 
 
 def ended(proposer: Proposer) -> None:
-    """After the last trial of a run, while its record is open."""
+    """Ends a run after its last trial, while its record is open."""
     if isinstance(proposer, Mix):
         proposer.ended()
 
 
 def close(proposer: Proposer) -> None:
+    """Closes the proposer's engines."""
     if isinstance(proposer, Mix):
         proposer.close()
 
 
 def speak(proposer: Proposer, say: Say) -> None:
-    """Sentences about models go to `say` from now on."""
+    """Sends sentences about models to `say` from now on."""
     if isinstance(proposer, Mix):
         proposer.shared.say = say
         for model in proposer.models:
@@ -158,56 +158,43 @@ def speak(proposer: Proposer, say: Say) -> None:
 
 
 def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
-    """What the models may cost at most, in a sentence, from the seed's prompt; empty without a model."""
+    """The most that the models may cost, in a sentence, from the seed's prompt; empty without a model."""
     if not isinstance(proposer, Mix):
         return ""
     model, settings = proposer.models[0], proposer.models[0].settings
     grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         return ""
-    page = prompt.Page(
-        task,
-        proposer.shared.device,
-        grammar.lines,
-        None,
-        edits=prompt.offered(grammar),
-        fresh=prompt.fresh(grammar),
-        launch=launched(grammar.parent, task),
-    )
+    page = prompt.Page.of(grammar, task, proposer.shared.device)
     try:
         text = prompt.written(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:
         most = settings.page_tokens
         return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
-    asked, written = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
+    tokens_in, tokens_out = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
     calls = max(1, trials // 2)
     budget = proposer.shared.ledger.budget
-    usd = budget.price.of(calls * asked, calls * written)
+    usd = budget.price.of(calls * tokens_in, calls * tokens_out)
     cost = f", ${usd:.2f}" if usd else ""
-    said = (
-        f"at most about {calls} calls of {counted(asked)} tokens in and {counted(written)} out: "
-        f"{counted(calls * (asked + written))} tokens{cost}"
+    sentence = (
+        f"at most about {calls} calls of {counted(tokens_in)} tokens in and {counted(tokens_out)} out: "
+        f"{counted(calls * (tokens_in + tokens_out))} tokens{cost}"
     )
     stop = [f"{counted(budget.max_tokens)} tokens"] if budget.max_tokens else []
     stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
-    return said + (f"; it stops at {' or '.join(stop)}" if stop else "")
+    return sentence + (f"; it stops at {' or '.join(stop)}" if stop else "")
 
 
-def _installed(spec: engines.Spec) -> None:
-    """Raises ModelError for an engine whose packages are not there, before anything is loaded."""
+def _require_installed(spec: engines.Spec) -> None:
+    """Raises ModelError for an engine whose packages are missing, before anything is loaded."""
     missing = engines.ENGINES[spec.kind].missing
     if missing:
         raise ModelError(engines.not_installed(spec.kind, missing))
 
 
 def as_facts(options: ModelOptions) -> dict[str, Any]:
-    """What of the options a resumed run must repeat."""
+    """Settings that must match on resume."""
     if not options.specs:
         return {}
     s = options.settings
-    return {
-        "samples": s.samples,
-        "answer_tokens": s.max_tokens,
-        "page_tokens": s.page_tokens,
-        "temperature": s.temperature,
-    }
+    return dict(samples=s.samples, answer_tokens=s.max_tokens, page_tokens=s.page_tokens, temperature=s.temperature)

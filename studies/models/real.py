@@ -22,7 +22,7 @@ from pathlib import Path
 
 from kernelsearch.kernel.space import known_constraints
 from kernelsearch.kernel.targets import named
-from kernelsearch.propose.engines import Ask, Reply, Sample
+from kernelsearch.propose.engines import Ask, Engine, Reply, Sample
 from kernelsearch.propose.mixed import Limits, Mix
 from kernelsearch.propose.models.model import ModelProposer, Models
 from kernelsearch.propose.models.prompt import Device
@@ -42,7 +42,7 @@ ARMS = ("edits", "mix")
 WINDOW, TOKENS, SETS = 8, 30, 6
 
 
-class RandomWeights:
+class RandomWeights(Engine):
     """An engine that draws from the grammar at no cost, so that nothing but its uselessness speaks against it."""
 
     name, label = "random:", "random"
@@ -51,12 +51,6 @@ class RandomWeights:
         rng = random.Random(f"{ask.grammar.digest}/{ask.seed % SETS}")
         texts = (ask.grammar.rules.sample(ask.grammar.start, rng) for _ in range(ask.n))
         return Reply(tuple(Sample(t, tokens=TOKENS) for t in texts), 1500, TOKENS * ask.n)
-
-    def count(self, text: str) -> int:
-        return len(text) // 3
-
-    def close(self) -> None:
-        pass
 
 
 class Judged:

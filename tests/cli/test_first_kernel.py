@@ -69,25 +69,22 @@ def test_a_model_writes_the_first_kernel_after_a_repair_and_the_search_goes_on(r
 
 
 def test_a_model_in_this_process_is_loaded_once_for_the_first_kernel_and_the_search(run, task, monkeypatch):
-    from kernelsearch.propose.engines import Reply, Sample, shared
+    from kernelsearch.propose.engines import Engine, Reply, Sample, shared
 
     made = []
 
-    class Engine:
+    class Local(Engine):
         name, label = "hf:model", "model"
 
         def complete(self, ask):
             return Reply((Sample(RIGHT if "REFERENCE" in ask.page else "END"),), 10, 1)
-
-        def count(self, text):
-            return len(text) // 3
 
         def close(self):
             made.append("closed")
 
     def make(spec):
         made.append(spec)
-        return Engine()
+        return Local()
 
     monkeypatch.setattr(shared, "make", make)
     result = run("optimize", task, "--trials", "2", "--target", "h100", "--model", "hf:model")

@@ -20,13 +20,13 @@ from kernelsearch.core.types import (
 )  # fmt: skip
 from kernelsearch.kernel.targets import named
 from kernelsearch.propose.contract import Request
-from kernelsearch.propose.engines import Ask, Failure, Reply, Sample
+from kernelsearch.propose.engines import Ask, Engine, Failure, Reply, Sample
 from kernelsearch.propose.models.model import ModelProposer, Models, Settings
 from kernelsearch.propose.models.prompt import Device
 from kernelsearch.verify import gate
 
 
-class Scripted:
+class Scripted(Engine):
     """An engine that answers by a function of the ask, and remembers what it was asked."""
 
     name, label = "scripted:", "scripted"
@@ -38,9 +38,6 @@ class Scripted:
         self.asks.append(ask)
         said = self.answer(ask)
         return Reply((Sample(said),), 100, 10, 0, 0.5) if isinstance(said, str) else said
-
-    def count(self, text: str) -> int:
-        return len(text) // 3
 
     def close(self) -> None:
         self.closed = True

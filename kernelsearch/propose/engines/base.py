@@ -1,7 +1,7 @@
-"""What a model engine is: a prompt and a grammar in, texts out; failure is a value.
+"""The contract of model engines: a prompt and a grammar in, texts out; failure is a value.
 
-An engine knows nothing of kernels. It is asked to hold its answers to the grammar, and not believed: every answer is
-checked again by who asked (`propose/models/answers.py`).
+An engine knows nothing of kernels. It keeps its answers within the grammar, and is not believed: the caller checks
+every answer again (`propose/models/answers.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CUT = "length"
 
 
 class Grammar(Protocol):
-    """What engines need of a grammar: one language in two dialects (llguidance's Lark, xgrammar's EBNF)."""
+    """One language in two dialects, for llguidance (Lark) and for xgrammar (EBNF)."""
 
     lark: str
     ebnf: str
@@ -27,10 +27,10 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Ask:
-    """One request: two messages and the grammar that the answers must be in.
+    """One request: two messages and the grammar of the answers.
 
-    system is the same for all asks and comes first, so that engines with a prefix cache compute it once; n is how many
-    answers are wanted; max_tokens is per answer; rest is what engines may ignore.
+    system is the same for all asks and comes first: engines with a prefix cache compute it once. n is the number of
+    answers; max_tokens is per answer; engines may ignore temperature and seed.
     """
 
     system: str
@@ -41,10 +41,20 @@ class Ask:
     temperature: float = 1.0
     seed: int = 0
 
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The ask for a chat template."""
+        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.page}]
+
+    @property
+    def plain(self) -> str:
+        """The ask as one text, for models without a chat template."""
+        return f"{self.system}\n\n{self.page}\n"
+
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer: its text, how it ended (`stop` or `length`), and its length in tokens (0 where not told)."""
+    """One answer: its text, how it ended (`stop` or `length`), and its length in tokens (0 where unknown)."""
 
     text: str
     finish: str = STOP
@@ -55,9 +65,9 @@ class Sample:
 class Reply:
     """The answers to one ask with what they cost.
 
-    tokens_in counts the prompt once, whatever n is; tokens_cached is the part of it that a prefix cache held; seconds
+    tokens_in counts the prompt once, whatever n is; tokens_cached is the part of it found in a prefix cache; seconds
     is wall time, retries included; notes are sentences for the user (a server that takes no grammar); lag is for
-    recorded answers: how many asks of the search passed before these were taken in.
+    recorded answers: the number of asks of the search before these were taken in.
     """
 
     samples: tuple[Sample, ...]
@@ -71,9 +81,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an engine gave no answer, as one line for people, without secrets.
+    """The reason why an engine gave no answer, as one line for people, without secrets.
 
-    kind: `refused` (the key or the model is not accepted: it will not get better by itself), `grammar` (the engine
+    kind: `refused` (the key or the model is not accepted, which will not get better by itself), `grammar` (the engine
     cannot read this grammar), `context` (the prompt does not fit: limit is the context in tokens, where it is known),
     or `busy` (rate limit, server error, timeout, nothing listening: worth another try later).
     """
@@ -85,35 +95,70 @@ class Failure:
     lag: int = 0
 
 
-class Engine(Protocol):
-    """A model, wherever it runs.
-
-    Some members are optional. ahead: it takes nothing from what is measured on, so that it may be asked on a thread,
-    one ask at a time, while the search goes on; after: its answers are then taken in so many asks of the search later,
-    not sooner and not later, for an engine whose answers are a function of the ask; stop(ask): ends the answers to
-    this ask soon, if it is under way; instant: it answers at once all the same, and its replies say their lag and for
-    how many seconds the search stood still (`replay:`); trouble: why the ask under way is being tried again;
-    landed(ask, lag, waited): told when the answers of an ask were taken in, lag asks of the search after it.
-    """
+class Engine:
+    """A model, wherever it runs. An engine sets name and label and defines complete and count."""
 
     name: str
-    """Its spec without secrets: what the record calls it."""
+    """Its spec without secrets, as the record has it."""
     label: str
     """A short name for tables."""
+    ahead: bool = False
+    """True if it takes nothing from what is measured on: it may be asked on a thread while the search goes on."""
+    after: int | None = None
+    """The number of asks of the search after which answers of `ahead` are taken in; None: as soon as they are here."""
+    instant: bool = False
+    """True if it answers at once and its replies say their lag and how long the search stood still (`replay:`)."""
+    trouble: str = ""
+    """Why the ask under way is being tried again."""
 
     def complete(self, ask: Ask) -> Reply | Failure:
         """Answers to one ask; never raises for what a model or its server does."""
+        raise NotImplementedError
 
     def count(self, text: str) -> int:
-        """About how many tokens a text has."""
+        """The approximate number of tokens of a text."""
+        return len(text) // 3
+
+    def stop(self, ask: Ask) -> None:
+        """Ends the answers to this ask soon, if it is under way."""
+
+    def landed(self, ask: Ask, lag: int, waited: float) -> None:
+        """Takes note that the answers of an ask were taken in `lag` asks later; waited is in seconds."""
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Frees its resources."""
+
+
+class Wrapper(Engine):
+    """An engine that passes on to another one."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner, self.name, self.label = inner, inner.name, inner.label
+        self.ahead, self.after, self.instant = inner.ahead, inner.after, inner.instant
+
+    @property
+    def trouble(self) -> str:  # type: ignore[override]
+        return self.inner.trouble
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        return self.inner.complete(ask)
+
+    def count(self, text: str) -> int:
+        return self.inner.count(text)
+
+    def stop(self, ask: Ask) -> None:
+        self.inner.stop(ask)
+
+    def landed(self, ask: Ask, lag: int, waited: float) -> None:
+        self.inner.landed(ask, lag, waited)
+
+    def close(self) -> None:
+        self.inner.close()
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An engine as it is written: `kind:rest?option=value&...`. text is the whole of it."""
+    """An engine as the user writes it, `kind:rest?option=value&...`. text is the whole of it."""
 
     text: str
     kind: str
@@ -122,13 +167,13 @@ class Spec:
 
 
 AFTER = 24
-"""Asks of the search after which the answers of an engine in this process are taken in: what exceeds the window is gained."""
+"""Asks of the search after which the answers of an engine in this process are taken in, by default."""
 
 
 def asks_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
-    """The option `ahead` of an engine in this process: so many asks, or None for `off`, as it is where it needs a GPU.
+    """The option `ahead` of an engine in this process, a number of asks, or None for `off`, the default on a GPU.
 
-    On a GPU it would share with the candidates what their times are taken on. Raises ModelError for anything else.
+    On a GPU the engine would disturb the candidates' times. Raises ModelError for anything else.
     """
     value = options.get("ahead", str(AFTER) if cpu else "off")
     if value == "off":
@@ -136,6 +181,12 @@ def asks_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
     if not value.isdecimal() or not 0 < int(value) < 10_000:
         raise ModelError(f"ahead={value}: it is off, or a number of trials")
     return int(value)
+
+
+def shorten(text: str, most: int = 300) -> str:
+    """The text on one printable line of at most about `most` characters."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def switch(options: Mapping[str, str], name: str) -> bool:

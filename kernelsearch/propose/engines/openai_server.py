@@ -1,25 +1,24 @@
 """`openai:URL#MODEL`: any OpenAI-compatible server, `vllm serve` first, through the `openai` client.
 
-The grammar goes as vLLM's `structured_outputs`; a server that does not know the field is asked without it, and said to
-take no grammar. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
+The grammar is sent as vLLM's `structured_outputs`; a server without this field is asked without a grammar, and the user
+reads so. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
 
 Options: grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF, `guidance` takes Lark), api=chat|completions,
 timeout, retries, seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks), and
-ahead=on|off: whether the search goes on while the server thinks, which is not wanted where both share the GPU that is
-measured on. What the server refuses in one form is tried in the other once, and remembered.
+ahead=on|off: whether the search goes on while the server thinks, which disturbs measurements where both share a GPU. A
+form of request that the server refuses is replaced by the other form once, and for good.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import openai
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, switch
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, shorten, switch
 from kernelsearch.propose.engines.secrets import key_from, refuse_in_url, scrubbed
 
 TIMEOUT_S = 120.0
@@ -27,7 +26,7 @@ RETRIES = 3
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 CHARS_PER_TOKEN = 3.0
-"""A cautious guess until the server has said how many tokens its prompts have."""
+"""A cautious guess until the server counts the tokens of a prompt."""
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -38,12 +37,10 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     return OpenAIServer(url, model, dict(spec.options))
 
 
-class OpenAIServer:
-    """One model on one server. sleep is what pauses between tries call."""
+class OpenAIServer(Engine):
+    """One model on one server."""
 
-    def __init__(
-        self, url: str, model: str, options: dict[str, str], sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, url: str, model: str, options: dict[str, str]) -> None:
         self.name, self.label = f"openai:{url}#{model}", model.rstrip("/").rpartition("/")[2]
         self.model = model
         self._key = key_from(options.get("key_env", "OPENAI_API_KEY"))
@@ -54,10 +51,9 @@ class OpenAIServer:
         self._seeded = switch(options, "seed")
         self.ahead = switch(options, "ahead")
         self._retries = int(_number(options, "retries", RETRIES))
-        self._sleep = sleep
-        timeout = _number(options, "timeout", TIMEOUT_S)
-        self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=timeout, max_retries=0)
-        self._timeout = timeout
+        self._sleep = time.sleep
+        self._timeout = _number(options, "timeout", TIMEOUT_S)
+        self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=self._timeout, max_retries=0)
         self._chars_per_token = CHARS_PER_TOKEN
         self.trouble = ""
 
@@ -68,19 +64,19 @@ class OpenAIServer:
             try:
                 response = self._request(ask)
             except openai.APIStatusError as error:
-                failure, again = self._refused(error, notes), _again(error.status_code)
+                failure, again = self._read_refusal(error, notes), _is_transient(error.status_code)
                 if failure is None:
                     continue  # in another form
-                pause = _asked_pause(error)
+                pause = _requested_pause(error)
             except openai.APITimeoutError:
                 failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
             except openai.APIConnectionError as error:
                 cause = scrubbed(str(error.__cause__ or error), self._key)
-                failure = Failure(f"nothing answers at {self._client.base_url}: {_short(cause)}")
+                failure = Failure(f"nothing answers at {self._client.base_url}: {shorten(cause)}")
                 again, pause = True, None
             except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
-                said = _short(scrubbed(str(error), self._key))
-                failure, again, pause = Failure(f"its answer cannot be read: {said}"), False, None
+                reason = shorten(scrubbed(str(error), self._key))
+                failure, again, pause = Failure(f"its answer cannot be read: {reason}"), False, None
             else:
                 return self._read(ask, response, time.monotonic() - started, tuple(notes))
             if not again or tries >= self._retries:
@@ -108,27 +104,22 @@ class OpenAIServer:
         if self._seeded:
             common["seed"] = ask.seed
         if self._api == "completions":
-            return self._client.completions.create(prompt=f"{ask.system}\n\n{ask.page}\n", **common)
-        messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
-        return self._client.chat.completions.create(messages=messages, **common)
+            return self._client.completions.create(prompt=ask.plain, **common)
+        return self._client.chat.completions.create(messages=ask.messages, **common)
 
     def _read(self, ask: Ask, response: Any, seconds: float, notes: tuple[str, ...]) -> Reply | Failure:
         choices = getattr(response, "choices", None)
         if not isinstance(choices, list):
-            return Failure(
-                f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)",
-                "refused",
-                None,
-                seconds,
-            )
+            reason = f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)"
+            return Failure(reason, "refused", seconds=seconds)
         if not choices:
-            return Failure(f"{self.label}: its answer holds no choices", "busy", None, seconds)
+            return Failure(f"{self.label}: its answer has no choices", seconds=seconds)
         usage = getattr(response, "usage", None)
-        asked = int(getattr(usage, "prompt_tokens", 0) or 0)
-        written = int(getattr(usage, "completion_tokens", 0) or 0)
+        tokens_in = int(getattr(usage, "prompt_tokens", 0) or 0)
+        tokens_out = int(getattr(usage, "completion_tokens", 0) or 0)
         cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
-        if asked:
-            self._chars_per_token = max(1.0, len(ask.system + ask.page) / asked)
+        if tokens_in:
+            self._chars_per_token = max(1.0, len(ask.system + ask.page) / tokens_in)
         samples = []
         for choice in choices:
             text = getattr(choice, "text", None)
@@ -136,23 +127,23 @@ class OpenAIServer:
                 text = getattr(getattr(choice, "message", None), "content", None)
             finish = CUT if getattr(choice, "finish_reason", None) == CUT else STOP
             text = text if isinstance(text, str) else ""
-            samples.append(Sample(scrubbed(text, self._key), finish, written // max(1, len(choices))))
-        return Reply(tuple(samples), asked, written, int(cached), seconds, notes)
+            samples.append(Sample(scrubbed(text, self._key), finish, tokens_out // max(1, len(choices))))
+        return Reply(tuple(samples), tokens_in, tokens_out, int(cached), seconds, notes)
 
-    # ------------------------------------------------------------ what a server says no to
+    # ------------------------------------------------------------ refusals of a server
 
-    def _refused(self, error: openai.APIStatusError, notes: list[str]) -> Failure | None:
-        """What an HTTP error means; None when the request can be made in another form, which it then will be."""
-        code, said = error.status_code, _short(scrubbed(_message(error), self._key))
-        lower = said.lower()
-        if code == 401 or code == 403:
+    def _read_refusal(self, error: openai.APIStatusError, notes: list[str]) -> Failure | None:
+        """The failure of an HTTP error; None if the next request takes another form, which the server may accept."""
+        code, message = error.status_code, shorten(scrubbed(_message(error), self._key))
+        lower = message.lower()
+        if code in (401, 403):
             where = "OPENAI_API_KEY is not accepted" if self._key else "it wants a key, and OPENAI_API_KEY is not set"
             return Failure(f"{code}, {where}", "refused")
         if code == 404:
-            return Failure(f"404, no model {self.model!r} at {self._client.base_url}: {said}", "refused")
+            return Failure(f"404, no model {self.model!r} at {self._client.base_url}: {message}", "refused")
         if code in (400, 413, 422):
             if "context length" in lower or "maximum context" in lower or "too long" in lower:
-                return Failure(f"{code}, the prompt does not fit: {said}", "context", _limit(lower))
+                return Failure(f"{code}, the prompt does not fit: {message}", "context", _limit(lower))
             if "chat template" in lower and self._api == "chat":
                 self._api = "completions"
                 notes.append(f"{self.label} has no chat template: it is asked for plain completions")
@@ -162,15 +153,15 @@ class OpenAIServer:
                 notes.append(f"{self.label} takes no grammar: its answers are checked here and often dropped")
                 return None
             if self._dialects and any(word in lower for word in ("grammar", "lark", "ebnf", "xgrammar", "guidance")):
-                self._refusals.append(said)
+                self._refusals.append(message)
                 self._dialects = self._dialects[::-1]  # after two refusals the order is the first again
                 if len(self._refusals) < len(self._dialects):
                     return None
                 return Failure(f"{code}, it refuses the grammar: {self._refusals[0]}", "grammar")
-            return Failure(f"{code}, {said}", "refused")
+            return Failure(f"{code}, {message}", "refused")
         if code == 429:
-            return Failure(f"429, too many requests: {said}")
-        return Failure(f"{code}, {said}")
+            return Failure(f"429, too many requests: {message}")
+        return Failure(f"{code}, {message}")
 
 
 def _dialects(text: str) -> tuple[str, ...]:
@@ -187,11 +178,11 @@ def _number(options: dict[str, str], name: str, default: float) -> float:
         raise ModelError(f"{name}={options[name]}: it is a number") from None
 
 
-def _again(code: int) -> bool:
+def _is_transient(code: int) -> bool:
     return code in (408, 409, 429) or code >= 500
 
 
-def _asked_pause(error: openai.APIStatusError) -> float | None:
+def _requested_pause(error: openai.APIStatusError) -> float | None:
     try:
         return max(0.0, float(error.response.headers.get("retry-after", "")))
     except ValueError:
@@ -207,10 +198,5 @@ def _message(error: openai.APIStatusError) -> str:
 
 
 def _limit(text: str) -> int | None:
-    found = re.search(r"(?:context length|context window)[^0-9]{0,30}([0-9][0-9,]*)", text)
-    return int(found.group(1).replace(",", "")) if found else None
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= most else f"{text[:most]}..."
+    number = re.search(r"(?:context length|context window)[^0-9]{0,30}([0-9][0-9,]*)", text)
+    return int(number.group(1).replace(",", "")) if number else None

@@ -1,9 +1,9 @@
-"""`replay:FILE`: answers that were recorded, for tests and for reproducing a run; and the recorder.
+"""`replay:FILE`: recorded answers, for tests and for reproducing a run; and the recorder.
 
 A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "finish", "tokens"}]}`, or a `"failure"`
 in place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in
-order, whatever is asked and has no line of its own. A search adds `{"prompt", "lag", "waited", "ahead"}` when it takes
-answers in: after how many asks, for how many seconds it had stood still, and whether the model was asked ahead; the
+order, the asks that have no line of their own. A search adds `{"prompt", "lag", "waited", "ahead"}` when it takes
+answers in: after how many asks, the seconds for which it had stood still, and whether the model was asked ahead; the
 replayed run takes them in there too, at the same price.
 """
 
@@ -16,11 +16,11 @@ from typing import Any
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.types import content_digest
-from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample, Spec
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample, Spec, Wrapper
 
 
 def prompt_digest(ask: Ask) -> str:
-    """The id of what a model is shown, by which answers are found again."""
+    """The id of an ask's messages, by which its answers are found again."""
     return content_digest(ask.system, ask.page)
 
 
@@ -33,8 +33,8 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     return Replayed(spec.text, [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()])
 
 
-class Replayed:
-    """Gives recorded answers; an ask that nothing was recorded for is a failure."""
+class Replayed(Engine):
+    """Gives recorded answers; an ask without a recorded answer is a failure."""
 
     label = "replay"
     instant = True
@@ -69,20 +69,12 @@ class Replayed:
         samples = tuple(Sample(s["text"], s.get("finish", "stop"), s.get("tokens", 0)) for s in row["samples"])
         return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples), seconds=seconds, lag=lag)
 
-    def count(self, text: str) -> int:
-        return len(text) // 3
 
-    def close(self) -> None:
-        pass
-
-
-class Recording:
-    """An engine that writes down what its inner engine answers, so that `replay:` can say it again."""
+class Recording(Wrapper):
+    """An engine that writes the answers of its inner engine into a file, for `replay:`."""
 
     def __init__(self, inner: Engine, path: str) -> None:
-        self.inner, self.name, self.label = inner, inner.name, inner.label
-        self.ahead, self.instant = getattr(inner, "ahead", False), getattr(inner, "instant", False)
-        self.after = getattr(inner, "after", None)
+        super().__init__(inner)
         try:
             self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  (closed by close)
         except OSError as error:
@@ -99,27 +91,16 @@ class Recording:
         self._write(row)
         return reply
 
-    @property
-    def trouble(self) -> str:
-        return getattr(self.inner, "trouble", "")
-
     def landed(self, ask: Ask, lag: int, waited: float) -> None:
         self._write({"prompt": prompt_digest(ask), "lag": lag, "waited": waited, "ahead": self.ahead})
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
     def _write(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
-
-    def count(self, text: str) -> int:
-        return self.inner.count(text)
-
-    def stop(self, ask: Ask) -> None:
-        if hasattr(self.inner, "stop"):
-            self.inner.stop(ask)
-
-    def close(self) -> None:
-        self._file.close()
-        self.inner.close()
 
 
 def _row(path: Path, number: int, line: str) -> dict[str, Any]:

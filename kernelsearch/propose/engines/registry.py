@@ -1,4 +1,4 @@
-"""Engines by name: what stands before the first colon of a spec says which file makes the engine.
+"""Engines by name: the word before the first colon of a spec names the kind of engine.
 
 `openai:URL#MODEL`, `hf:PATH`, `vllm:MODEL`, `replay:FILE`, each with options after a question mark
 (`hf:models/qwen?device=cuda&dtype=bfloat16`). A new engine is a file with `open(spec) -> Engine` and a line here.
@@ -18,7 +18,7 @@ from kernelsearch.propose.engines.base import Engine, Spec
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of engine: its module, how its spec is written, what it is, its options, its extra and its packages."""
+    """One kind of engine: its module, the form of its spec, a summary, its options, its extra and its packages."""
 
     module: str
     form: str
@@ -33,12 +33,15 @@ class Kind:
         return next((p for p in self.packages if importlib.util.find_spec(p) is None), "")
 
 
+_SERVER = ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead")
+_LOCAL = ("device", "dtype", "ahead")
+_VLLM = ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead")
 ENGINES: dict[str, Kind] = {
     "openai": Kind(
         "openai_server",
         "openai:URL#MODEL",
         "any OpenAI-compatible server, vllm serve first",
-        ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead"),
+        _SERVER,
         "openai",
         ("openai",),
     ),
@@ -46,24 +49,17 @@ ENGINES: dict[str, Kind] = {
         "transformers_local",
         "hf:PATH",
         "a model in this process, by transformers",
-        ("device", "dtype", "ahead"),
+        _LOCAL,
         "hf",
         ("transformers", "llguidance"),
     ),
-    "vllm": Kind(
-        "vllm_offline",
-        "vllm:MODEL",
-        "a model in this process, by vLLM",
-        ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead"),
-        "vllm",
-        ("vllm",),
-    ),
+    "vllm": Kind("vllm_offline", "vllm:MODEL", "a model in this process, by vLLM", _VLLM, "vllm", ("vllm",)),
     "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
 }
 
 
 def parsed(text: str) -> Spec:
-    """A spec taken apart. Raises ModelError for an unknown kind or option, or one that says nothing."""
+    """Parses a spec. Raises ModelError for an unknown kind or option, or a spec without a model."""
     kind, colon, rest = text.partition(":")
     if kind not in ENGINES:
         forms = ", ".join(k.form for k in ENGINES.values())
@@ -77,7 +73,7 @@ def parsed(text: str) -> Spec:
 
 
 def make(text: str) -> Engine:
-    """The engine that a spec names. Raises ModelError, which says what to install, or what is wrong with the spec."""
+    """Opens the engine that a spec names. Raises ModelError with what to install or what is wrong with the spec."""
     spec = parsed(text)
     kind = ENGINES[spec.kind]
     try:
@@ -88,15 +84,15 @@ def make(text: str) -> Engine:
 
 
 def not_installed(kind: str, package: str) -> str:
-    """What to say of an engine whose package is not here."""
+    """A sentence on an engine whose package is missing."""
     return f"the engine {kind} needs {package}, which is not installed here: {extras.install(ENGINES[kind].extra)}"
 
 
 def _options(kind: str, query: str) -> Mapping[str, str]:
-    known, found = ENGINES[kind].options, {}
+    known, options = ENGINES[kind].options, {}
     for part in filter(None, query.split("&")):
         name, equals, value = part.partition("=")
         if name not in known or not equals:
             raise ModelError(f"{kind}: has no option {name[:20]!r}: it has {', '.join(known) or 'none'}, as name=value")
-        found[name] = value
-    return found
+        options[name] = value
+    return options

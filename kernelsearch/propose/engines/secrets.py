@@ -10,7 +10,7 @@ from kernelsearch.core.errors import ModelError
 
 HIDDEN = "[secret]"
 _KEYLIKE = re.compile(r"\b(?:sk|pk|hf|gsk|key|Bearer)[-_ ][A-Za-z0-9_\-.*]{8,}")
-"""What keys look like that servers echo, shortened, in their error messages."""
+"""Matches keys as servers echo them, shortened, in their error messages."""
 
 
 def key_from(variable: str) -> str | None:

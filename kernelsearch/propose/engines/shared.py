@@ -1,11 +1,11 @@
-"""Engines that hold a model in this process, loaded once for all that ask them: a first kernel and a search, many runs."""
+"""Engines in this process are loaded once for all that ask them: a first kernel and a search, or many runs."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
 
-from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Wrapper
 from kernelsearch.propose.engines.registry import make, parsed
 
 IN_PROCESS = ("hf", "vllm")
@@ -13,7 +13,7 @@ IN_PROCESS = ("hf", "vllm")
 
 @dataclass
 class Opened:
-    """Gives the engine of a spec. close ends those that were kept, once nobody asks any more."""
+    """Gives the engine of a spec, and keeps those with a model in this process until `close`."""
 
     kept: dict[str, tuple[Engine, threading.Lock]] = field(default_factory=dict)
 
@@ -31,24 +31,16 @@ class Opened:
         self.kept.clear()
 
 
-class Share:
-    """One asker's part in an engine that is asked by one at a time and outlives it."""
+class Share(Wrapper):
+    """One asker's part in an engine that answers one asker at a time and outlives them all."""
 
     def __init__(self, inner: Engine, lock: threading.Lock) -> None:
-        self.inner, self.name, self.label = inner, inner.name, inner.label
-        self.ahead, self.after = getattr(inner, "ahead", False), getattr(inner, "after", None)
+        super().__init__(inner)
         self._lock = lock
 
     def complete(self, ask: Ask) -> Reply | Failure:
         with self._lock:
             return self.inner.complete(ask)
 
-    def count(self, text: str) -> int:
-        return self.inner.count(text)
-
-    def stop(self, ask: Ask) -> None:
-        if hasattr(self.inner, "stop"):
-            self.inner.stop(ask)
-
     def close(self) -> None:
-        """Nothing: others may still ask."""
+        """Keeps the inner engine open: others may still ask."""

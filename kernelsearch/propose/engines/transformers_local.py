@@ -1,10 +1,10 @@
 """`hf:PATH`: a model in this process by transformers, on a CPU or a GPU; llguidance masks every step.
 
-All n answers to an ask are one batch over one prompt. torch's bit mask is applied by a few tensor operations of our
-own: llguidance's kernel goes through torch.compile, which needs a C++ compiler for its first call.
+All n answers to an ask are one batch over one prompt. A few tensor operations apply the bit mask: llguidance's own
+kernel goes through torch.compile, which needs a C++ compiler for its first call.
 
-Options: device (auto), dtype (auto), ahead=off|N: the search goes on while it answers, and takes the answers in N trials
-later (24 on a CPU; off on a GPU, which is what candidates are measured on).
+Options: device (auto), dtype (auto), ahead=off|N: the search goes on while it answers, and takes the answers in N
+trials later (24 on a CPU; off on a GPU, where candidates are measured).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from transformers import (
 from transformers.utils import logging
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, shorten
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -47,8 +47,8 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     return TransformersLocal(spec.text, Path(spec.rest).name, model, tokenizer, after)
 
 
-class TransformersLocal:
-    """A model and its tokenizer, held to the ask's grammar token by token."""
+class TransformersLocal(Engine):
+    """A model and its tokenizer; the ask's grammar masks every token."""
 
     def __init__(self, name: str, label: str, model: Any, tokenizer: Any, after: int | None = None) -> None:
         self.name, self.label, self.model, self.tokenizer = name, label, model, tokenizer
@@ -68,13 +68,13 @@ class TransformersLocal:
         grammar = LLMatcher.grammar_from_lark(ask.grammar.lark)
         fault = LLMatcher.validate_grammar(grammar, self._guided)
         if fault:
-            return Failure(f"{self.label}: llguidance refuses the grammar: {_short(fault)}", "grammar")
-        held = _Held(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
+            return Failure(f"{self.label}: llguidance refuses the grammar: {shorten(fault)}", "grammar")
+        mask = _GrammarMask(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
         try:
-            written = self._generate(prompt, ask, held)
+            written = self._generate(prompt, ask, mask)
         except (RuntimeError, ValueError, IndexError) as error:
-            return Failure(f"{self.label}: {_short(str(error))}", "busy", None, time.monotonic() - started)
-        samples = tuple(self._sample(tokens, matcher) for tokens, matcher in zip(written, held.matchers, strict=True))
+            return Failure(f"{self.label}: {shorten(str(error))}", "busy", None, time.monotonic() - started)
+        samples = tuple(self._sample(tokens, matcher) for tokens, matcher in zip(written, mask.matchers, strict=True))
         total = sum(s.tokens for s in samples)
         return Reply(samples, length, total, 0, time.monotonic() - started)
 
@@ -90,17 +90,16 @@ class TransformersLocal:
 
     def _text(self, ask: Ask) -> str:
         if getattr(self.tokenizer, "chat_template", None):
-            messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
-            return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return f"{ask.system}\n\n{ask.page}\n"
+            return self.tokenizer.apply_chat_template(ask.messages, tokenize=False, add_generation_prompt=True)
+        return ask.plain
 
     @torch.inference_mode()
-    def _generate(self, prompt: Any, ask: Ask, held: _Held) -> list[list[int]]:
-        """The new tokens of each answer, without what pads the shorter ones."""
+    def _generate(self, prompt: Any, ask: Ask, mask: _GrammarMask) -> list[list[int]]:
+        """The new tokens of each answer, without padding."""
         end = self.tokenizer.eos_token_id
         with torch.random.fork_rng():  # the process's own randomness stays what it is
             torch.manual_seed(ask.seed)
-            found = self.model.generate(
+            tokens = self.model.generate(
                 **prompt,
                 max_new_tokens=ask.max_tokens,
                 num_return_sequences=ask.n,
@@ -110,10 +109,10 @@ class TransformersLocal:
                 top_p=None,
                 eos_token_id=end,
                 pad_token_id=end,
-                logits_processor=LogitsProcessorList([held]),
+                logits_processor=LogitsProcessorList([mask]),
                 stopping_criteria=StoppingCriteriaList([_Unwanted(lambda: self._unwanted is ask)]),
             )
-        rows = found[:, prompt["input_ids"].shape[1] :].tolist()
+        rows = tokens[:, prompt["input_ids"].shape[1] :].tolist()
         return [row[: row.index(end)] if end in row else row for row in rows]
 
     def _sample(self, tokens: list[int], matcher: LLMatcher) -> Sample:
@@ -132,8 +131,8 @@ class _Unwanted(StoppingCriteria):
         return torch.full((input_ids.shape[0],), self.unwanted(), dtype=torch.bool, device=input_ids.device)
 
 
-class _Held(LogitsProcessor):
-    """One matcher an answer: takes the token that was drawn, forbids what the grammar does. end is the end token."""
+class _GrammarMask(LogitsProcessor):
+    """Masks the logits by one grammar matcher for each answer; end is the end token."""
 
     def __init__(self, guided: Any, grammar: str, n: int, prompt_length: int, vocabulary: int, end: int) -> None:
         self.matchers = [LLMatcher(guided, grammar) for _ in range(n)]
@@ -153,8 +152,3 @@ class _Held(LogitsProcessor):
                 matcher.unsafe_compute_mask_ptr(self._mask[row].data_ptr(), self._mask.shape[1] * 4)
         allowed = ((self._mask.unsqueeze(-1) >> self._bits) & 1).bool().flatten(1)[:, : scores.shape[1]]
         return scores.masked_fill(~allowed.to(scores.device), float("-inf"))
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[:most]}..."

@@ -6,7 +6,7 @@ torch: give it an environment of its own.
 Options: backend=guidance|xgrammar (guidance compiles a new parent's grammar in tenths of a second, xgrammar in seconds
 but masks faster), ngram=N (speculative decoding with N drafted tokens out of the prompt; 0: off), prefix_cache=on|off,
 max_model_len, gpu_memory (share), dtype, ahead=off|N: the search goes on while it answers, and takes the answers in N
-trials later (24 on a CPU; off on a GPU, which is what candidates are measured on).
+trials later (24 on a CPU; off on a GPU, where candidates are measured).
 """
 
 from __future__ import annotations
@@ -24,7 +24,19 @@ except ImportError:  # older versions raise ValueError for a bad request
     VLLMError = ValueError
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, switch
+from kernelsearch.propose.engines.base import (
+    CUT,
+    STOP,
+    Ask,
+    Engine,
+    Failure,
+    Reply,
+    Sample,
+    Spec,
+    asks_ahead,
+    shorten,
+    switch,
+)
 
 
 def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
@@ -53,11 +65,11 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
     try:
         model = LLM(model=spec.rest, **given)
     except (VLLMError, OSError, ValueError, RuntimeError, AssertionError) as error:
-        raise ModelError(f"vLLM cannot load {spec.rest}: {_short(str(error))}") from None
+        raise ModelError(f"vLLM cannot load {spec.rest}: {shorten(str(error))}") from None
     return VLLMOffline(spec.text, spec.rest.rstrip("/").rpartition("/")[2], model, backend, after)
 
 
-class VLLMOffline:
+class VLLMOffline(Engine):
     """One `vllm.LLM`."""
 
     def __init__(self, name: str, label: str, model: Any, backend: str, after: int | None = None) -> None:
@@ -75,15 +87,15 @@ class VLLMOffline:
             n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, seed=seed, structured_outputs=structured
         )
         try:
-            (found,) = self._generated(ask, params)
+            (output,) = self._generate(ask, params)
         except (VLLMError, ValueError, RuntimeError, AssertionError) as error:
             return self._failure(str(error), time.monotonic() - started)
         samples = tuple(
-            Sample(o.text, CUT if o.finish_reason == CUT else STOP, len(o.token_ids)) for o in found.outputs
+            Sample(o.text, CUT if o.finish_reason == CUT else STOP, len(o.token_ids)) for o in output.outputs
         )
-        cached = getattr(found, "num_cached_tokens", None) or 0
+        cached = getattr(output, "num_cached_tokens", None) or 0
         total = sum(s.tokens for s in samples)
-        return Reply(samples, len(found.prompt_token_ids or ()), total, cached, time.monotonic() - started)
+        return Reply(samples, len(output.prompt_token_ids or ()), total, cached, time.monotonic() - started)
 
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(text))
@@ -91,22 +103,16 @@ class VLLMOffline:
     def close(self) -> None:
         self.model = None
 
-    def _generated(self, ask: Ask, params: SamplingParams) -> Any:
+    def _generate(self, ask: Ask, params: SamplingParams) -> Any:
         if getattr(self._tokenizer, "chat_template", None):
-            messages = [{"role": "system", "content": ask.system}, {"role": "user", "content": ask.page}]
-            return self.model.chat([messages], params, use_tqdm=False)
-        return self.model.generate([f"{ask.system}\n\n{ask.page}\n"], params, use_tqdm=False)
+            return self.model.chat([ask.messages], params, use_tqdm=False)
+        return self.model.generate([ask.plain], params, use_tqdm=False)
 
-    def _failure(self, said: str, seconds: float) -> Failure:
-        lower = said.lower()
+    def _failure(self, message: str, seconds: float) -> Failure:
+        lower = message.lower()
         kind = "busy"
         if "context" in lower or "max_model_len" in lower or "longer than the maximum" in lower:
             kind = "context"
         elif "grammar" in lower or "lark" in lower:
             kind = "grammar"
-        return Failure(f"{self.label}: {_short(said)}", kind, None, seconds)
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[:most]}..."
+        return Failure(f"{self.label}: {shorten(message)}", kind, seconds=seconds)

@@ -1,7 +1,7 @@
-"""A typed body for a launch skeleton: a few assignments of float32 tiles and of numbers a row, the last one `out`.
+"""A grammar of bodies for a launch skeleton: a few assignments of float32 tiles and of numbers a row, the last `out`.
 
-No parent is there to read a grammar from, so that this one is made from the skeleton: its tiles and numbers, what can
-be done to each, reductions that cannot read beyond the row. What is bound is known wherever a name may stand:
+There is no parent to make a grammar from, so this one comes from the skeleton: its tiles and numbers, their operations,
+reductions that cannot read beyond the row. Rules know the bound names wherever a name may stand:
 
     BODY
         s0 = tl.max(tl.where(mask, x, float("-inf")), axis=0)
@@ -30,7 +30,7 @@ SIZES = ((6, 2), (5, 2), (4, 2), (6, 1), (4, 1), (3, 1))
 
 @dataclass(frozen=True)
 class Refused:
-    """Why an answer is no body: `stopped` or `grammar`, and a sentence."""
+    """The refusal of an answer: its stage, `stopped` or `grammar`, and a sentence."""
 
     stage: str
     reason: str
@@ -55,7 +55,7 @@ class Body(Language):
         return made
 
     def read(self, text: str, stopped: bool = True) -> str | Refused:
-        """The body's lines out of an answer, checked here whatever its engine promised."""
+        """The body's lines of an answer, checked here whatever its engine promised."""
         if not stopped:
             return Refused("stopped", f"the answer was cut short after {len(text)} characters")
         text = text.strip()
@@ -68,11 +68,13 @@ class Body(Language):
 
 
 class _Builder:
-    """Rules by how many tiles `t` and numbers `s` are bound, so that no name can be read before it is bound."""
+    """Rules for each count of bound tiles `t` and numbers `s`: no name can be read before it is bound."""
 
     def __init__(self, template: Template, statements: int, depth: int) -> None:
         self.template, self.statements, self.depth = template, statements, depth
         self.rules = Rules()
+        self.operators = self.rules.one_of([" + ", " - ", " * ", " / "])
+        self.functions = self.rules.one_of(FUNCTIONS)
         roles = template.roles
         self.tiles = [n for n, r in roles.items() if r in ("tile", "column")]
         self.values = [n for n, r in roles.items() if r in ("row", "one", "number")]
@@ -105,22 +107,18 @@ class _Builder:
             if not depth:
                 return names
             inner, plain = self._tile(tiles, numbers, depth - 1), self._plain(tiles, numbers)
-            operators, compared = (
-                self.rules.one_of([" + ", " - ", " * ", " / "]),
-                self.rules.one_of(f" {c} " for c in COMPARED),
-            )
+            operators, compared = self.operators, self.rules.one_of(f" {c} " for c in COMPARED)
             chosen = self.rules.add([(names,), (plain,)])
-            self.known[key] = self.rules.add(
-                [
-                    (names,),
-                    ("(", inner, operators, inner, ")"),
-                    ("(", inner, operators, plain, ")"),
-                    ("(", plain, operators, inner, ")"),
-                    ("tl.", self._functions(), "(", inner, ")"),
-                    ("tl.where(", names, compared, chosen, ", ", names, ", ", chosen, ")"),
-                    ("tl.", self.rules.one_of(["maximum", "minimum"]), "(", names, ", ", chosen, ")"),
-                ]
-            )
+            drafts = [
+                (names,),
+                ("(", inner, operators, inner, ")"),
+                ("(", inner, operators, plain, ")"),
+                ("(", plain, operators, inner, ")"),
+                ("tl.", self.functions, "(", inner, ")"),
+                ("tl.where(", names, compared, chosen, ", ", names, ", ", chosen, ")"),
+                ("tl.", self.rules.one_of(["maximum", "minimum"]), "(", names, ", ", chosen, ")"),
+            ]
+            self.known[key] = self.rules.add(drafts)
         return self.known[key]
 
     def _number(self, tiles: int, numbers: int, depth: int) -> Ref | None:
@@ -131,29 +129,23 @@ class _Builder:
             if not depth:
                 return names
             inner, plain = self._number(tiles, numbers, depth - 1), self._plain(tiles, numbers)
-            tile, operators = self._tile(tiles, numbers, depth - 1), self.rules.one_of([" + ", " - ", " * ", " / "])
+            tile, operators = self._tile(tiles, numbers, depth - 1), self.operators
             drafts = [
                 (names,),
                 ("(", inner, operators, plain, ")"),
                 ("(", plain, operators, inner, ")"),
-                ("tl.", self._functions(), "(", inner, ")"),
+                ("tl.", self.functions, "(", inner, ")"),
             ]
             if self.template.kind == "rows":
+                neutral = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
                 reduced = self.rules.add(
-                    [
-                        ("tl.sum(tl.where(mask, ", tile, ", 0.0), axis=0)"),
-                        ("tl.max(tl.where(mask, ", tile, ', float("-inf")), axis=0)'),
-                        ("tl.min(tl.where(mask, ", tile, ', float("inf")), axis=0)'),
-                    ]
+                    (f"tl.{name}(tl.where(mask, ", tile, f", {zero}), axis=0)") for name, zero in neutral.items()
                 )
                 drafts += [(reduced,), ("(", reduced, operators, plain, ")")]
             self.known[key] = self.rules.add(drafts)
         return self.known[key]
 
     def _plain(self, tiles: int, numbers: int) -> Ref:
-        """What needs no operation: numbers that are bound, the row's length, literals."""
+        """Numbers without an operation: bound ones, the row's length, literals."""
         size = ["n_cols"] if self.template.kind == "rows" else []
         return self.rules.one_of([*self.values, *(f"s{i}" for i in range(numbers)), *size, *self.literals])
-
-    def _functions(self) -> Ref:
-        return self.rules.one_of(FUNCTIONS)

@@ -1,4 +1,4 @@
-"""What a model is shown of a task without a kernel: the reference, the skeleton with its hole, what it may write there."""
+"""The prompt page of a task without a kernel: the reference, the skeleton with its hole, the allowed lines."""
 
 from __future__ import annotations
 
@@ -23,19 +23,14 @@ END"""
 
 HOLE = "    ...  # your lines"
 LONGEST_SOURCE = 6000
-_KINDS = {
-    "tile": "a tile",
-    "column": "a tile, the same for every row",
-    "row": "one number",
-    "one": "one number",
-    "number": "one number",
-}
+_KINDS = {"tile": "a tile", "column": "a tile, the same for every row"}
+"""Kinds of the inputs by their roles; all others are one number."""
 
 
 def written(outline: Outline, body: Body, device: str, refused: Sequence[tuple[str, str]] = ()) -> str:
-    """The page. refused are earlier answers with why each was refused; the last one is to be corrected."""
+    """Writes the page. refused are earlier answers with the reasons; the model corrects the last one."""
     template = body.template
-    names = [f"{name}: {_KINDS[role]}" for name, role in template.roles.items()]
+    names = [f"{name}: {_KINDS.get(role, 'one number')}" for name, role in template.roles.items()]
     wanted = "one number" if template.reduces else "a tile"
     allowed = f"At most {body.statements} lines before out. Functions: {', '.join(FUNCTIONS)}, maximum, minimum, where"
     sums = "; reductions as in the example: tl.sum, tl.max, tl.min of tl.where(mask, ..., 0.0 or infinity)"

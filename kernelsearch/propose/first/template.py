@@ -1,9 +1,9 @@
-"""Launch skeletons: what surrounds the first kernel's body, from nothing but the shapes of a reference.
+"""Launch skeletons around the first kernel's body, made from nothing but the shapes of a reference.
 
 `rows`: one program a row, the whole row in one block, for references over the last axis that give a tensor like their
 widest input, or one number a row. `flat`: blocks of a flat array, for references whose tensors are all alike, element
-by element, where rows are too long for one block or there are none. Everything else is refused with the reason: a
-reference that contracts two axes, or reduces all of them, needs a skeleton of its own.
+by element, with rows too long for one block or without rows. All others are refused with the reason: a reference that
+contracts two axes, or reduces all of them, needs a skeleton of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LONGEST_ROW = 65536
 """Elements of a row that one block may hold."""
 FLAT_BLOCK = 1024
 
-MARK = "# ---- The first kernel: the launcher is kernelsearch's own, the body between loads and store was written by a model."
+MARK = (
+    "# ---- The first kernel: the launcher is kernelsearch's own, "
+    "the body between loads and store was written by a model."
+)
 
 
 class NoTemplate(ValueError):
@@ -29,11 +32,11 @@ class NoTemplate(ValueError):
 
 @dataclass(frozen=True)
 class Template:
-    """A skeleton.
+    """A skeleton: a kernel without its body, and a launcher.
 
-    roles has each input that the body reads: `tile` (like the widest input), `column` (a value for each column), `row`
-    (one for each row), `one` (a single value) or `number` (a Python number, passed as float). result and
-    dtype are the output's shape and dtype as expressions of the launcher; reduces: it has one number a row.
+    roles maps each input of the body to `tile` (like the widest input), `column` (a value for each column), `row` (one
+    for each row), `one` (a single value) or `number` (a Python number, passed as float). result and dtype are the
+    output's shape and dtype as expressions of the launcher; reduces: the output has one number a row.
     """
 
     kind: str
@@ -58,7 +61,7 @@ class Template:
 
     @property
     def size(self) -> str:
-        """The kernel's argument that the mask is made of."""
+        """The kernel's argument in its mask."""
         return "n_cols" if self.kind == "rows" else "n"
 
     def source(self, body: str) -> str:
@@ -66,11 +69,8 @@ class Template:
         pointers = [f"{n}_ptr" for n in self.tensors]
         head = ", ".join([*pointers, "out_ptr", self.size, *self.numbers, "BLOCK: tl.constexpr"])
         loads = [f"    {n} = {_LOADS[self.roles[n]].format(n)}.to(tl.float32)" for n in self.tensors]
-        store = (
-            "    tl.store(out_ptr + row, out.to(out_ptr.dtype.element_ty))"
-            if self.reduces
-            else ("    tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), mask=mask)")
-        )
+        at, end = ("row", ")") if self.reduces else ("at", ", mask=mask)")
+        store = f"    tl.store(out_ptr + {at}, out.to(out_ptr.dtype.element_ty){end}"
         lines = ["@triton.jit", f"def {self.kernel}({head}):", *_STARTS[self.kind], *loads, body.rstrip("\n"), store]
         return "\n".join(lines) + "\n"
 
@@ -95,8 +95,8 @@ class Template:
         lines.append("return out")
         takes = ", ".join(self.parameters)
         if self.form == "kernelbench":
-            return f"class ModelNew(Model):\n    def forward(self, {takes}):\n" + _indented(lines, 8)
-        return f"def first_launch({takes}):\n" + _indented(lines, 4) + '\n\nLAUNCHER = "first_launch"\n'
+            return f"class ModelNew(Model):\n    def forward(self, {takes}):\n" + _indent(lines, 8)
+        return f"def first_launch({takes}):\n" + _indent(lines, 4) + '\n\nLAUNCHER = "first_launch"\n'
 
 
 def template(outline: Outline) -> Template:
@@ -111,9 +111,9 @@ def template(outline: Outline) -> Template:
     if strange:
         raise NoTemplate(f"its input {strange[0]} is neither a tensor nor a number")
     tensors = [n for n, v in first.items() if isinstance(v, TensorFact)]
-    if any(not _floating(inputs[n]) for inputs in outline.inputs.values() for n in tensors):
+    if any(not _is_floating(inputs[n]) for inputs in outline.inputs.values() for n in tensors):
         raise NoTemplate("one of its inputs holds no floating-point numbers")
-    if any(len(o) != 1 or not _floating(o[0]) for o in outline.outputs.values()):
+    if any(len(o) != 1 or not _is_floating(o[0]) for o in outline.outputs.values()):
         raise NoTemplate("it does not return one floating-point tensor")
     cases = [(outline.inputs[key], outline.outputs[key][0]) for key in outline.outputs]
     widest = max(tensors, key=lambda n: [prod(inputs[n].shape) for inputs, _ in cases], default=None)
@@ -151,7 +151,7 @@ Case = tuple[Mapping[str, Argument], TensorFact]
 
 
 def _result(widest: str, cases: list[Case]) -> tuple[str, bool]:
-    """The output's shape as an expression of the launcher, and whether it has one number a row."""
+    """(the output's shape as an expression of the launcher, True if it has one number a row)."""
     shapes = [(tuple(inputs[widest].shape), tuple(out.shape)) for inputs, out in cases]
     for text, reduces, of in (
         (f"{widest}.shape", False, lambda s: s),
@@ -165,7 +165,7 @@ def _result(widest: str, cases: list[Case]) -> tuple[str, bool]:
 
 
 def _role(name: str, widest: str, cases: list[Case]) -> str:
-    """What an input is to a row of the widest one, at all shapes."""
+    """The role of an input for a row of the widest one, at all shapes."""
     shapes = [(tuple(inputs[name].shape), tuple(inputs[widest].shape)) for inputs, _ in cases]
     for role, fits in (
         ("tile", lambda s, x: s == x),
@@ -190,9 +190,9 @@ def _dtype(widest: str, cases: list[Case]) -> str:
 _TORCH = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
-def _floating(fact: Argument) -> bool:
+def _is_floating(fact: Argument) -> bool:
     return isinstance(fact, TensorFact) and fact.dtype in _TORCH
 
 
-def _indented(lines: list[str], by: int) -> str:
+def _indent(lines: list[str], by: int) -> str:
     return "".join(f"{' ' * by}{line}\n" for line in lines)

@@ -14,21 +14,21 @@ The format, which `build.py` writes as rules and this module reads back:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.types import Value
 from kernelsearch.kernel.source import Kernel
 
 STAGES = ("stopped", "grammar", "parses", "names", "gate")
-"""What an answer passes, in order, before it is a kernel that may be compiled."""
+"""The checks of an answer, in order, before it is a kernel that may be compiled."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A well-formed answer: the kernel that it makes of the parent, and what it said.
+    """A well-formed answer: the kernel that it makes of the parent, and its directives.
 
     edit is `lines`, `launch` (only GRID and SET) or the name of the typed edit, whose variant counts from 1. config has
-    what SET says; it is already part of kernel.config. touched are the parent's line numbers.
+    the values of SET, which kernel.config has too. touched are the parent's line numbers.
     """
 
     text: str
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why an answer is no kernel: the first stage that it did not pass, in one sentence."""
+    """The first stage that refuses an answer, and why, in one sentence."""
 
     text: str
     stage: str
@@ -66,11 +66,10 @@ class Change:
 class Parsed:
     """The directives of an answer, not yet applied to a parent."""
 
-    changes: tuple[Change, ...] = ()
-    edit: str | None = None
-    variant: int = 0
-    settings: Mapping[str, str] = field(default_factory=dict)
-    grid: str | None = None
+    changes: tuple[Change, ...]
+    edit: tuple[str, int] | None
+    settings: Mapping[str, str]
+    grid: str | None
 
 
 class Malformed(ValueError):
@@ -83,32 +82,30 @@ def parse(text: str) -> Parsed:
     if lines[-1] != "END":
         raise Malformed("the answer does not close with END")
     changes: list[Change] = []
-    said: dict[str, tuple[str, ...]] = {}
+    edit, grid = None, None
     settings: dict[str, str] = {}
     for number, line in enumerate(lines[:-1], 1):
-        words = line.split(" ")
-        match words:
-            case ["", *_] if changes and changes[-1].word != "DELETE" and not said and not settings:
-                last = changes.pop()
-                changes.append(Change(last.word, last.line, (*last.new, line)))
-            case [("LINE" | "BEFORE" | "DELETE") as word, at] if at.isdecimal() and not said and not settings:
+        in_lines = not (edit or grid or settings)
+        match line.split(" "):
+            case ["", *_] if changes and changes[-1].word != "DELETE" and in_lines:
+                changes[-1] = replace(changes[-1], new=(*changes[-1].new, line))
+            case [("LINE" | "BEFORE" | "DELETE") as word, at] if at.isdecimal() and in_lines:
                 changes.append(Change(word, int(at)))
-            case ["EDIT", name, variant] if variant.isdecimal() and not changes and not said:
-                said["EDIT"] = (name, variant)
-            case ["GRID", *rest] if rest and "GRID" not in said:
-                said["GRID"] = (" ".join(rest),)
+            case ["EDIT", name, variant] if variant.isdecimal() and not changes and not edit and not grid:
+                edit = name, int(variant)
+            case ["GRID", *rest] if rest and not grid:
+                grid = " ".join(rest)
             case ["SET", name, value] if name not in settings:
                 settings[name] = value
             case _:
                 raise Malformed(f"line {number} of the answer is not in the format: {line[:60]!r}")
-    if not (changes or said or settings):
+    if not (changes or edit or grid or settings):
         raise Malformed("the answer says nothing before END")
-    name, variant = said.get("EDIT", (None, "0"))
-    return Parsed(tuple(changes), name, int(variant), settings, said.get("GRID", (None,))[0])
+    return Parsed(tuple(changes), edit, settings, grid)
 
 
 def applied(lines: Sequence[str], spans: Mapping[int, int], changes: Sequence[Change]) -> str:
-    """The source with the changes made. spans has the last line of the statement that begins at a line, both from 1.
+    """The source after the changes. spans has the last line of the statement that begins at a line, both from 1.
 
     Raises Malformed for a line at which no statement begins, and for changes out of order.
     """
@@ -122,11 +119,8 @@ def applied(lines: Sequence[str], spans: Mapping[int, int], changes: Sequence[Ch
         out.extend(lines[at - 1 : change.line - 1])
         out.extend(change.new)
         if change.word == "DELETE":
-            out.append(_indent(lines[change.line - 1]) + "pass")
+            line = lines[change.line - 1]
+            out.append(line[: len(line) - len(line.lstrip(" "))] + "pass")
         at = change.line if change.word == "BEFORE" else spans[change.line] + 1
     out.extend(lines[at - 1 :])
     return "\n".join(out) + "\n"
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" "))]

@@ -12,28 +12,28 @@ from kernelsearch.core.parsing import parsed
 from kernelsearch.core.types import TaskFacts, Value, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Rewrite
-from kernelsearch.propose.grammar.answer import Answer, Malformed, Parsed, Rejection, applied, parse
+from kernelsearch.propose.grammar.answer import Answer, Malformed, Rejection, applied, parse
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.lines import Lines
 from kernelsearch.propose.grammar.names import unresolved
 from kernelsearch.propose.grammar.page import Page
 from kernelsearch.propose.grammar.rules import Ref, Rules
-from kernelsearch.propose.grammar.settings import BESIDE, alone, ending, space_of, typed_edits
+from kernelsearch.propose.grammar.settings import ending, launch_changes, space_of, typed_edits
 
 BUDGET = 512
 """Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""
 
 
 class NoGrammar(ValueError):
-    """Nothing of this parent can be changed by an answer; the message says why."""
+    """Raised when no answer can change this parent; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Grammar(Language):
     """All allowed answers for one parent.
 
-    lines is the parent's source as the prompt shows it, numbered from 1 by position; edits are the typed edits that an
-    answer may name, with their variants; budget is in bytes. `lark` is for llguidance, `ebnf` for xgrammar.
+    lines is the parent's source as the prompt shows it; edits are the typed edits that an answer may name, with their
+    variants; budget is in bytes. `lark` is for llguidance, `ebnf` for xgrammar.
     """
 
     parent: Kernel
@@ -55,7 +55,7 @@ class Grammar(Language):
         return "\n".join(f"{n:>3} {line}".rstrip() for n, line in enumerate(self.lines, 1)) + "\n"
 
     def accepts(self, text: str) -> bool:
-        """Whether text is an answer that the grammar allows, by the rules themselves and no engine."""
+        """True if the rules themselves, and no engine, allow the text."""
         return self.mismatch(text) is None
 
     def apply(
@@ -71,7 +71,7 @@ class Grammar(Language):
         if strict and (where := self.mismatch(text)) is not None:
             return Rejection(text, "grammar", where.sentence(text))
         try:
-            answer = self._answer(text, parse(text))
+            answer = self._answer(text)
         except (Malformed, KernelSyntaxError) as error:
             return Rejection(text, "parses", str(error))
         unknown = [n for n in unresolved(answer.kernel) if n not in self.page.unresolved]
@@ -82,24 +82,24 @@ class Grammar(Language):
             return Rejection(text, "gate", verdict.reason)
         return answer
 
-    # ------------------------------------------------------------ from directives to a kernel
-
-    def _answer(self, text: str, said: Parsed) -> Answer:
-        config = {name: _value(value) for name, value in said.settings.items()}
-        if said.edit is not None:
-            variants = self.edits.get(said.edit, ())
-            if not 1 <= said.variant <= len(variants):
-                raise Malformed(f"EDIT {said.edit} {said.variant} is not one of the offered edits")
-            kernel = variants[said.variant - 1].kernel
-            return Answer(text, _configured(kernel, config), said.edit, said.variant, config)
-        kernel = self.parent
-        if said.changes:
-            kernel = self.page.kernel(applied(self.lines, self.page.spans, said.changes))
-        if said.grid is not None:
-            kernel = kernel.changed(grid={**kernel.grid, kernel.entries[0]: said.grid})
-        touched = tuple(dict.fromkeys(c.line for c in said.changes))
-        edit = "lines" if said.changes else "launch"
-        return Answer(text, _configured(kernel, config), edit, 0, config, said.grid, touched)
+    def _answer(self, text: str) -> Answer:
+        """The kernel that the answer's directives make. Raises Malformed and KernelSyntaxError."""
+        directives, kernel = parse(text), self.parent
+        edit, variant = directives.edit or ("lines" if directives.changes else "launch", 0)
+        if directives.edit:
+            variants = self.edits.get(edit, ())
+            if not 1 <= variant <= len(variants):
+                raise Malformed(f"EDIT {edit} {variant} is not one of the offered edits")
+            kernel = variants[variant - 1].kernel
+        if directives.changes:
+            kernel = self.page.kernel(applied(self.lines, self.page.spans, directives.changes))
+        if directives.grid is not None:
+            kernel = kernel.changed(grid={**kernel.grid, kernel.entries[0]: directives.grid})
+        config = {name: _value(value) for name, value in directives.settings.items()}
+        if config:
+            kernel = kernel.changed(config={**kernel.config, **config})
+        touched = tuple(dict.fromkeys(c.line for c in directives.changes))
+        return Answer(text, kernel, edit, variant, config, directives.grid, touched)
 
 
 def build(
@@ -107,29 +107,20 @@ def build(
 ) -> Grammar:
     """The grammar of the allowed answers for a parent.
 
-    edits are the typed edits to offer, by name, with what each gives for this parent. budget bounds an answer in bytes,
+    edits are the typed edits to offer, by name, with their variants of this parent. budget bounds an answer in bytes,
     and so in tokens of any tokenizer: pass the engine's `max_tokens`. Raises NoGrammar when there is nothing to change.
     """
     page = Page.of(kernel, task)
     offered = {name: tuple(variants) for name, variants in (edits or {}).items() if variants}
-    rules = Rules()
-    space = space_of(kernel, task)
-    lines = Lines(rules, page, task, ending(rules, space, BESIDE), budget)
-    start = rules.add(
-        [
-            (lines.start(),),
-            (alone(rules, kernel, task, space, budget),),
-            (typed_edits(rules, offered, budget),),
-        ]
-    )
+    rules, space = Rules(), space_of(kernel, task)
+    lines = Lines(rules, page, ending(rules, space), budget)
+    others = [launch_changes(rules, kernel, space), typed_edits(rules, offered)]
+    short = [[d for d in drafts if None not in d and rules.length(d) <= budget] for drafts in others]
+    start = rules.add([(lines.start(),), *((rules.add(drafts),) for drafts in short)])
     if start is None:
         raise NoGrammar(f"no line, setting or edit of the parent fits into an answer of {budget} bytes, its budget")
     fresh = {f.name: f.kind.text() for pool in lines.pool.values() for f in pool}
     return Grammar(kernel, page, rules, start, offered, budget, fresh)
-
-
-def _configured(kernel: Kernel, config: Mapping[str, Value]) -> Kernel:
-    return kernel.changed(config={**kernel.config, **config}) if config else kernel
 
 
 def _value(text: str) -> Value:

@@ -1,21 +1,22 @@
-"""Does a text belong to a rule set? Our own answer, independent of what an engine says that it did.
+"""Decides whether a text belongs to a rule set, independently of any engine.
 
-The rules are finite and not recursive, so a table of where each rule can end, from each position, decides it exactly,
-with no tokens and no lexer. llguidance's and xgrammar's matchers must agree with it; the tests hold them to that.
+The rules are finite and not recursive: a table of the possible ends of each rule, from each position, decides exactly,
+with no tokens and no lexer. llguidance's and xgrammar's matchers must agree with it; tests check that.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from os.path import commonprefix
 
 from kernelsearch.propose.grammar.rules import Alternative, Part, Ref, Rules
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where a text leaves the grammar: the offset of the first character that cannot stand there.
+    """The place at which a text leaves the grammar: the offset of the first character that cannot stand there.
 
-    expected is what could stand at begin: at the offset, or where the word begins that the offset is in.
+    expected are the texts that could stand at begin: at the offset, or at the start of the word around it.
     """
 
     offset: int
@@ -23,6 +24,7 @@ class Mismatch:
     begin: int = -1
 
     def sentence(self, text: str) -> str:
+        """The mismatch as a sentence with line and column."""
         at = self.offset if self.begin < 0 else self.begin
         line = text.count("\n", 0, at) + 1
         column = at - (text.rfind("\n", 0, at) + 1) + 1
@@ -32,7 +34,7 @@ class Mismatch:
 
 
 def mismatch(rules: Rules, start: Ref, text: str) -> Mismatch | None:
-    """None when text is a sentence of the grammar, else where it stops being the beginning of one."""
+    """The place at which text stops being the beginning of a sentence of the grammar; None for a sentence."""
     return _Table(rules, text).mismatch(start)
 
 
@@ -55,10 +57,8 @@ class _Table:
     def _rule(self, ref: Ref, at: int) -> frozenset[int]:
         key = ref, at
         if key not in self.ends:
-            found: set[int] = set()
-            for alternative in self.rules.rules[ref].alternatives:
-                found |= self._sequence(alternative, at)
-            self.ends[key] = frozenset(found)
+            ends = (self._sequence(alternative, at) for alternative in self.rules.rules[ref].alternatives)
+            self.ends[key] = frozenset().union(*ends)
         return self.ends[key]
 
     def _sequence(self, parts: Alternative, at: int) -> set[int]:
@@ -74,8 +74,7 @@ class _Table:
             return self._rule(part, at)
         if self.text.startswith(part, at):
             return (at + len(part),)
-        same = next((i for i, (a, b) in enumerate(zip(part, self.text[at:], strict=False)) if a != b), None)
-        reach = at + (min(len(part), len(self.text) - at) if same is None else same)
+        reach = at + len(commonprefix((part, self.text[at : at + len(part)])))
         if reach > self.far:
             self.far, self.expected = reach, set()
         if reach == self.far:

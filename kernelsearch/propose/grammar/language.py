@@ -11,7 +11,7 @@ from kernelsearch.propose.grammar.rules import Ref, Rules
 
 
 class Language:
-    """What every grammar has besides its own: for dataclasses with the fields rules and start."""
+    """Base of dataclasses with the fields rules and start."""
 
     rules: Rules
     start: Ref
@@ -26,7 +26,7 @@ class Language:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the grammar's text: equal digests, equal languages."""
+        """Hash of the grammar's text."""
         return content_digest(self.lark)
 
     @property
@@ -35,5 +35,5 @@ class Language:
         return self.rules.rules[self.start].longest
 
     def mismatch(self, text: str) -> Mismatch | None:
-        """Where text leaves the language, by the rules themselves and no engine; None for an answer that it allows."""
+        """The place at which text leaves the language, by the rules and no engine; None for an allowed answer."""
         return mismatch(self.rules, self.start, text)

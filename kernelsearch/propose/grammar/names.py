@@ -8,6 +8,8 @@ from kernelsearch.core.parsing import parsed
 from kernelsearch.kernel.language import BUILTINS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.kinds import UNKNOWN
+from kernelsearch.propose.analysis.reader import Reader
 
 
 def unresolved(kernel: Kernel) -> list[str]:
@@ -15,37 +17,25 @@ def unresolved(kernel: Kernel) -> list[str]:
     known = {*tree.MODULES, *BUILTINS, *(f.name for f in kernel.functions)}
     for text in kernel.constants:
         known |= tree.writes(parsed(text))
-    found: list[str] = []
+    names: dict[str, None] = {}
     for function in kernel.functions:
-        _Walk(found).block(tree.docless(tree.function_of(function.text).body), known | set(function.params))
-    return list(dict.fromkeys(found))
+        reader = _Unbound(dict.fromkeys([*known, *function.params], UNKNOWN))
+        reader.read(tree.docless(tree.function_of(function.text).body))
+        names |= dict.fromkeys(reader.unbound)
+    return list(names)
 
 
-class _Walk:
-    def __init__(self, found: list[str]) -> None:
-        self.found = found
+class _Unbound(Reader):
+    """Collects the names that a statement, or its header when it has a body, reads before they are bound."""
 
-    def block(self, body: list[ast.stmt], bound: set[str]) -> set[str]:
-        """The names that are bound behind the statements."""
-        for statement in body:
-            bound = self.statement(statement, bound)
-        return bound
+    def __init__(self, scope: dict) -> None:
+        super().__init__(scope)
+        self.unbound: list[str] = []
 
-    def statement(self, statement: ast.stmt, bound: set[str]) -> set[str]:
+    def statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
         match statement:
-            case ast.For(target=ast.Name(id=name), iter=iterator, body=body):
-                self.reads(iterator, bound)
-                self.block(body, bound | {name})
-                return bound
-            case ast.While(test=test, body=body):
-                self.reads(test, bound)
-                self.block(body, bound)
-                return bound
-            case ast.If(test=test, body=body, orelse=orelse):
-                self.reads(test, bound)
-                return self.block(body, bound) & self.block(orelse, bound)
-        self.reads(statement, bound)
-        return bound | tree.writes(statement)
-
-    def reads(self, node: ast.AST, bound: set[str]) -> None:
-        self.found.extend(sorted(tree.reads(node) - bound))
+            case ast.For(target=ast.Name(), iter=read) | ast.While(test=read) | ast.If(test=read):
+                self.unbound += sorted(tree.reads(read) - self.bound)
+            case _:
+                self.unbound += sorted(tree.reads(statement) - self.bound)
+        super().statement(statement, path)

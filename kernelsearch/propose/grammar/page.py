@@ -11,13 +11,16 @@ from kernelsearch.core.parsing import parsed
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.grammar.infer import Place, places
 from kernelsearch.propose.grammar.names import unresolved
+from kernelsearch.propose.grammar.places import Place, places
 
 
 @dataclass(frozen=True)
 class Page:
-    """lines are numbered from 1; places are the statements, by those numbers; unresolved is the parent's own fault."""
+    """The parent's lines, numbered from 1 by position, and its statements by those numbers.
+
+    unresolved are the parent's own unbound names.
+    """
 
     parent: Kernel
     lines: tuple[str, ...]
@@ -35,8 +38,8 @@ class Page:
         text = normal.code
         nodes = {n.name: n for n in parsed(text).body if isinstance(n, ast.FunctionDef)}
         both = {f.name: (f, nodes[f.name]) for f in functions}
-        found = [place for function, node in both.values() for place in places(normal, function, node, task)]
-        return cls(kernel, tuple(text.splitlines()), tuple(found), frozenset(unresolved(kernel)), both)
+        every = tuple(place for function, node in both.values() for place in places(normal, function, node, task))
+        return cls(kernel, tuple(text.splitlines()), every, frozenset(unresolved(kernel)), both)
 
     @property
     def spans(self) -> Mapping[int, int]:
@@ -52,7 +55,7 @@ class Page:
 
 
 def _without_needless_passes(source: str) -> str:
-    """DELETE leaves `pass` where a statement was; it is needed only where a block would be empty."""
+    """The source without the `pass` that DELETE leaves, except where a block would be empty."""
     try:
         node = parsed(source)
     except (SyntaxError, ValueError) as error:

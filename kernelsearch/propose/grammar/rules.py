@@ -36,12 +36,8 @@ class Rules:
         self._known: dict[tuple[Alternative, ...], Ref] = {}
 
     def add(self, drafts: Iterable[Draft]) -> Ref | None:
-        """The rule with these alternatives; None when nothing is left of them."""
-        found: dict[Alternative, None] = {}
-        for draft in drafts:
-            if None not in draft:
-                found[_joined(draft)] = None  # type: ignore[arg-type]
-        body = tuple(found)
+        """The rule with these alternatives; None when none is left."""
+        body = tuple(dict.fromkeys(_join_literals(draft) for draft in drafts if None not in draft))  # type: ignore[arg-type]
         if not body:
             return None
         if body not in self._known:
@@ -58,7 +54,7 @@ class Rules:
         return sum(len(p.encode()) if isinstance(p, str) else self.rules[p].longest for p in parts)
 
     def reached(self, start: Ref) -> list[Ref]:
-        """The rules that start needs, itself first."""
+        """The rules that start refers to, itself first."""
         seen, stack = {start}, [start]
         while stack:
             for alternative in self.rules[stack.pop()].alternatives:
@@ -69,18 +65,18 @@ class Rules:
         return [start, *sorted(seen - {start}, reverse=True)]
 
     def sample(self, start: Ref, rng: random.Random) -> str:
-        """A sentence: each alternative of a rule is as likely as the next."""
-        return "".join(self._drawn(start, rng))
+        """Draws a sentence; the alternatives of a rule are equally likely."""
+        return "".join(self._draw(start, rng))
 
-    def _drawn(self, start: Ref, rng: random.Random) -> Iterator[str]:
+    def _draw(self, start: Ref, rng: random.Random) -> Iterator[str]:
         for part in rng.choice(self.rules[start].alternatives):
             if isinstance(part, str):
                 yield part
             else:
-                yield from self._drawn(part, rng)
+                yield from self._draw(part, rng)
 
 
-def _joined(draft: tuple[Part, ...]) -> Alternative:
+def _join_literals(draft: tuple[Part, ...]) -> Alternative:
     """The parts with neighbouring literals made one."""
     out: list[Part] = []
     for part in draft:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.kinds import FLOAT, Kind
+from kernelsearch.propose.analysis.reader import Reader
 from kernelsearch.propose.grammar.expressions import UNARY, Expressions
-from kernelsearch.propose.grammar.infer import Place, Reader
-from kernelsearch.propose.grammar.kinds import FLOAT, Kind
+from kernelsearch.propose.grammar.places import Place
 from kernelsearch.propose.grammar.rules import Draft, Ref
 
 _ARGUMENTS = {
@@ -21,15 +21,10 @@ _ARGUMENTS = {
     "store": ("pointer", "value", "mask"),
     "where": ("condition", "x", "y"),
     "dot": ("input", "other", "acc"),
-    "atomic_add": ("pointer", "val", "mask"),
-    "atomic_max": ("pointer", "val", "mask"),
-    "atomic_min": ("pointer", "val", "mask"),
-    "maximum": ("x", "y"),
-    "minimum": ("x", "y"),
-    "sum": ("input",),
-    "max": ("input",),
-    "min": ("input",),
-    **{n: ("x",) for n in ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "erf", "sigmoid", "abs", "floor", "ceil")},
+    **dict.fromkeys(("atomic_add", "atomic_max", "atomic_min"), ("pointer", "val", "mask")),
+    **dict.fromkeys(("maximum", "minimum"), ("x", "y")),
+    **dict.fromkeys(("sum", "max", "min"), ("input",)),
+    **dict.fromkeys((*UNARY, "ceil"), ("x",)),
 }
 """Arguments of `tl` functions that are expressions of their own, in order."""
 
@@ -39,116 +34,81 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part of an expression: the text around it, its kind, whether something binds to it, and its own parts.
-
-    kind is None where nothing is known of it, so that only its own parts may change. also is another kind that would do;
-    compound says that the part needs parentheses beside an operator.
-    """
-
-    before: str
-    after: str
-    own: Own
-    tight: bool
-    compound: bool
-    also: Kind | None = None
-
-
-@dataclass(frozen=True)
-class Own:
-    """An expression of the parent: its text, its kind, its parts; hinted are texts with more hints to the caches.
-
-    rest is what follows the name of a function of one float, which another such function may take.
-    """
-
-    text: str
-    kind: Kind | None
-    parts: tuple[Part, ...]
-    hinted: tuple[str, ...]
-    rest: str
-
-
 def skeleton(expressions: Expressions, place: Place, level: int) -> Ref | None:
     """The value of the place's statement as it is written, or with one of its parts replaced by another of its kind."""
-    own = _plan(place)
-    return expressions.rules.add([(own.text,), *_changed(expressions, own, min(level, 2)), *_wrapped(expressions, own)])
+    return _Skeleton(expressions, place, min(level, 2)).rule()
 
 
-@lru_cache(maxsize=4096)
-def _plan(place: Place) -> Own:
-    node = place.node.value  # type: ignore[attr-defined]
-    text = tree.text_of(node).replace("'", '"')
-    return _own(Reader(place.scope), tree.expression(text), text)
+@lru_cache(maxsize=1024)
+def _parse_value(place: Place) -> tuple[ast.expr, str, dict[int, Kind]]:
+    """The value of a place's statement, its text on one line, and the kinds of its parts."""
+    text = tree.text_of(place.node.value).replace("'", '"')  # type: ignore[attr-defined]
+    node, reader = tree.expression(text), Reader(place.scope)
+    reader.kind(node)
+    return node, text, {at: kind for at, kind in reader.by_node.items() if kind.is_known}
 
 
-def _own(reader: Reader, node: ast.expr, text: str) -> Own:
-    kind = reader.kind(node)
-    parts = []
-    for child, tight in _children(node) if text.isascii() and "\n" not in text else ():
-        start, end = child.col_offset - node.col_offset, (child.end_col_offset or 0) - node.col_offset
-        inner = _own(reader, child, text[start:end])
-        also = Kind(FLOAT, inner.kind.shape) if _is_stored(node, child) and inner.kind and inner.kind.is_float else None
-        compound = isinstance(child, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp))
-        parts.append(Part(text[:start], text[end:], inner, tight, compound, also))
-    name = tree.called(node).removeprefix("tl.")
-    rest = text[len(f"tl.{name}(") :] if kind and kind.dtype == FLOAT and name in UNARY else ""
-    return Own(text, kind, tuple(parts), _hinted(node, text), rest)
+class _Skeleton:
+    def __init__(self, expressions: Expressions, place: Place, level: int) -> None:
+        self.expressions, self.rules, self.level = expressions, expressions.rules, level
+        self.node, self.source, self.kinds = _parse_value(place)
 
+    def rule(self) -> Ref | None:
+        return self.rules.add([(self.source,), *self._change_part(self.node), *self._wrap(self.node, compound=True)])
 
-def _is_stored(node: ast.expr, child: ast.expr) -> bool:
-    return tree.is_tl(node, "store") and child is tree.argument(node, 1, "value")  # type: ignore[arg-type]
+    def _text(self, node: ast.expr) -> str:
+        return self.source[node.col_offset : node.end_col_offset]
 
+    def _change_part(self, node: ast.expr) -> list[Draft]:
+        """Texts of an expression in which exactly one part differs."""
+        kind, text = self.kinds.get(id(node)), self._text(node)
+        name = tree.called(node).removeprefix("tl.")
+        drafts: list[Draft] = [(hinted,) for hinted in _add_hint(node, text)]
+        if kind and kind.dtype == FLOAT and name in UNARY:
+            drafts.append((self.rules.one_of(f"tl.{other}(" for other in UNARY), text[len(f"tl.{name}(") :]))
+        for child, tight in _children(node) if self.source.isascii() and "\n" not in self.source else ():
+            before = self.source[node.col_offset : child.col_offset]
+            after = self.source[child.end_col_offset : node.end_col_offset]
+            stored = tree.is_tl(node, "store") and child is tree.argument(node, 1, "value")  # type: ignore[arg-type]
+            others = [
+                self.rules.add(self._change_part(child)),
+                *self._alternatives(self.kinds.get(id(child)), tight, stored),
+            ]
+            drafts += [(before, other, after) for other in others]
+            compound = isinstance(child, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp))
+            wrapped = self.rules.add(self._wrap(child, compound))
+            drafts.append((before, "(" if tight else "", wrapped, ")" if tight else "", after))
+        return drafts
 
-def _changed(expressions: Expressions, own: Own, level: int) -> list[Draft]:
-    """Alternatives in which exactly one part differs."""
-    drafts: list[Draft] = [(text,) for text in own.hinted]
-    if own.rest:
-        drafts.append((expressions.rules.one_of(f"tl.{name}(" for name in UNARY), own.rest))
-    for part in own.parts:
-        deeper = expressions.rules.add(_changed(expressions, part.own, level))
-        kinds = [part.own.kind, *([part.also] if part.also else [])]
-        drafts += [
-            (part.before, new, part.after) for new in (deeper, *(_other(expressions, part, k, level) for k in kinds))
-        ]
-        if part.own.kind and part.own.kind.dtype == FLOAT:
-            wrapped = expressions.rules.add(_wrapped(expressions, part.own, part.compound))
-            ends = ("(", ")") if part.tight else ("", "")
-            drafts.append((part.before + ends[0], wrapped, ends[1] + part.after))
-    return drafts
+    def _alternatives(self, kind: Kind | None, tight: bool, stored: bool) -> Iterator[Ref | None]:
+        """Expressions of a part's kind, to stand in its place; what is stored may be a float32 too."""
+        if kind is None:
+            return
+        if kind.const:
+            yield self.expressions.floats() if kind.dtype == FLOAT and not kind.shape else None
+            return
+        form = self.expressions.tight if tight else self.expressions.value
+        yield form(kind, self.level - 1)
+        if stored and kind.is_float:
+            yield form(Kind(FLOAT, kind.shape), self.level - 1)
 
-
-def _wrapped(expressions: Expressions, own: Own, compound: bool = True) -> list[Draft]:
-    """The expression with one more operation around it."""
-    kind = own.kind
-    if kind is None or kind.dtype != FLOAT or kind.const or kind.pointer:
-        return []
-    text = f"({own.text})" if compound else own.text
-    return [(text, expressions.rules.one_of((" + ", " - ", " * ", " / ")), expressions.loose(kind, 0))]
-
-
-def _other(expressions: Expressions, part: Part, kind: Kind | None, level: int) -> Ref | None:
-    """Expressions of a part's kind, to stand in its place."""
-    if kind is None or (kind.const and (kind.dtype != FLOAT or kind.shape)):
-        return None
-    if kind.const:
-        return expressions.floats()
-    return (expressions.tight if part.tight else expressions.value)(kind, level - 1)
+    def _wrap(self, node: ast.expr, compound: bool) -> list[Draft]:
+        """The expression with one more operation around it."""
+        kind, text = self.kinds.get(id(node)), self._text(node)
+        if kind is None or kind.dtype != FLOAT or kind.const or kind.pointer:
+            return []
+        operator = self.rules.one_of((" + ", " - ", " * ", " / "))
+        return [(f"({text})" if compound else text, operator, self.expressions.loose(kind, 0))]
 
 
 def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
     """(part, whether an operator or a method stands beside it) of one expression."""
     match node:
-        case ast.BinOp(left=left, right=right):
+        case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
             yield left, True
             yield right, True
-        case ast.Compare(left=left, comparators=[right]):
-            yield left, True
-            yield right, True
-        case ast.UnaryOp(operand=operand):
-            yield operand, True
-        case ast.Subscript(value=value):
-            yield value, True
+        case ast.UnaryOp(operand=part) | ast.Subscript(value=part):
+            yield part, True
         case ast.Call(func=ast.Attribute(value=value, attr="to")) if not tree.called(node).startswith("tl."):
             yield value, True
         case ast.Call():
@@ -159,7 +119,7 @@ def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
                     yield part, False
 
 
-def _hinted(node: ast.expr, text: str) -> tuple[str, ...]:
+def _add_hint(node: ast.expr, text: str) -> tuple[str, ...]:
     """The access with a hint to the caches, where it has none: ptxas refuses both on one access."""
     head, _, name = tree.called(node).rpartition(".")
     if head != "tl" or name not in _HINTS or not isinstance(node, ast.Call):

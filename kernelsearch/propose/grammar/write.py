@@ -1,7 +1,7 @@
 """Writes a rule set in the dialects that engines take: EBNF for xgrammar, Lark for llguidance.
 
-Only literals, alternatives and references are used: no character classes, no repetitions, no parametric rules. What
-one dialect accepts the other does too, and no number can have a leading zero.
+Only literals, alternatives and references are used: no character classes, no repetitions, no parametric rules. Both
+dialects accept the same language, and no number can have a leading zero.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import json
 import re
 from collections.abc import Callable
 
-from kernelsearch.propose.grammar.rules import Alternative, Part, Ref, Rules
+from kernelsearch.propose.grammar.rules import Part, Ref, Rules
 
 
 def lark(rules: Rules, start: Ref) -> str:
     """The grammar for llguidance; its start rule is `start`."""
-    return _written(rules, start, lambda r: "start" if r == start else f"r{r}", ": ", _LEXEMES.findall)
+    return _write(rules, start, lambda r: "start" if r == start else f"r{r}", ": ", _LEXEMES.findall)
 
 
 def ebnf(rules: Rules, start: Ref) -> str:
     """The grammar for xgrammar; its start rule is `root`."""
-    return _written(rules, start, lambda r: "root" if r == start else f"r{r}", " ::= ", lambda text: [text])
+    return _write(rules, start, lambda r: "root" if r == start else f"r{r}", " ::= ", lambda text: [text])
 
 
 _LEXEMES = re.compile(
@@ -33,15 +33,12 @@ _LEXEMES = re.compile(
 keeps its spaces, a call its parenthesis), so that none can swallow the beginning of the next."""
 
 
-def _written(rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str, cut: Callable[[str], list[str]]) -> str:
-    def written(alternative: Alternative) -> str:
-        return " ".join(text for part in alternative for text in texts(part))
-
+def _write(rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str, cut: Callable[[str], list[str]]) -> str:
     def texts(part: Part) -> list[str]:
         return [name(part)] if isinstance(part, int) else [json.dumps(piece) for piece in cut(part)]
 
     lines = []
     for ref in rules.reached(start):
-        body = " | ".join(written(a) for a in rules.rules[ref].alternatives)
-        lines.append(f"{name(ref)}{sign}{body}")
+        bodies = (" ".join(t for part in a for t in texts(part)) for a in rules.rules[ref].alternatives)
+        lines.append(f"{name(ref)}{sign}{' | '.join(bodies)}")
     return "\n".join(lines) + "\n"

@@ -1,11 +1,10 @@
 """A model's call under way: begun at one ask of the search, on a thread, and taken in at a later one.
 
-A model thinks for seconds while a trial takes a fraction of one. An engine that does not need what times are taken on
-(`ahead`) is therefore asked on a thread, and the search goes on. A server's answers are taken in at the first ask after
-they came; those of an engine in this process at the first one that is a fixed number of asks later (`after`), waited
-for if need be, so that a run of the same seed is the same run. The ask is recorded with the call, so that a resumed run and a replayed one take
-them in where the first run did. A call that nobody took in before its run was killed is lost, and the resumed run goes
-on without it.
+A model thinks for seconds while a trial takes a fraction of one. The search therefore goes on while an engine that does
+not disturb measurements (`ahead`) answers on a thread. A server's answers are taken in at the first ask after they
+came. Those of an engine in this process are taken in a fixed number of asks later (`after`), and waited for if need
+be: a run of the same seed is the same run. The call's record has that ask, by which a resumed or replayed run takes the
+answers in where the first run did. A call that was not taken in before its run was killed is lost.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from kernelsearch.propose.models.repair import Failed
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call was made for: the ask of the search, who asked, the parent with its grammar, what it was to do."""
+    """The purpose of a call: the ask of the search, who asked, the parent with its grammar, the thing to do."""
 
     number: int
     arm: str
@@ -40,8 +39,9 @@ class Asked:
 class Underway:
     """A call between its ask and its answers.
 
-    known is the stored call that it repeats, asked is None where a resumed run only knows that; waited is in seconds;
-    threaded: its answers come while the search goes on; after: how many asks later they may be taken in, None: once here.
+    known is the stored call that it repeats; asked is None where a resumed run has only that. waited is in seconds;
+    threaded: its answers come while the search goes on; after: the number of asks after which they are taken in, None:
+    as soon as they are here.
     """
 
     asked: Asked | None
@@ -52,7 +52,7 @@ class Underway:
     after: int | None = None
 
     def due(self, number: int) -> bool:
-        """Whether its answers are to be taken in at this ask, which no record then says to be a later one."""
+        """True if its answers are taken in at this ask."""
         if self.known is not None:
             return number >= self.known.landed
         if self.after is not None:
@@ -60,55 +60,45 @@ class Underway:
         return self.reply.done() and number >= self.asked.number + self.reply.result().lag
 
     def wait(self) -> None:
+        """Waits for the answers and adds the time to waited."""
         if self.reply is not None and not self.reply.done():
             started = time.monotonic()
             self.reply.result()
             self.waited += time.monotonic() - started
 
 
-def ahead(engine: Engine) -> bool:
-    """Whether the search may go on while this engine answers."""
-    return getattr(engine, "ahead", False)
-
-
 def begun(engine: Engine, asked: Asked) -> Underway:
-    """The call, on a thread of its own where the engine may be asked ahead; else its answers are there on return."""
-    instant = getattr(engine, "instant", False)
-    threaded = ahead(engine) and not instant
-    started = Underway(asked, Future(), threaded=threaded, after=_after(engine) if threaded else None)
+    """Begins a call: on a thread of its own where the engine may be asked ahead, else with its answers on return."""
+    threaded = engine.ahead and not engine.instant
+    started = Underway(asked, Future(), threaded=threaded, after=engine.after if threaded else None)
     if threaded:
-        threading.Thread(target=_answered, args=(engine, asked.ask, started.reply), daemon=True).start()
+        threading.Thread(target=_answer, args=(engine, asked.ask, started.reply), daemon=True).start()
     else:
         clock = time.monotonic()
-        _answered(engine, asked.ask, started.reply)
-        said = started.reply.result()
-        started.waited = said.seconds if instant else max(said.seconds, time.monotonic() - clock)
+        _answer(engine, asked.ask, started.reply)
+        seconds = started.reply.result().seconds
+        started.waited = seconds if engine.instant else max(seconds, time.monotonic() - clock)
     return started
 
 
 def closed(engine: Engine, underway: Underway | None) -> None:
     """Closes the engine, after the call that it is still answering.
 
-    Nobody waits for a server; a thread that computes in this process must not outlive it, and is told to stop.
+    Nobody waits for a server. A thread that computes in this process must not outlive it, and is stopped.
     """
     if underway is None or underway.reply is None or underway.reply.done():
         engine.close()
-    elif _after(engine) is None:
+    elif engine.after is None:
         underway.reply.add_done_callback(lambda _: engine.close())
     else:
-        if hasattr(engine, "stop"):
-            engine.stop(underway.asked.ask)
+        engine.stop(underway.asked.ask)
         underway.reply.result()
         engine.close()
 
 
-def _after(engine: Engine) -> int | None:
-    return getattr(engine, "after", None)
-
-
-def _answered(engine: Engine, ask: Ask, reply: Future) -> None:
-    said: Reply | Failure = Failure("the engine ended without an answer: its fault is shown above", "refused")
+def _answer(engine: Engine, ask: Ask, reply: Future) -> None:
+    answers: Reply | Failure = Failure("the engine ended without an answer: its fault is shown above", "refused")
     try:
-        said = engine.complete(ask)
+        answers = engine.complete(ask)
     finally:
-        reply.set_result(said)
+        reply.set_result(answers)

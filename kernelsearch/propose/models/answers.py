@@ -1,7 +1,7 @@
-"""An engine's text as a value: the kernel that it makes, or the first stage that it does not pass and why.
+"""The local checks of an engine's text: it gives a kernel, or the first stage that refuses it and why.
 
-A model's text is data. It is compared with the grammar here, whatever the engine promised; it becomes source only by
-the grammar's own reader, and that source is executed nowhere before the gate has read it.
+A model's text is data. It is compared with the grammar here, whatever the engine promised. It becomes source only by
+the grammar's own reader, and the gate reads that source before anything executes it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.core.types import Verdict
 from kernelsearch.propose.engines.base import CUT, Sample
-from kernelsearch.propose.grammar import STAGES, Answer, Grammar, Rejection
+from kernelsearch.propose.grammar import Answer, Grammar, Rejection
 
 SEEN, KERNEL = "new", "kernel"
-LOCAL_STAGES = (*STAGES, SEEN, KERNEL)
-"""What an answer passes here, in order; one that reaches `kernel` is a structure that the run does not have yet."""
+"""Stages after the grammar's own: an answer that reaches `kernel` is a structure that the run does not have yet."""
 
 MAX_CHARACTERS = 64 * 1024
-"""Longer answers are not read: no grammar's sentence is that long."""
+"""Longer answers are refused unread: no grammar's sentence is that long."""
 
 Gate = Callable[[str], Verdict]
 
 
 @dataclass(frozen=True)
 class Fate:
-    """How far one answer came: the stage that refused it (or `kernel`), why, and what it makes."""
+    """The result of the checks of one answer: the stage that refused it (or `kernel`), why, and the kernel."""
 
     sample: Sample
     stage: str
@@ -38,32 +37,32 @@ class Fate:
 
 
 def fate(sample: Sample, grammar: Grammar, gate: Gate, seen: Container[str] = ()) -> Fate:
-    """Every local check of one answer; seen are digests of kernels that are not new."""
+    """Makes every local check of one answer; seen are digests of kernels that are not new."""
     if not sample.text.strip():
         return Fate(sample, "stopped", "an empty answer")
     if len(sample.text) > MAX_CHARACTERS:
         return Fate(sample, "grammar", f"an answer of {len(sample.text):,} characters")
     text = _plain(sample.text, grammar) if sample.finish != CUT else sample.text
-    made = grammar.apply(text, stopped=sample.finish != CUT, gate=gate)
-    if isinstance(made, Rejection):
-        return Fate(sample, made.stage, made.reason)
-    if made.kernel.digest == grammar.parent.digest:
-        said = "only settings, which the tuner tries anyway" if made.config else "the parent again"
-        return Fate(sample, SEEN, said, made)
-    if made.kernel.digest in seen:
-        return Fate(sample, SEEN, "a kernel that this run has already", made)
-    return Fate(sample, KERNEL, "", made)
+    result = grammar.apply(text, stopped=sample.finish != CUT, gate=gate)
+    if isinstance(result, Rejection):
+        return Fate(sample, result.stage, result.reason)
+    if result.kernel.digest == grammar.parent.digest:
+        reason = "only settings, which the tuner tries anyway" if result.config else "the parent again"
+        return Fate(sample, SEEN, reason, result)
+    if result.kernel.digest in seen:
+        return Fate(sample, SEEN, "a kernel that this run has already", result)
+    return Fate(sample, KERNEL, "", result)
 
 
 def again(known: Fate, seen: Container[str]) -> Fate:
-    """A good answer that was kept, looked at again now that the run has more kernels."""
+    """Checks an answer that was set aside again, now that the run has more kernels."""
     if known.good and known.answer.kernel.digest in seen:
         return replace(known, stage=SEEN, reason="a kernel that this run has already")
     return known
 
 
 def _plain(text: str, grammar: Grammar) -> str:
-    """The answer as the grammar has it, with a model's habits taken off: white space around it, a code fence."""
+    """The answer without a model's habits, if the grammar then accepts it: white space around it, a code fence."""
     forms = [text, text.strip(), text.strip() + "\n"]
     if "```" in text:
         inner = text.split("```")[1].partition("\n")[2].strip()

@@ -1,4 +1,4 @@
-"""Whether a model may be asked: what its engine did wrong so far, said once, and how long it rests for it."""
+"""The health of a model: faults of its engine, each told to the user once, and how long it rests after them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from kernelsearch.core.model_calls import ModelCall
 IN_A_ROW = 3
 """Failures of an engine in a row after which it rests."""
 REST = 10
-"""Asks for which it rests then, doubled with each failure after that."""
+"""Asks for which it rests then; doubled with each further failure."""
 LEAST_PAGE = 256
 UNHELD = 4
-"""Answers outside the grammar, none inside, after which an engine is said to ignore it."""
+"""Answers outside the grammar, with none inside, after which the user reads that the engine ignores it."""
 
 _CONTEXT = re.compile(r"(?:context of|context length is|context length of)\s+([0-9][0-9,]*)")
 
 
 @dataclass
 class Health:
-    """The state of one engine, a function of its calls. page_tokens is how long its prompts may be."""
+    """The state of one engine, a function of its calls. page_tokens is the most tokens of its prompts."""
 
     label: str
     page_tokens: int
@@ -33,21 +33,22 @@ class Health:
     in_a_row: int = 0
     rest_until: int = 0
     given_up: bool = False
-    said: set[str] = field(default_factory=set)
+    sentences: set[str] = field(default_factory=set)
 
     def well(self, number: int) -> bool:
+        """True if the engine neither rests at this ask nor is given up."""
         return not self.given_up and number >= self.rest_until
 
     def tell(self, text: str) -> None:
-        """Says a sentence to the user, once."""
-        if text not in self.said:
-            self.said.add(text)
+        """Tells the user a sentence, once."""
+        if text not in self.sentences:
+            self.sentences.add(text)
             self.say(f"model: {text}")
 
     def note(self, call: ModelCall) -> None:
-        """One more call, new or restored."""
+        """Takes note of a call, new or restored."""
         if call.failure:
-            self._failed(call)
+            self._note_failure(call)
             return
         self.in_a_row = 0
         stages = Counter(a.stage for a in call.answers)
@@ -56,7 +57,7 @@ class Health:
         if self.outside >= UNHELD and not self.inside:
             self.tell(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
 
-    def _failed(self, call: ModelCall) -> None:
+    def _note_failure(self, call: ModelCall) -> None:
         self.tell(call.failure)
         if call.kind == "refused":
             self.given_up = True
@@ -74,10 +75,13 @@ class Health:
                 )
 
     def _shorten(self, failure: str) -> None:
-        """Prompts become shorter: to what the engine says that it holds, else to half of what they were."""
-        found = _CONTEXT.search(failure)
-        whole = int(found.group(1).replace(",", "")) - self.answer_tokens if found else self.page_tokens
-        self.page_tokens = min(whole, self.page_tokens * 3 // 4) if found else self.page_tokens // 2
+        """Makes prompts shorter: by the context that the engine names, else by half."""
+        context = _CONTEXT.search(failure)
+        if context:
+            room = int(context.group(1).replace(",", "")) - self.answer_tokens
+            self.page_tokens = min(room, self.page_tokens * 3 // 4)
+        else:
+            self.page_tokens //= 2
         if self.page_tokens < LEAST_PAGE:
             self.given_up = True
             self.tell(f"the context of {self.label} is too small for any prompt; the search goes on with typed edits")

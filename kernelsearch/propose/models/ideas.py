@@ -1,8 +1,8 @@
-"""Ideas: one thing to do to a kernel, said in a sentence, apart from how it is done.
+"""Ideas: one change of a kernel as a sentence, apart from its implementation.
 
-An idea whose first implementation fails is not lost: it stays among the actions and may be tried again (K-Search: "an
-idea should survive a buggy first implementation"). Ideas come from the parent's hints, from the summaries of the typed
-edits that apply, and from a short list of open ones.
+An idea whose first implementation fails stays among the actions and may be tried again (K-Search: "an idea should
+survive a buggy first implementation"). Ideas come from the parent's hints, from the summaries of the typed edits that
+apply, and from a short list of open ones.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ OPEN = (
     "Change the shape of the work: tile sizes, rows a program, the grid, num_warps, num_stages.",
 )
 HINT, FREE, EDIT = 6.0, 2.0, 0.4
-"""Odds of an idea by where it comes from, before anything was tried: hints first."""
+"""Odds of an idea by its origin, before anything was tried."""
 FAILURES = 3
-"""Implementations of an idea that may fail for one parent before it is let go there."""
+"""Failed implementations of an idea for one parent after which it is dropped there."""
 SHARPNESS = 4.0
 
 
 @dataclass(frozen=True)
 class Idea:
-    """One action in a sentence, its first odds, and an id by which its implementations are known."""
+    """One action in a sentence, with its first odds; the id marks its implementations."""
 
     action: str
     odds: float
@@ -42,30 +42,28 @@ class Idea:
 
 
 def ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
-    """What could be done to a kernel with these hints, for which these typed edits apply; each action once."""
-    found = [Idea(_sentence(h), HINT / (1 + place)) for place, h in enumerate(hints) if _doable(h)]
-    found += [Idea(action, FREE / (1 + place)) for place, action in enumerate(OPEN)]
-    found += [Idea(f"Try this: {e.summary}.", EDIT) for e in EDITS if e.name in offered]
-    return list({i.action: i for i in reversed(found)}.values())[::-1]
+    """The ideas for a kernel with these hints, to which these typed edits apply; each action once."""
+    every = [Idea(_sentence(h), HINT / (1 + n)) for n, h in enumerate(hints) if not h.suggestion.startswith("none")]
+    every += [Idea(action, FREE / (1 + n)) for n, action in enumerate(OPEN)]
+    every += [Idea(f"Try this: {e.summary}.", EDIT) for e in EDITS if e.name in offered]
+    return list({i.action: i for i in reversed(every)}.values())[::-1]
 
 
 def named(edit: str) -> Idea | None:
-    """What typed edits do, joined by + as a strategy asks for them, as one idea; None where no edit has such a name."""
+    """The idea of the typed edits that a strategy asks for, joined by +; None where no edit has such a name."""
     summaries = {e.name: e.summary for e in EDITS}
     known = [summaries[name] for name in edit.split("+") if name in summaries]
     return Idea(f"Try this: {'; then: '.join(known)}.", EDIT) if known else None
 
 
-def choose(found: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
+def choose(every: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
     """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere."""
-    weights = [i.odds * _worth(i, parent, history) for i in found]
-    if not sum(weights):
-        return found[0]
-    return rng.choices(list(found), weights)[0]
+    weights = [i.odds * _worth(i, parent, history) for i in every]
+    return rng.choices(list(every), weights)[0] if sum(weights) else every[0]
 
 
 def _worth(idea: Idea, parent: str, history: History) -> float:
-    here = list(history.of(parent, idea.action))
+    here = [e for e in history.children(parent) if e.action == idea.action]
     failed = sum(e.best is None and e.refused is not None for e in here)
     if failed >= FAILURES:
         return 0.0
@@ -75,14 +73,7 @@ def _worth(idea: Idea, parent: str, history: History) -> float:
     return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
 
 
-def _doable(hint: Hint) -> bool:
-    return not hint.suggestion.startswith("none")
-
-
 def _sentence(hint: Hint) -> str:
     word, _, rest = hint.suggestion.partition(": ")
-    return _capital(f"{rest or word} (the bottleneck is {hint.bottleneck}).")
-
-
-def _capital(text: str) -> str:
+    text = f"{rest or word} (the bottleneck is {hint.bottleneck})."
     return text[:1].upper() + text[1:]

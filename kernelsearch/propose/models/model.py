@@ -1,26 +1,24 @@
 """A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
 
-Several answers are asked for at once; those that are not needed now are kept for the next ask of the same parent. An
-engine that may be asked ahead answers later (`propose/models/ahead.py`): the ask gives nothing, and the first good answer is
-due at the ask at which they are taken in, whichever parent that one is about. What the engine does wrong is a value:
-the ask gives nothing, the reason is said once, and after several failures in a row the model rests. State is a function
-of the stored calls and of what was told, so that a resumed run goes on as it was.
+One call asks for several answers; those that are not needed now are kept for the next ask of the same parent. An engine
+that may be asked ahead answers later (`propose/models/ahead.py`): the ask gives nothing, and the first good answer is
+due at the ask at which the call is taken in, whatever parent that ask has. A fault of the engine is a value: the ask
+gives nothing, the user reads the reason once, and after several failures in a row the model rests. The state is a
+function of the stored calls and of the finished trials, so that a resumed run goes on as it was.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.model_calls import Answered, ModelCall
 from kernelsearch.core.types import TaskFacts, Trial, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.edits import EDITS, NotApplicable
-from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample
+from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
 from kernelsearch.propose.grammar import Grammar, NoGrammar, build
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models import ahead, ideas, prompt
@@ -28,7 +26,6 @@ from kernelsearch.propose.models.ahead import Asked, Underway
 from kernelsearch.propose.models.answers import Fate, Gate, again, fate
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.launches import launched
 from kernelsearch.propose.models.repair import Failed, Repairs, clean, report
 from kernelsearch.propose.models.spending import Ledger
 
@@ -37,7 +34,7 @@ REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Wo
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is asked: answers at once, tokens an answer may have, tokens of the page, temperature."""
+    """Settings of a model's calls: answers per call, most tokens of an answer and of the page, temperature, repairs."""
 
     samples: int = 4
     max_tokens: int = 512
@@ -48,7 +45,7 @@ class Settings:
 
 @dataclass
 class Models:
-    """What all models of one run share: gate, device, history, ledger, and where a sentence for the user goes."""
+    """The parts that all models of one run share; `say` takes sentences for the user."""
 
     gate: Gate
     device: prompt.Device
@@ -58,11 +55,11 @@ class Models:
     grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
 
     def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
-        """The grammar of a parent, kept, with the typed edits that apply there; no answer is longer than max_tokens."""
+        """The cached grammar of a parent, with the typed edits that apply; no answer is longer than max_tokens."""
         key = (parent.digest, max_tokens)
         if key not in self.grammars:
-            found = {e.name: e.apply(parent, task) for e in EDITS}
-            edits = {name: v for name, v in found.items() if not isinstance(v, NotApplicable)}
+            variants = {e.name: e.apply(parent, task) for e in EDITS}
+            edits = {name: v for name, v in variants.items() if not isinstance(v, NotApplicable)}
             try:
                 self.grammars[key] = build(parent, task, edits, budget=max_tokens)
             except NoGrammar as none:
@@ -72,7 +69,7 @@ class Models:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A good answer that was not needed yet, with what it was asked to do."""
+    """A good answer that was not needed yet; action is the sentence that asked for it."""
 
     fate: Fate
     arm: str
@@ -94,7 +91,7 @@ class ModelProposer:
         self.repairs = Repairs(settings.repairs)
         self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
         self.underway: Underway | None = None
-        self._due: deque[_Kept] = deque()
+        self._due: list[_Kept] = []
         self._looked = -1
         self._kept: dict[str, list[_Kept]] = {}
         self._stored: dict[str, list[ModelCall]] = {}
@@ -105,6 +102,7 @@ class ModelProposer:
     # ------------------------------------------------------------ what may be asked now
 
     def available(self, number: int) -> bool:
+        """True if the model may be asked at this ask of the search."""
         spent = self.models.ledger.exhausted
         if spent:
             self.health.tell(f"the budget of {spent} is used up; the search goes on with typed edits")
@@ -114,33 +112,26 @@ class ModelProposer:
         return self.available(number) and self.repairs.next() is not None
 
     def kept(self, parent: str, seen: Container[str]) -> bool:
-        """Whether an answer for this parent is there already."""
+        """True if an answer for this parent is there already."""
         return any(again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
 
     # ------------------------------------------------------------ answers that come later
 
     def due(self, request: Request, wait: bool = False) -> Rewrite | None:
-        """The answer for which a model was asked ahead and which has come since; wait: or which comes now.
+        """A good answer of a call that was begun earlier and is due now; wait: whose answers are waited for.
 
-        One look for each ask of the search, the first, so that a replayed run looks when this one did.
+        Only the first look of each ask of the search counts, so that a replayed run looks when this one did.
         """
         number, look = request.number, request.number != self._looked or wait
         self._looked = number
         if self.underway is not None and look and (wait or self.underway.due(number)):
             self.underway.wait()
             self._land(request)
-        return self._first(request.seen)
-
-    def _first(self, seen: Container[str]) -> Rewrite | None:
-        while self._due:
-            kept = self._due.popleft()
-            if again(kept.fate, seen).good:
-                return kept.rewrite
-        return None
+        return _take_new(self._due, request.seen)
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
-        """Begins a call for this parent where nothing is there for the next ask of it and the engine may be asked so."""
-        if self._due or not ahead.ahead(self.engine) or not self.available(request.number):
+        """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
+        if self._due or not self.engine.ahead or not self.available(request.number):
             return
         grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
@@ -149,22 +140,20 @@ class ModelProposer:
         if not self.kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
-    def ended(self, told: int) -> None:
-        """The search is over after `told` trials: answers that came too late for it are paid for all the same, and stored.
+    def ended(self, trials: int) -> None:
+        """Ends the search after so many trials: answers that came too late are paid for all the same, and stored.
 
-        A resumed run takes them in first. A call without an answer is lost, and said.
+        A resumed run takes them in first. A call without an answer is lost, and the user reads so.
         """
         underway = self.underway
         if underway is None or underway.reply is None:
             return
         if not underway.reply.done():
-            trouble = getattr(self.engine, "trouble", "")
-            self.health.tell(
-                f"{self.engine.label} was still being asked when the search ended{trouble and f': {trouble}'}"
-            )
+            trouble = self.engine.trouble and f": {self.engine.trouble}"
+            self.health.tell(f"{self.engine.label} was still being asked when the search ended{trouble}")
             return
         self.underway = None
-        call = self._call(underway, max(told, underway.asked.number + (underway.after or 0)), ())
+        call = self._call(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
         self._note(call)
         self.models.ledger.add(call)
 
@@ -176,18 +165,14 @@ class ModelProposer:
         if isinstance(grammar, NoGrammar):
             return None
         self._take_stored(grammar, request)
-        waiting = self._kept.get(request.parent.digest, [])
-        while waiting:
-            kept = waiting.pop(0)
-            if again(kept.fate, request.seen).good:
-                return kept.rewrite
-        if not self.available(request.number):
-            return None
+        rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
+        if rewrite is not None or not self.available(request.number):
+            return rewrite
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
-        return self._first(request.seen)
+        return _take_new(self._due, request.seen)
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
-        """A corrected answer to one that was refused; its parent is that one's, whatever the request's is."""
+        """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
         failed = self.repairs.next()
         above = self.models.history.get(failed.parent) if failed else None
         if failed is None or above is None:
@@ -197,15 +182,15 @@ class ModelProposer:
         grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
             return None
-        asked = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
-        self._ask(asked, grammar, failed, rng)
-        return self._first(request.seen)
+        of_parent = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
+        self._ask(of_parent, grammar, failed, rng)
+        return _take_new(self._due, request.seen)
 
     def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
-        """What the strategy asks for by name, else one of what could be done."""
-        asked = ideas.named(request.edit) if request.edit else None
-        found = ideas.ideas(request.hints, grammar.edits)
-        return asked or ideas.choose(found, request.parent.digest, self.models.history, rng)
+        """The edit that the strategy asks for by name, else a drawn idea."""
+        wanted = ideas.named(request.edit) if request.edit else None
+        every = ideas.ideas(request.hints, grammar.edits)
+        return wanted or ideas.choose(every, request.parent.digest, self.models.history, rng)
 
     def _ask(self, request: Request, grammar: Grammar, what: Idea | Failed, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
@@ -219,8 +204,8 @@ class ModelProposer:
             try:
                 text = prompt.written(page, self.engine.count, budget)
             except prompt.TooLong as least:
-                said = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
-                self.health.tell(f"{said}; such kernels are left to the typed edits")
+                reason = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
+                self.health.tell(f"{reason}; such kernels are left to the typed edits")
                 return
             ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
             asked = Asked(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
@@ -233,28 +218,32 @@ class ModelProposer:
                 return
 
     def _land(self, request: Request) -> None:
-        """Takes the answers of the call under way in: the first good one is due, the others are kept."""
+        """Takes in the answers of the call under way: the first good one is due, the others are kept."""
         underway, self.underway = self.underway, None
         seen = request.seen
         call = underway.known or self._call(underway, request.number, seen)
         self._note(call)
         self.models.ledger.add(call, underway.known is not None)
-        asked = underway.asked or self._again(call, request.task)
+        asked = underway.asked or self._restore_purpose(call, request.task)
         if asked is None:
             return
-        samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
-        unique: dict[str, _Kept] = {}
-        for found in (fate(s, asked.grammar, self.models.gate, seen) for s in samples):
-            if found.good:
-                kept = _Kept(found, asked.arm, asked.action, asked.parent.digest)
-                unique.setdefault(found.answer.kernel.digest, kept)
-        first, *others = [*unique.values()] or [None]
+        first, *others = self._good_answers(call, asked.grammar, seen) or [None]
         if first is not None:
             self._due.append(first)
         self._kept.setdefault(asked.parent.digest, []).extend(others)
 
-    def _again(self, call: ModelCall, task: TaskFacts) -> Asked | None:
-        """What a restored call was made for."""
+    def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[_Kept]:
+        """The answers of a call that make new kernels, each kernel once."""
+        unique: dict[str, _Kept] = {}
+        for answer in call.answers:
+            checked = fate(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
+            if checked.good:
+                kept = _Kept(checked, call.arm, call.action, call.parent)
+                unique.setdefault(checked.answer.kernel.digest, kept)
+        return list(unique.values())
+
+    def _restore_purpose(self, call: ModelCall, task: TaskFacts) -> Asked | None:
+        """The purpose of a restored call; None if its parent is unknown."""
         above = self.models.history.get(call.parent)
         grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
         if grammar is None or isinstance(grammar, NoGrammar):
@@ -263,11 +252,10 @@ class ModelProposer:
         return Asked(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
 
     def _call(self, underway: Underway, number: int, seen: Container[str]) -> ModelCall:
-        """The record of a call whose answers are here."""
+        """The record of a call whose answers have come."""
         asked, reply = underway.asked, underway.reply.result()
-        if hasattr(self.engine, "landed"):
-            self.engine.landed(asked.ask, number - asked.number, underway.waited)
-        common = dict(
+        self.engine.landed(asked.ask, number - asked.number, underway.waited)
+        call = ModelCall(
             number=asked.number,
             arm=asked.arm,
             engine=self.engine.name,
@@ -283,48 +271,35 @@ class ModelProposer:
             waited=underway.waited,
         )
         if isinstance(reply, Failure):
-            return ModelCall(**common, failure=reply.reason, kind=reply.kind, tokens_in=0)
-        return self._answered(asked, reply, seen, common)
-
-    def _answered(self, asked: Asked, reply: Reply, seen: Container[str], common: dict[str, Any]) -> ModelCall:
+            return replace(call, failure=reply.reason, kind=reply.kind)
         for note in reply.notes:
             self.health.tell(note)
-        answers = tuple(_answered(fate(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
+        answers = tuple(_as_answered(fate(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
         usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        return ModelCall(
-            **common,
-            answers=answers,
-            tokens_in=reply.tokens_in,
-            tokens_cached=reply.tokens_cached,
-            tokens_out=reply.tokens_out,
-            usd=usd,
-        )
+        tokens = dict(tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached, tokens_out=reply.tokens_out)
+        return replace(call, answers=answers, usd=usd, **tokens)
 
     def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
-        return prompt.Page(
-            request.task,
-            self.models.device,
-            grammar.lines,
-            idea,
+        parts = dict(
+            idea=idea,
             config=prompt.configured(request.trial.config if request.trial else {}),
             trial=request.trial,
             seed=seed.best if seed else None,
             hints=request.hints,
-            children=() if failed else prompt.family(history, digest),
-            elsewhere=() if failed else prompt.elsewhere(history, digest),
             rules=tuple(self.repairs.rules()),
-            failed=failed,
-            edits=() if failed else prompt.offered(grammar),
-            fresh=prompt.fresh(grammar),
-            launch=launched(grammar.parent, request.task),
         )
+        if failed:
+            parts |= dict(failed=failed, edits=())
+        else:
+            parts |= dict(children=prompt.family(history, digest), elsewhere=prompt.elsewhere(history, digest))
+        return prompt.Page.of(grammar, request.task, self.models.device, **parts)
 
     # ------------------------------------------------------------ state out of calls and trials
 
     def tell(self, trial: Trial) -> None:
-        """A finished trial of a kernel that this model made; a refused one waits to be sent back."""
+        """Takes note of a finished trial of a kernel that this model made; a refused one waits to be sent back."""
         if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self._made:
             return
         verdict, known = trial.outcome.verdict, self.models.history.get(trial.kernel)
@@ -335,15 +310,15 @@ class ModelProposer:
             return
         self._refused.add(trial.kernel)
         call, text = self._made[trial.kernel]
-        said = report(verdict)
+        why = report(verdict)
         if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
             tries = 1 + self._tries(call.repairs) if call.repairs else 0
-            self.repairs.tell(Failed(trial.kernel, call.parent, call.idea, call.action, text, said, tries))
+            self.repairs.tell(Failed(trial.kernel, call.parent, call.idea, call.action, text, why, tries))
         else:
-            self.repairs.count(said)
+            self.repairs.count(why)
 
     def restore(self, past: Sequence[ModelCall], underway: Sequence[ModelCall] = ()) -> None:
-        """The calls of a resumed run's past: what they made is known again, what they left over is kept again.
+        """Takes the stored calls of a resumed run: their kernels are known again, their other answers kept again.
 
         The one that was under way is taken in at the ask that its record names.
         """
@@ -359,17 +334,14 @@ class ModelProposer:
     def _take_stored(self, grammar: Grammar, request: Request) -> None:
         """Answers of restored calls become kernels again when their parent is next asked for."""
         for call in self._stored.pop(request.parent.digest, ()):
-            samples = (Sample(a.text, a.finish, a.tokens) for a in call.answers)
-            fates = (fate(s, grammar, self.models.gate, request.seen) for s in samples)
-            kept = [_Kept(f, call.arm, call.action, call.parent) for f in fates if f.good]
-            self._kept.setdefault(call.parent, []).extend(kept)
+            self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
 
     def _tries(self, kernel: str) -> int:
         call = self._made[kernel][0] if kernel in self._made else None
         return 1 + self._tries(call.repairs) if call and call.repairs else 0
 
     def _note(self, call: ModelCall) -> None:
-        """What a call, new or restored, changes of this model's state."""
+        """Changes this model's state by a call, new or restored."""
         self.health.note(call)
         for answer in call.answers:
             if answer.kernel:
@@ -381,7 +353,15 @@ class ModelProposer:
             self.repairs.waiting.pop(call.repairs, None)
 
 
-def _answered(found: Fate) -> Answered:
-    kernel = found.answer.kernel.digest if found.good else ""
-    sample = found.sample
-    return Answered(sample.text, sample.finish, sample.tokens, found.stage, clean(found.reason), kernel)
+def _take_new(waiting: list[_Kept], seen: Container[str]) -> Rewrite | None:
+    """Takes answers out of a queue up to the first whose kernel is still new."""
+    while waiting:
+        answer = waiting.pop(0)
+        if again(answer.fate, seen).good:
+            return answer.rewrite
+    return None
+
+
+def _as_answered(checked: Fate) -> Answered:
+    sample, kernel = checked.sample, checked.answer.kernel.digest if checked.good else ""
+    return Answered(sample.text, sample.finish, sample.tokens, checked.stage, clean(checked.reason), kernel)

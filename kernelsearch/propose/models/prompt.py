@@ -1,14 +1,15 @@
-"""The prompt page: what a model is shown of a task, a kernel and its past, within a budget of tokens.
+"""The prompt page: a task, a kernel and its past for a model, within a budget of tokens.
 
-Parts are shown in a fixed order, what changes least first, so that engines with a prefix cache read only the end anew.
-Where they do not fit, they are cut by worth: the kernel, the thing to do and the format always stay; then come times,
-how it is launched, hints, what was tried from here, rules from failures, what was tried elsewhere, the ready-made edits.
+The order of the parts is fixed, the most stable first, so that engines with a prefix cache read only the end anew.
+Parts that do not fit are cut by worth. The kernel, the thing to do and the format always stay; then come times, the
+launch, hints, earlier tries from here, rules from failures, the best kernels elsewhere, the ready-made edits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kernelsearch.core.types import Config, Hint, ShapeFact, TaskFacts, Trial
 from kernelsearch.kernel.targets import Target
@@ -16,6 +17,7 @@ from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
+from kernelsearch.propose.models.launches import launched
 from kernelsearch.propose.models.repair import Failed, clean
 
 SYSTEM = """\
@@ -37,12 +39,12 @@ New lines are indented as the statement was. A replaced assignment assigns the s
 that line, and of the new names at most two. Only functions of tl, with their own parameters."""
 
 RESERVE = 64
-"""Tokens left over for what a chat template adds."""
+"""Tokens that are left for a chat template."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """What the page says of the machine, and what rooflines are computed from."""
+    """The machine on the page, and its facts for rooflines."""
 
     name: str
     target: Target | None = None
@@ -50,11 +52,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Page:
-    """All that a page can say of one parent.
+    """The contents of the page of one parent.
 
-    lines is the numbered source; trial the parent's best trial; children what was tried from here; elsewhere the best
-    other kernels of the run; rules short sentences; failed is an answer to be repaired; edits are the ready-made ones,
-    fresh the names that new lines may bind.
+    lines is the source; trial the parent's best trial; children are earlier tries from here, elsewhere the best other
+    kernels of the run, rules short sentences; failed is an answer to be repaired; edits are the ready-made ones, fresh
+    the names that new lines may bind.
     """
 
     task: TaskFacts
@@ -73,10 +75,17 @@ class Page:
     fresh: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, grammar: Grammar, task: TaskFacts, device: Device, **parts: Any) -> Page:
+        """The page of a grammar's parent; parts are further fields."""
+        launch = launched(grammar.parent, task)
+        own = dict(lines=grammar.lines, idea=None, edits=offered(grammar), fresh=fresh(grammar), launch=launch)
+        return cls(task, device, **{**own, **parts})
+
 
 @dataclass(frozen=True)
-class _Part:
-    """A heading and its lines; worth decides who stays (0: always), lines are cut from the end."""
+class _Section:
+    """A heading and its lines. Parts of worth 0 always stay, others in the order of their worth, cut from the end."""
 
     heading: str
     lines: tuple[str, ...]
@@ -84,7 +93,7 @@ class _Part:
 
 
 class TooLong(Exception):
-    """The kernel, the thing to do and the format alone do not fit; carries how many tokens they have."""
+    """Raised when the kernel, the thing to do and the format alone do not fit; tokens is their number."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(f"{tokens} tokens")
@@ -93,83 +102,87 @@ class TooLong(Exception):
 
 def written(page: Page, count: Callable[[str], int], budget: int) -> str:
     """The page's text within a budget of tokens, the system message included. Raises TooLong."""
-    parts = [p for p in _parts(page) if p.lines]
+    parts = [p for p in _parts_of(page) if p.lines]
     room = budget - RESERVE - count(SYSTEM)
-    kept = {i: replace(p, lines=p.lines if not p.worth else ()) for i, p in enumerate(parts)}
-    least = count(_joined(kept.values()))
+    shown = {i: replace(p, lines=p.lines if not p.worth else ()) for i, p in enumerate(parts)}
+    least = count(_join_parts(shown.values()))
     if least > room:
         raise TooLong(least + count(SYSTEM) + RESERVE)
     for i, part in sorted(((i, p) for i, p in enumerate(parts) if p.worth), key=lambda item: item[1].worth):
         for line in part.lines:
-            longer = {**kept, i: replace(part, lines=(*kept[i].lines, line))}
-            if count(_joined(longer.values())) > room:
+            longer = {**shown, i: replace(part, lines=(*shown[i].lines, line))}
+            if count(_join_parts(longer.values())) > room:
                 break
-            kept = longer
-    return _joined(kept.values())
+            shown = longer
+    return _join_parts(shown.values())
 
 
 def family(history: History, digest: str) -> tuple[str, ...]:
-    """What was tried from a kernel: what gained first, then what was refused, then what lost."""
+    """The earlier tries from a kernel: those that gained, then the refused ones, then those that lost."""
     children = history.children(digest)
     gained = sorted((e for e in children if e.best), key=lambda e: (e.score, e.number))
     refused = sorted((e for e in children if not e.best and e.refused), key=lambda e: -e.number)
     better = [e for e in gained if (history.gain(e) or 0.0) > 0]
     worse = [e for e in gained if (history.gain(e) or 0.0) <= 0]
-    return tuple(_told(history, e) for e in (*better, *refused, *worse))
+    return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
 
 
 def offered(grammar: Grammar) -> tuple[str, ...]:
-    """The typed edits that an answer may name, with their variants and what they do."""
+    """Lines on the typed edits that an answer may name, with their variants and summaries."""
     summaries = {e.name: e.summary for e in EDITS}
     numbers = {name: "1" if len(v) == 1 else f"1 to {len(v)}" for name, v in grammar.edits.items()}
     return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
 
 
 def fresh(grammar: Grammar) -> tuple[str, ...]:
-    """The names that an answer's new lines may bind, with what each holds."""
+    """Lines on the names that an answer's new lines may bind, with their kinds."""
     return tuple(f"{name}: {kind}" for name, kind in grammar.fresh.items())
 
 
 def elsewhere(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
-    """The best kernels of the run that are neither this one nor its children."""
+    """Lines on the best kernels of the run that are neither this one nor its children."""
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
     others.sort(key=lambda e: (e.score, e.number))
-    return tuple(f"{1 / e.score:.2f}x the seed: {_did(e)}" for e in others[:most])
+    return tuple(f"{1 / e.score:.2f}x the seed: {_action_of(e)}" for e in others[:most])
 
 
-# ---------------------------------------------------------------- the parts, in the order in which they are shown
+# ---------------------------------------------------------------- the parts, in their order on the page
 
 
-def _parts(page: Page) -> list[_Part]:
+def _parts_of(page: Page) -> list[_Section]:
     task = page.task
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
     numbered = tuple(f"{n:>3} {line}".rstrip() for n, line in enumerate(page.lines, 1))
-    parts = [_Part("TASK", (clean(head),)), _Part("KERNEL", numbered), _Part("HOW IT IS LAUNCHED", page.launch, 2)]
+    parts = [
+        _Section("TASK", (clean(head),)),
+        _Section("KERNEL", numbered),
+        _Section("HOW IT IS LAUNCHED", page.launch, 2),
+    ]
     if page.fresh:
-        parts.append(_Part("NEW NAMES", page.fresh))
+        parts.append(_Section("NEW NAMES", page.fresh))
     if page.config:
-        parts.append(_Part("ITS BEST CONFIG", (page.config,)))
+        parts.append(_Section("ITS BEST CONFIG", (page.config,)))
     parts += [
-        _Part("READY-MADE EDITS", page.edits, 7),
-        _Part("ITS TIMES", tuple(_times(page)), 1),
-        _Part("WHERE ITS TIME GOES", tuple(_hint(h) for h in page.hints), 3),
-        _Part("WHAT WAS TRIED FROM HERE", page.children, 4),
-        _Part("RULES FROM EARLIER FAILURES", page.rules, 5),
-        _Part("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
+        _Section("READY-MADE EDITS", page.edits, 7),
+        _Section("ITS TIMES", tuple(_time_lines(page)), 1),
+        _Section("WHERE ITS TIME GOES", tuple(_format_hint(h) for h in page.hints), 3),
+        _Section("WHAT WAS TRIED FROM HERE", page.children, 4),
+        _Section("RULES FROM EARLIER FAILURES", page.rules, 5),
+        _Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
     ]
     if page.failed is not None:
-        parts.append(_Part("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
-        parts.append(_Part("WAS REFUSED", tuple(page.failed.report.split("\n"))))
+        parts.append(_Section("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
+        parts.append(_Section("WAS REFUSED", tuple(page.failed.report.split("\n"))))
         again = f"Correct that edit of the kernel above. It was to do this: {page.failed.action}"
-        parts.append(_Part("DO THIS", (again,)))
+        parts.append(_Section("DO THIS", (again,)))
     elif page.idea is not None:
-        parts.append(_Part("DO THIS", (f"{page.idea.action} Implement only this change.",)))
-    parts.append(_Part("ANSWER", ("Directives and END, nothing else.",)))
+        parts.append(_Section("DO THIS", (f"{page.idea.action} Implement only this change.",)))
+    parts.append(_Section("ANSWER", ("Directives and END, nothing else.",)))
     return parts
 
 
-def _times(page: Page) -> list[str]:
+def _time_lines(page: Page) -> list[str]:
     lines = []
     for shape in page.task.shapes:
         parts = []
@@ -199,21 +212,21 @@ def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
     return max(moved, computed)
 
 
-def _hint(hint: Hint) -> str:
+def _format_hint(hint: Hint) -> str:
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(hint.evidence.items())[:4])
     return clean(f"{hint.bottleneck} ({numbers}): {hint.suggestion.partition(': ')[2] or hint.suggestion}", 400)
 
 
-def _told(history: History, entry: Entry) -> str:
+def _format_try(history: History, entry: Entry) -> str:
     gain = history.gain(entry)
     if gain is not None:
         word = "gained" if gain > 0 else "lost"
-        return f"{word} {100 * abs(gain):.1f} %: {_did(entry)}"
-    said = clean(entry.refused.reason, 120) if entry.refused else "not timed yet"
-    return f"refused ({said}): {_did(entry)}"
+        return f"{word} {100 * abs(gain):.1f} %: {_action_of(entry)}"
+    why = clean(entry.refused.reason, 120) if entry.refused else "not timed yet"
+    return f"refused ({why}): {_action_of(entry)}"
 
 
-def _did(entry: Entry) -> str:
+def _action_of(entry: Entry) -> str:
     return clean(entry.action or entry.edit, 140)
 
 
@@ -222,5 +235,5 @@ def configured(config: Config) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
 
 
-def _joined(parts: Sequence[_Part]) -> str:
+def _join_parts(parts: Sequence[_Section]) -> str:
     return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)

@@ -1,21 +1,20 @@
-"""Repair: what the compiler or the referee said of a model's kernel, cut to what its author needs; whose turn it is.
+"""Repair of refused answers: short reports of compiler and referee, the queue of answers that go back, rules.
 
 A refused answer goes back at most `tries` times, under the same grammar: the model corrects its edit of the same
-parent, and what comes of it keeps the idea. What fails often becomes a short rule for every later prompt.
+parent, and the corrected kernel keeps the idea. A frequent failure becomes a short rule for every later prompt.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import Verdict, Word
 
 TRIES = 2
 OFTEN = 3
-"""A failure seen this often becomes a rule."""
+"""A failure becomes a rule after this many times."""
 MOST_RULES = 5
 LONGEST = 240
 
@@ -37,10 +36,10 @@ class Failed:
 
 
 def report(verdict: Verdict) -> str:
-    """One to three lines: the line and the message of a compile error, or where values went wrong and by how much."""
+    """Reports a verdict in one to three lines: line and message of a compile error, or the first wrong values."""
     detail = verdict.detail
     if verdict.word is Word.COMPILE:
-        return _compiler(verdict.reason)
+        return _report_compiler(verdict.reason)
     parts = [f"{verdict.word.value}: {clean(verdict.reason)}"]
     if "index" in detail:
         where = f" at {clean(str(detail.get('label') or detail.get('shape')), 80)}" if detail.get("shape") else ""
@@ -51,8 +50,8 @@ def report(verdict: Verdict) -> str:
     return "\n".join(parts)
 
 
-def _compiler(message: str) -> str:
-    """The offending line and the message out of a compiler's text; its code listing is left out."""
+def _report_compiler(message: str) -> str:
+    """The offending line and the message of a compiler's text, without its code listing."""
     lines = [line for line in message.splitlines() if line.strip()]
     carets = [i for i, line in enumerate(lines) if _CARET.match(line)]
     if carets and carets[-1] > 0:
@@ -63,14 +62,14 @@ def _compiler(message: str) -> str:
 
 
 def signature(text: str) -> str:
-    """What a failure has in common with others of its kind: its message without names in quotes and numbers."""
+    """The key of a kind of failure: its message without names in quotes and numbers."""
     message = text.splitlines()[-1] if text else ""
     return re.sub(r"\d+", "N", re.sub(r"(['\"`])(?:(?!\1).)*\1", "NAME", clean(message, 120)))
 
 
 @dataclass
 class Repairs:
-    """The failed answers of one model that may go back, and what failed how often."""
+    """The failed answers of one model that may go back, and counts of each kind of failure."""
 
     tries: int = TRIES
     waiting: dict[str, Failed] = field(default_factory=dict)
@@ -89,19 +88,17 @@ class Repairs:
         self.seen[key] += 1
         self.examples[key] = min(self.examples.get(key, example), example)  # whatever the order of telling
 
-    def next(self, taken: Iterable[str] = ()) -> Failed | None:
+    def next(self) -> Failed | None:
         """The failed answer whose turn it is: the least tried, then the newest."""
-        gone = set(taken)
-        left = [f for k, f in self.waiting.items() if k not in gone]
-        return min(reversed(left), key=lambda f: f.tries, default=None)
+        return min(reversed(self.waiting.values()), key=lambda f: f.tries, default=None)
 
     def rules(self) -> list[str]:
-        """Short rules out of what failed often, most frequent first."""
+        """Short rules from frequent failures, most frequent first."""
         often = sorted((-n, key) for key, n in self.seen.items() if n >= OFTEN and key)
         return [f"{-n} edits failed with: {clean(self.examples[key], 160)}" for n, key in often[:MOST_RULES]]
 
 
 def clean(text: str, most: int = LONGEST) -> str:
-    """One printable line: what comes from a compiler or a kernel is shown, and never looks like anything else."""
+    """One printable line of a text from a compiler or a kernel, which cannot look like anything else on the page."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split()).replace("```", "'''")
     return line if len(line) <= most else f"{line[:most]}..."

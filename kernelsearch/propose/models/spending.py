@@ -1,7 +1,6 @@
-"""What models cost: the calls of a run, its budgets, and what is left of them.
+"""The cost of models: the calls of a run, its budgets, and their rest.
 
-Calls are stored as they are made, and a resumed run is given them back, so that what was paid for once is not paid for
-again.
+Calls are stored as they are made, and a resumed run gets them back: nothing is paid for twice.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ class Price:
     usd_out: float = 0.0
 
     def of(self, tokens_in: int, tokens_out: int) -> float:
+        """The price of so many tokens, in US dollars."""
         return (self.usd_in * tokens_in + self.usd_out * tokens_out) / 1e6
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend: tokens (in and out) and dollars, None for no limit."""
+    """The budget of a run: tokens (in and out) and dollars, None for no limit."""
 
     max_tokens: int | None = None
     max_usd: float | None = None
@@ -35,9 +35,9 @@ class Budget:
 
 @dataclass
 class Ledger:
-    """The calls of a run. keep stores a new one; waiting are the stored ones whose asks will be made again.
+    """The calls of a run. keep stores a new one; waiting are stored calls whose asks will be made again, by ask.
 
-    before are calls that were made before the run had a row to belong to (the first kernel): see `begin`.
+    before are calls from before the run had a row in the database (the first kernel): see `begin`.
     """
 
     budget: Budget = Budget()
@@ -47,30 +47,31 @@ class Ledger:
     before: list[ModelCall] = field(default_factory=list)
 
     def begin(self, seed: str) -> None:
-        """Stores the calls that wrote the seed, now that its kernel is in the record."""
+        """Stores the calls that wrote the seed, once its kernel is in the record."""
         for call in self.before:
             self.keep(replace(call, parent=seed))
         self.before.clear()
 
-    def restore(self, calls: Sequence[ModelCall], told: int) -> tuple[list[ModelCall], list[ModelCall]]:
-        """Takes a resumed run's calls back: those whose answers its first `told` asks took in, and those then under way.
+    def restore(self, calls: Sequence[ModelCall], trials: int) -> tuple[list[ModelCall], list[ModelCall]]:
+        """Takes back the calls of a run that is resumed after so many trials: (those taken in, those then under way).
 
-        The rest, asked for at asks that will be made again, answer when the search comes to them.
+        The others are of asks that will be made again, and answer them.
         """
-        past = [c for c in calls if c.landed < told]
-        underway = [c for c in calls if c.number < told <= c.landed]
+        past = [c for c in calls if c.landed < trials]
+        underway = [c for c in calls if c.number < trials <= c.landed]
         self.calls += past
         for call in calls:
-            if call.number >= told:
+            if call.number >= trials:
                 self.waiting.setdefault(call.number, deque()).append(call)
         return past, underway
 
     def stored(self, number: int, page: str) -> ModelCall | None:
-        """The stored call that this ask repeats, if there is one; it costs nothing and is not stored again."""
+        """The stored call that an ask repeats, if there is one; it costs nothing and is not stored again."""
         calls = self.waiting.get(number)
         return calls.popleft() if calls and calls[0].page == page else None
 
     def add(self, call: ModelCall, again: bool = False) -> None:
+        """Counts a call; again: it is stored already."""
         self.calls.append(call)
         if not again:
             self.keep(call)
@@ -85,7 +86,7 @@ class Ledger:
 
     @property
     def exhausted(self) -> str:
-        """Which budget is used up, in words; empty while there is something left."""
+        """The budget that is used up, in words; empty while there is something left."""
         if self.budget.max_tokens is not None and self.tokens >= self.budget.max_tokens:
             return f"{self.budget.max_tokens:,} tokens"
         if self.budget.max_usd is not None and self.usd >= self.budget.max_usd:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.grammar.infer import places
-from kernelsearch.propose.grammar.kinds import FLOAT, Kind, broadcast, promoted
+from kernelsearch.propose.analysis.kinds import FLOAT, Kind, broadcast, promoted
 from kernelsearch.propose.grammar.page import Page
+from kernelsearch.propose.grammar.places import places
 
 DTYPES = ("u1", "i8", "i32", "i64", "fp16", "bf16", "fp32", "fp64")
 
