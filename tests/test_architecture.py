@@ -32,9 +32,9 @@ LAYERS = {
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
-        "compile_cache leader niche once rejection reuse run_jobs slow_steps", "bench",
-        "build confirm_session hints interpret", "confirmation estimate referee", "pruning with_gpu without_gpu",
-        "evaluation",
+        "compile_cache evaluator leader niche once rejection run_jobs slow_steps", "bench", "bound_candidate",
+        "confirm_session hints interpret", "confirmation estimate", "with_gpu without_gpu", "evaluation",
+        "pruning referee reuse",
     ),
     "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "replay study"),
     "export": (

@@ -1,4 +1,4 @@
-"""Judged and estimated without a GPU: verdicts from Triton's interpreter, times from the static model."""
+"""The stages without a GPU: verdicts from Triton's interpreter, times from the static model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.build import Builder
-from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimated
-from kernelsearch.trial.interpret import interpreted, ran
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
+from kernelsearch.trial.interpret import Interpretation, interpret
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejected, asked
 from kernelsearch.worker.messages import jobs
@@ -29,8 +29,8 @@ class Interpreter:
 
     mode, protocol = "interpreter", ESTIMATE_PROTOCOL
 
-    def __init__(self, bench: Bench, builder: Builder, once: Once, timed: tuple[str, ...], limit_s: float) -> None:
-        self.bench, self.builder, self.once, self.timed, self.limit_s = bench, builder, once, timed, limit_s
+    def __init__(self, bench: Bench, once: Once, timed: tuple[str, ...], limit_s: float) -> None:
+        self.bench, self.once, self.timed, self.limit_s = bench, once, timed, limit_s
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -38,69 +38,69 @@ class Interpreter:
         return (*self.bench.interpreters.layers, "float32 twin")
 
     def screened(
-        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
+        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         try:
-            verdict = self.judged(kernel, config, cases, "screen")
+            verdict = self.judged(candidate, cases, "screen")
         except Rejected as rejected:
             if rejected.verdict.word is Word.CRASH:  # often no kernel at all: then the compiler says where
-                self.builder.compiled(kernel, config, self.timed)
+                candidate.compile(self.timed)
             raise
-        binaries = self.builder.compiled(kernel, config, self.timed)
-        counts = self.profiled(kernel, config).counts
-        return verdict, estimated(self.bench, kernel, config, binaries, counts, self.timed)
+        binaries = candidate.compile(self.timed)
+        return verdict, estimate_times(candidate, binaries, self.profiled(candidate).counts, self.timed)
 
-    def full(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
-        return self.judged(kernel, config, cases, "full")
+    def full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+        return self.judged(candidate, cases, "full")
 
-    def foresee(self, kernel: Kernel, config: Config) -> None:
+    def foresee(self, candidate: BoundCandidate) -> None:
         """Nothing: here `full` compiles nothing, and an interpreter that runs ahead takes the place of another."""
 
-    def verified(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def verified(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         facts = self.bench.facts
-        tests = tuple(s.key for s in facts.test_shapes)
-        self.builder.compiled(kernel, config, tuple(dict.fromkeys((*self.timed, *unlike(facts, tests)))))
-        return self.full(kernel, config, cases)
+        tests = unlike(facts, tuple(s.key for s in facts.test_shapes))
+        candidate.compile(tuple(dict.fromkeys((*self.timed, *tests))))
+        return self.full(candidate, cases)
 
-    def judged(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+    def judged(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejected unless it is accept."""
-        key = f"{depth}/{kernel.digest}/{numbers(kernel, config)}"
-        verdict = self.once(key, lambda: interpreted(self.bench, kernel, config, cases, depth, self.limit_s))
+        key = f"{depth}/{_interpreted_key(candidate)}"
+        verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s))
         if not verdict.accepted:
             raise Rejected(verdict)
         return verdict
 
     def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
-        seed, config = self.bench.seed, self.bench.facts.config
-        return ran(self.bench, seed, config, padded, "forward", "full", self.limit_s).accepted
+        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded).accepted
 
-    def profiled(self, kernel: Kernel, config: Config) -> jobs.Profiled:
-        """Counts of the timed shapes."""
-        candidate = self.bench.candidate(kernel, config, code=True)
+    def profiled(self, candidate: BoundCandidate) -> jobs.Profiled:
+        """Counts of the timed shapes. Raises Rejected when the interpreter cannot run them."""
+        job = jobs.Profile(self.bench.path, candidate.message(code=True), self.timed)
         profiled = self.once(
-            f"profile/{kernel.digest}/{numbers(kernel, config)}",
-            lambda: asked(
-                self.bench.interpreters, jobs.Profile(self.bench.path, candidate, self.timed), self.limit_s, "profile"
-            ),
+            f"profile/{_interpreted_key(candidate)}",
+            lambda: asked(self.bench.interpreters, job, self.limit_s, "profile"),
         )
         if profiled.verdict is not None:
             raise Rejected(profiled.verdict)
         return profiled
 
 
+def _interpreted_key(candidate: BoundCandidate) -> str:
+    return f"{candidate.kernel.digest}/{numbers(candidate.kernel, candidate.config)}"
+
+
 def unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """Of these shapes the first for each set of argument dtypes."""
-    found: dict[str, str] = {}
+    """The first of these shapes for each set of argument dtypes."""
+    first: dict[str, str] = {}
     for shape in shapes:
         launches = facts.traces[shape].launches
         kinds = [[n, a.dtype] for f in launches for n, a in f.args.items() if isinstance(a, TensorFact)]
-        found.setdefault(repr(kinds), shape)
-    return tuple(found.values())
+        first.setdefault(repr(kinds), shape)
+    return tuple(first.values())
 
 
 def numbers(kernel: Kernel, config: Config) -> str:
-    """The key of what the interpreter sees of a config: no launch options, but for those that a function takes itself."""
+    """The key of a config for the interpreter, without the launch options that no function takes as a parameter."""
     taken = {n for f in kernel.functions for n in f.params}
     return config_key(
         {k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS}
