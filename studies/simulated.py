@@ -29,8 +29,8 @@ from kernelsearch.core.types import (
     content_digest,
 )
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.contract import Request, Rewrite
-from kernelsearch.search.contract import Evaluator
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
+from kernelsearch.trial.evaluator import Evaluator
 
 SPACE = {
     "BLOCK": (128, 256, 512, 1024, 2048),
@@ -163,7 +163,7 @@ def structure_of(kernel: Kernel) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class SimulatedProposer:
+class SimulatedProposer(Proposer):
     """Proposes the landscape's edits: one that the parent does not have, drawn by the request's weights."""
 
     landscape: Landscape
@@ -206,7 +206,7 @@ def _child(parent: _Parent, edit: str) -> str:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(Evaluator):
     """The landscape as an evaluator: exact times, rejections where the landscape has them."""
 
     landscape: Landscape
@@ -228,7 +228,7 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class Noisy:
+class Noisy(Evaluator):
     """Multiplies an evaluator's times by log-normal noise of relative size sigma, fixed per candidate."""
 
     inner: Evaluator
@@ -253,7 +253,7 @@ class Noisy:
 
 
 @dataclass(frozen=True)
-class Failing:
+class Failing(Evaluator):
     """Rejects a share of an evaluator's candidates, with the words of the contract; the seed's config passes."""
 
     inner: Evaluator
@@ -271,7 +271,7 @@ class Failing:
 
 
 @dataclass(frozen=True)
-class Slow:
+class Slow(Evaluator):
     """Takes up to most_seconds for a candidate, so that trials finish in another order than they were asked."""
 
     inner: Evaluator

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kernelsearch.core.types import Hint, TaskFacts, Trial
 from kernelsearch.kernel.source import Kernel
@@ -42,13 +42,16 @@ class Request:
     trial: Trial | None = None
 
 
-class Proposer(Protocol):
-    """Turns a rewrite proposal into source.
+class Proposer(ABC):
+    """Turns a rewrite proposal into source."""
 
-    Two members are optional: `tell(trial, kernel, parent)`, which the search calls for every finished trial in ask
-    order, with the trial's kernel and its parent's digest (None for the seed); and `spending() -> str`, what its models
-    have cost so far, in a few words for the progress line.
-    """
-
+    @abstractmethod
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite, or None when no edit of the parent gives anything new."""
+
+    def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
+        """One finished trial, in ask order, with its kernel and its parent's digest (None for the seed)."""
+
+    def spending(self) -> str:
+        """The cost of its models so far, in a few words for the progress line; empty without models."""
+        return ""

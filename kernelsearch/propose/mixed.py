@@ -37,7 +37,7 @@ class Limits:
     seconds: float | None = None
 
 
-class Mix:
+class Mix(Proposer):
     """Chooses who proposes, and tells all of them what came of it."""
 
     def __init__(

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from kernelsearch.core.types import TaskFacts, content_digest
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.contract import Request, Rewrite
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.edits import EDITS, Edit, NotApplicable
 
 KEPT = 4096
 """Applications of an edit to a parent whose variants are remembered."""
 
 
-class TypedEdits:
+class TypedEdits(Proposer):
     """Draws edits without replacement by the request's weights; the same request and rng give the same rewrite.
 
     An edit with weight 0 is never drawn. With `request.edit` only that edit is tried; an unknown name gives None.
