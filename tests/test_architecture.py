@@ -36,7 +36,7 @@ LAYERS = {
         "confirm_session hints interpret", "confirmation estimate", "with_gpu without_gpu", "evaluation",
         "pruning referee reuse",
     ),
-    "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "replay study"),
+    "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "planned_run replay", "study"),
     "export": (
         "errors layouts wheel", "choose launches licences ship write", "examine", "part", "autotuned domain tables",
         "modules texts", "huggingface operator", "module_form", "package",

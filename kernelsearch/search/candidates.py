@@ -99,7 +99,9 @@ class Candidates:
             return stored if stored and stored.parent in self.tuners else None
         known = self.told.by_kernel.get(parent)
         hints, seen = known.outcome.hints if known else (), frozenset(self.told.structures)
-        request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, self.strategy.weights(), number, known)
+        request = Request(
+            self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, self.strategy.weights(), number, known
+        )
         rewrite = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
         if rewrite is None:
             return None

@@ -46,7 +46,6 @@ class _Flying:
     evaluated: Future | Trial
 
 
-
 def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
     """The start of a strategy for this task."""
     kernel = Kernel.parse(task.seed)
@@ -74,7 +73,7 @@ class Search:
         self.task, self.proposer, self.evaluator = task, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
         self.seed = Kernel.parse(task.seed)
-        self._possible = settings.possible or spaces.known_constraints(task)
+        self._possible = spaces.known_constraints(task)
         stateless = type(proposer).tell is Proposer.tell
         self._anew = settings.anew if stateless else None  # a model cannot forget what it was told
         self._known = Told(task)  # the trials that are stored

@@ -83,23 +83,26 @@ class Confirmation:
             self._preparing.join()
 
     def ceilings(self) -> dict[str, float]:
-        """What this GPU can do at best, measured now."""
+        """The best rates of this GPU, measured now. Raises WorkerError."""
         self._await_prepared()
-        with self.bench.gpu, self.pool.lease() as worker:
-            answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
+        try:
+            with self.bench.gpu, self.pool.lease() as worker:
+                answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
+        except Lost as lost:
+            raise WorkerError(f"the confirming worker failed: {lost}") from None
         return dict(answer.values) if isinstance(answer, Ceilings) else {}
 
     def run(self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]) -> tuple[ShapeRun, ...]:
         return tuple(self.shape(shape, contestants) for shape in shapes)
 
-    def known_ceilings(self, store: Store | None) -> dict[str, float]:
-        """This device's ceilings from the store, or measured now and stored."""
+    def known_ceilings(self, store: Store | None, keep: bool = True) -> dict[str, float]:
+        """This device's ceilings from the store, or measured now and, with keep, stored."""
         device = self.bench.device.name
         ceilings = store.ceilings(device) if store else {}
         if not ceilings:
             self.say("measuring what this GPU can do at best")
             ceilings = self.ceilings()
-            if store and ceilings:
+            if store and ceilings and keep:
                 store.add_ceilings(device, ceilings, versions())
         return ceilings
 

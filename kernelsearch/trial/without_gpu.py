@@ -20,6 +20,7 @@ from kernelsearch.trial.interpret import Interpretation, interpret
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejected, asked
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.pool import Pool
 
 LIMIT_S = 60.0
 
@@ -75,18 +76,23 @@ class Interpreter:
 
     def profiled(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejected when the interpreter cannot run them."""
-        job = jobs.Profile(self.bench.path, candidate.message(code=True), self.timed)
-        profiled = self.once(
+        return self.once(
             f"profile/{_interpreted_key(candidate)}",
-            lambda: asked(self.bench.interpreters, job, self.limit_s, "profile"),
+            lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
         )
-        if profiled.verdict is not None:
-            raise Rejected(profiled.verdict)
-        return profiled
 
 
 def _interpreted_key(candidate: BoundCandidate) -> str:
     return f"{candidate.kernel.digest}/{numbers(candidate.kernel, candidate.config)}"
+
+
+def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
+    """Counts of what sampled programs do at these shapes. Raises Rejected when the interpreter cannot run them."""
+    job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes)
+    profiled = asked(pool, job, limit_s, "profile")
+    if profiled.verdict is not None:
+        raise Rejected(profiled.verdict)
+    return profiled
 
 
 def unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:

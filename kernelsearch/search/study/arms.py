@@ -1,4 +1,4 @@
-"""Who proposes in a run of an arm: typed edits that all runs share, or models with budgets of the run's own."""
+"""Proposers of an arm's runs: typed edits that all runs share, or models with budgets of the run's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelsearch.search.study.definition import Arm
 
 @dataclass
 class Proposers:
-    """Opens the proposers of runs. The typed edits remember what they make of the parents that runs share."""
+    """Opens the proposers of runs. The typed edits remember their results for the parents that runs share."""
 
     trials: int
     say: Callable[[str], None]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Arm:
 
     name: str
     strategy: str
-    params: Mapping[str, Any] | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
     model: ModelOptions = ModelOptions(EDITS)
     opening: ModelOptions = ModelOptions(EDITS)
 
