@@ -33,7 +33,7 @@ LAYERS = {
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator leader niche once rejection run_jobs slow_steps", "bench", "bound_candidate",
-        "confirm_session hints interpret", "confirmation estimate", "with_gpu without_gpu", "evaluation",
+        "confirm_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
         "pruning referee reuse",
     ),
     "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "planned_run replay", "study"),

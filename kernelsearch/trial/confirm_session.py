@@ -23,19 +23,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejected
 from kernelsearch.trial.run_jobs import ask_with_binaries
 from kernelsearch.trial.slow_steps import Say
-from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.messages.confirm_jobs import (
-    CRASHED,
-    Blocks,
-    Clocks,
-    Enter,
-    Entered,
-    Handed,
-    Opened,
-    OpenShape,
-    Outputs,
-    Sampled,
-)
+from kernelsearch.worker.messages import confirm_jobs, jobs
 from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import trusted
 
@@ -118,7 +106,7 @@ def asked(worker: Worker, job: object, limit_s: float, name: str = "") -> object
     except WorkerDied as died:
         raise Lost(name, Verdict(Word.CRASH, "confirm", f"the worker died: {died}")) from None
     if isinstance(answer, jobs.Failure):
-        if answer.kind == CRASHED:
+        if answer.kind == confirm_jobs.CRASHED:
             worker.kill()
             raise Lost(name, Verdict(Word.CRASH, "confirm", answer.message))
         raise WorkerError(answer.message)
@@ -157,7 +145,7 @@ class Session:
         for name in baselines:
             if name not in self.failures:
                 self.say(f"{self.facts.label}: {name}")
-                self._take_entry(name, self._ask(Enter(name), COMPILE_LIMIT_S, name))
+                self._take_entry(name, self._ask(confirm_jobs.Enter(name), COMPILE_LIMIT_S, name))
         entered = tuple(c.name for c in self.contestants if c.name in self.pilot)
         candidates = tuple(n for n in entered if n != SEED) or entered
         baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
@@ -168,7 +156,7 @@ class Session:
             )
         if alone:
             for name in sorted(self.pilot, key=lambda n: n not in candidates):
-                self._ask(Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
+                self._ask(confirm_jobs.Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
         self.sample(candidates, fastest)
         kept = protocol.kept(self.blocks, self.edges)
         judged = {name: self._judge_outputs(name) for name in candidates}
@@ -193,10 +181,12 @@ class Session:
         one_set = self.bench.facts.form == "kernelbench"  # its weights come from the same seed as its inputs
         seeds = tuple(self.rng.randrange(1 << 30) for _ in range(CONTENTS))
         try:
-            opened = self._ask(OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, "")
+            opened = self._ask(
+                confirm_jobs.OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, ""
+            )
         except WorkerError as error:
             raise WorkerError(f"{self.facts.label}: {error}") from None
-        assert isinstance(opened, Opened)
+        assert isinstance(opened, confirm_jobs.Opened)
         self.notes += opened.notes
         return opened.baselines
 
@@ -209,7 +199,7 @@ class Session:
             answer = ask_with_binaries(
                 lambda job: self._ask(job, ENTER_LIMIT_S, name),
                 candidate.compile((self.facts.key,)),
-                lambda binaries: Enter(name, message, dict(binaries)),
+                lambda binaries: confirm_jobs.Enter(name, message, dict(binaries)),
                 candidate.build,
             )
         except Rejected as rejected:
@@ -220,7 +210,7 @@ class Session:
             self._take_entry(name, answer)
 
     def _take_entry(self, name: str, answer: object) -> None:
-        assert isinstance(answer, Entered)
+        assert isinstance(answer, confirm_jobs.Entered)
         if answer.verdict is not None:
             if answer.verdict.detail.get("poisoned"):
                 self.worker.kill()
@@ -249,8 +239,8 @@ class Session:
             if number and time.monotonic() > deadline + 3 * self.plan.seconds:
                 break
             orders = tuple(protocol.order(names, slow, number + i, self.rng) for i in range(protocol.CHUNK))
-            answer = self._ask(Blocks(orders, same), BLOCKS_LIMIT_S, "")
-            assert isinstance(answer, Sampled)
+            answer = self._ask(confirm_jobs.Blocks(orders, same), BLOCKS_LIMIT_S, "")
+            assert isinstance(answer, confirm_jobs.Sampled)
             self._take(orders, answer)
             number += len(orders)
             if number >= protocol.MIN_BLOCKS:
@@ -258,7 +248,7 @@ class Session:
                 if protocol.narrow(blocks, deciding, self.plan.level):
                     break
 
-    def _take(self, orders: Sequence[tuple[str, ...]], answer: Sampled) -> None:
+    def _take(self, orders: Sequence[tuple[str, ...]], answer: confirm_jobs.Sampled) -> None:
         for order, times in zip(orders, answer.times_us, strict=True):
             self.blocks.append(tuple(zip(order, times, strict=True)))
         readings = [Reading(*e) if e is not None else None for e in answer.edges]
@@ -272,8 +262,8 @@ class Session:
 
     def _judge_outputs(self, name: str) -> int:
         """How many of a candidate's timed outputs the judge saw, or found equal bit for bit to one that it saw."""
-        handed = self._ask(Outputs(name), ENTER_LIMIT_S, name)
-        assert isinstance(handed, Handed)
+        handed = self._ask(confirm_jobs.Outputs(name), ENTER_LIMIT_S, name)
+        assert isinstance(handed, confirm_jobs.Handed)
         for seed, ran in handed.outputs:
             case = jobs.Case(self.facts.key, "randn", seed)
             verdict = trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), JUDGE_LIMIT_S)
@@ -284,7 +274,7 @@ class Session:
     def _check_clocks(self, name: str, kept: protocol.Kept) -> tuple[float, float | None]:
         """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""
         event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
-        clocked = self._ask(Clocks(name, event.time_us), ENTER_LIMIT_S, name)
+        clocked = self._ask(confirm_jobs.Clocks(name, event.time_us), ENTER_LIMIT_S, name)
         wrong = protocol.disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
         least = protocol.floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
         if event.time_us < least:

@@ -14,8 +14,8 @@ from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
-from kernelsearch.trial.interpret import HERE
 from kernelsearch.trial.slow_steps import Say, patience
+from kernelsearch.trial.without_gpu import HERE
 from kernelsearch.tune import seed_tuners
 from kernelsearch.verify import gate
 from kernelsearch.verify.regime_words import WORDS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
     Config,
@@ -16,13 +19,33 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.interpret import Interpretation, interpret
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejected, asked
+from kernelsearch.trial.slow_steps import patience
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool
 
 LIMIT_S = 60.0
+ORDERS = ("reversed", "shuffled")
+"""Orders of the grid in which the first case runs again, at full depth."""
+LONG_LIMIT_S = 10.0
+FEW_SMS = 2
+"""`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
+
+A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none. One that reads
+`num_sms` is judged with the target's as well: it could do one thing on two of them and another where it is timed.
+"""
+HERE = "in Triton's interpreter (no GPU)"
+SIXTEEN = ("mixed", "randn")
+"""Regimes in which 16-bit floats are also judged as 16-bit floats."""
+PATIENCE = 2
+"""How many timed sizes may take too long before the others are left out."""
+
+TOO_SLOW = "not judged, too slow in the interpreter"
+NOT_ALONE = "programs not judged alone, they need each other"
+NOT_RIGHT = "not judged, the seed is not right there"
+SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
 class Interpreter:
@@ -111,3 +134,139 @@ def numbers(kernel: Kernel, config: Config) -> str:
     return config_key(
         {k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS}
     )
+
+
+def interpret(candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str, limit_s: float) -> Verdict:
+    """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
+    bench = candidate.bench
+    with patience(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
+        verdict = Interpretation(candidate, limit_s).judge(cases, depth)
+        if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
+            sms = bench.target.num_sms
+            again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
+            if not again.accepted:
+                return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
+        return verdict
+
+
+def asks_for_sms(kernel: Kernel, config: Config) -> bool:
+    """Whether the launch spec or a config reads `num_sms`, so that it decides something."""
+    return "num_sms" in repr((kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.config, dict(config)))
+
+
+def judge_seed(bench: Bench, case: jobs.Case, limit_s: float) -> Verdict:
+    """The verdict on the task's own kernel at a case whose sizes the task did not name, reached once a case.
+
+    A launcher may take multiples of 64 only, and a candidate's author must not be blamed for that.
+    """
+    if case not in bench.right_on:
+        try:
+            verdict = Interpretation(BoundCandidate.of_seed(bench), limit_s).run((case,))
+        except TaskError as error:
+            verdict = Verdict(Word.CRASH, "run", str(error), "full")
+        bench.right_on[case] = verdict
+    return bench.right_on[case]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Judges a candidate by runs in the interpreter of at most limit_s seconds each, on a machine of `sms`."""
+
+    candidate: BoundCandidate
+    limit_s: float
+    sms: int = FEW_SMS
+
+    def judge(self, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+        bench = self.candidate.bench
+        named = tuple(c for c in cases if c.kind not in jobs.SIZES)
+        usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
+        verdict = self.run(usual, depth=depth)
+        if depth != "full":
+            return verdict
+        if verdict.accepted:
+            verdict = self._judge_sixteen(usual, verdict)
+        if verdict.accepted:
+            verdict = replace(self, limit_s=min(LONG_LIMIT_S, self.limit_s))._judge_long(
+                tuple(c for c in cases if c.kind in jobs.SIZES), verdict
+            )
+        for order in ORDERS if verdict.accepted else ():
+            again = self.run(cases[:1], order)
+            if not again.accepted:
+                word = Word.RACE if again.word is Word.WRONG else again.word
+                reason = f"with the grid {order}: {again.reason}"
+                return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
+        return verdict
+
+    def run(
+        self, cases: tuple[jobs.Case, ...], order: str = "forward", depth: str = "full", twin: bool = True
+    ) -> Verdict:
+        """The verdict on these cases with the programs of every launch in one order; twin makes 16-bit floats float32."""
+        bench = self.candidate.bench
+        job = jobs.Interpret(
+            bench.path,
+            self.candidate.message(code=True),
+            tuple(c.shape for c in cases),
+            bench.inputs(cases, twin=twin),
+            order,
+            tuple(c.half and twin for c in cases),
+            tuple(c.seed + 1 if c.sampled else 0 for c in cases),
+            self.sms,
+        )
+        try:
+            runs = bench.interpreters.ask(job, self.limit_s)
+        except WorkerHung:
+            where = "in Triton's interpreter, which runs programs one by one: smaller TEST_SHAPES take less"
+            return Verdict(Word.TIMEOUT, "run", f"did not finish within {self.limit_s:g} s {where}", depth)
+        except WorkerDied as died:
+            return Verdict(Word.CRASH, "run", f"the interpreter worker died: {died}", depth)
+        failed = next((r.verdict for r in runs if r.verdict is not None), None)
+        if failed is not None:
+            return replace(failed, depth=depth)
+        verdict = bench.judged(cases, runs, depth, twin=twin)
+        suspect = next((r.suspect for r in runs if r.suspect), "")
+        return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
+
+    def _judge_sixteen(self, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+        """Judges 16-bit floats unwidened too, each operation rounded, where the seed itself is right in that way."""
+        bench = self.candidate.bench
+        halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
+        if not halves:
+            return verdict
+        if bench.rounds_sixteen is None:
+            seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
+            bench.rounds_sixteen = seed.run(halves, twin=False).accepted
+        if not bench.rounds_sixteen:
+            return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
+        again = self.run(halves, twin=False)
+        if again.accepted:
+            return _with_error_of(verdict, again)
+        return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
+
+    def _judge_long(self, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+        """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
+
+        The first of each kind come first, so that one slow size does not leave a whole kind unseen.
+        """
+        notes: dict[str, list[str]] = {}
+        for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
+            if len(notes.get(TOO_SLOW, ())) >= PATIENCE:
+                notes[TOO_SLOW].append(case.shape)
+                continue
+            seed = judge_seed(self.candidate.bench, case, self.limit_s)
+            if not seed.accepted:
+                notes.setdefault(SEED_SLOW if seed.word is Word.TIMEOUT else NOT_RIGHT, []).append(case.shape)
+                continue
+            again = seed if self.candidate.is_seed else self.run((case,))
+            if again.word is Word.TIMEOUT:
+                notes.setdefault(TOO_SLOW, []).append(case.shape)
+                continue
+            if not again.accepted:
+                return again
+            verdict = _with_error_of(verdict, again)
+            if "not sampled" in again.detail:
+                notes.setdefault(NOT_ALONE, []).append(case.shape)
+        return replace(verdict, detail={**verdict.detail, **notes})
+
+
+def _with_error_of(verdict: Verdict, again: Verdict) -> Verdict:
+    return replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))

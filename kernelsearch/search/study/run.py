@@ -17,14 +17,15 @@ from kernelsearch.core.interrupts import Interrupts
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.propose.proposers import Place
+from kernelsearch.propose.engines import Opened
+from kernelsearch.propose.mixed import Limits
+from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search.loop import Search
 from kernelsearch.search.planned_run import PlannedRun, count_threads
-from kernelsearch.search.study.arms import Proposers
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
-from kernelsearch.search.study.tasks import Opened, Tasks
+from kernelsearch.search.study.tasks import OpenTask, Tasks
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 
@@ -57,7 +58,7 @@ class _Active:
     proposer: Proposer
     steps: Iterator[Future]
     label: str
-    opened: Opened
+    opened: OpenTask
     started: float
     asking: ThreadPoolExecutor | None = None
     awaited: Future | None = None
@@ -78,7 +79,7 @@ class Running:
         """How many runs could not be done."""
         target, device = benches.choose_target(self.options.target)
         self.tasks = Tasks(self.store, self.options.target, target, device, failed=self.failed)
-        self.proposers = Proposers(self.study.trials, self.say)
+        self.edits, self.engines = TypedEdits(), Opened()  # for all runs
         jobs = self.options.jobs or (len(self.study.arms) if device else 1)
         sys.setswitchinterval(SWITCH_S)
         where = f"measuring on {device.name}" if device else f"no GPU here: times are estimated for {target.name}"
@@ -87,7 +88,7 @@ class Running:
         threads = jobs * count_threads(self.study.window, device is not None)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="evaluate")
         with ExitStack() as stack, Interrupts(ending=True) as interrupts:
-            stack.callback(self.proposers.close)
+            stack.callback(self.engines.close)
             stack.callback(self.tasks.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self.stopping = lambda: interrupts.count > 0 or self._out_of_time()
@@ -183,7 +184,7 @@ class Running:
         cost = f", {cost}" if cost else ""
         return f"{active.label}: {gain}, {len(result.trials)} trials ({reused} known) in {spent}{cost}{ended}"
 
-    def _set_up(self, opened: Opened, arm: Arm, seed: int) -> tuple[Search, Proposer]:
+    def _set_up(self, opened: OpenTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
         task = next(t for t in self.study.tasks if os.path.abspath(t.path) == opened.facts.path)
         plan = PlannedRun(
             opened.evaluation,
@@ -197,7 +198,14 @@ class Running:
             arm.params,
             {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)},
         )
-        proposer = self.proposers.opened(arm, Place(self.tasks.where, opened.bench.target))
+        proposer = proposers.opened(
+            arm.opening,
+            proposers.Place(self.tasks.where, opened.bench.target),
+            Limits(self.study.trials),
+            self.say,
+            None if arm.model.specs else self.edits,  # runs with a model may ask on threads of their own
+            self.engines.engine,
+        )
         resumed = _find_stored(self.store, opened.facts.digest, plan.facts)
         return plan.set_up(proposer, opened.evaluator, self.store, resumed), proposer
 
