@@ -1,4 +1,4 @@
-"""One attempt at one shape by the confirmed protocol, from the driver's side: blocks of times and verdicts.
+"""One attempt at one shape by the confirmed protocol, from the driver's side.
 
 A contestant that spoils the `confirm` worker raises `Lost`, and `confirmation` starts a fresh worker without it.
 """
@@ -18,7 +18,7 @@ from kernelsearch.measure.timing import confirm as protocol
 from kernelsearch.measure.timing import statistics as paired
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.nvml import Reading
-from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejected
 from kernelsearch.trial.run_jobs import ask_with_binaries
@@ -31,7 +31,6 @@ CONTENTS = 3
 ENTER_LIMIT_S = 120.0
 COMPILE_LIMIT_S = 600.0
 BLOCKS_LIMIT_S = 120.0
-JUDGE_LIMIT_S = 300.0
 SECONDS = 10.0
 """Seconds of sampling one shape, unless the caller gives another limit; preparing and judging come on top."""
 

@@ -24,7 +24,7 @@ from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.evaluator import Evaluator
 
 RECENT = 4096
-"""Outcomes of this process that are kept at hand; older ones are in the database."""
+"""Outcomes of this process that stay in memory; older ones are in the database."""
 
 _CHANCE = (Word.TIMEOUT, Word.CRASH)
 
@@ -65,9 +65,9 @@ class Terms:
 
 @dataclass
 class Reusing(Evaluator):
-    """Evaluates through `inner`, each candidate and each work once; may be called from several threads.
+    """Evaluates each candidate and each work once, through `inner`; may be called from several threads.
 
-    store is where earlier runs are looked up, None for this process alone.
+    store has the earlier runs, None for this process alone.
     """
 
     inner: Evaluator
