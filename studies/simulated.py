@@ -170,26 +170,26 @@ class SimulatedProposer(Proposer):
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         if request.edit is not None and "+" in request.edit:
-            return self._composed(request)
+            return self._compose(request)
         names = [e for e in self.landscape.applicable(structure_of(request.parent)) if request.edit in (None, e)]
         while names:
             edit = rng.choices(names, [request.weights.get(e, 1.0) + 1e-9 for e in names])[0]
             names.remove(edit)
-            if _child(_Parent(request.parent.digest, request.parent), edit) not in request.seen:
-                return Rewrite(_with(request.parent, edit), edit, f"applies {edit}")
+            if _child_digest(_Parent(request.parent.digest, request.parent), edit) not in request.seen:
+                return Rewrite(_add_edit(request.parent, edit), edit, f"applies {edit}")
         return None
 
-    def _composed(self, request: Request) -> Rewrite | None:
+    def _compose(self, request: Request) -> Rewrite | None:
         kernel, made = request.parent, []
         for edit in request.edit.split("+"):
             if edit in self.landscape.applicable(structure_of(kernel)):
-                kernel = _with(kernel, edit)
+                kernel = _add_edit(kernel, edit)
                 made.append(edit)
         new = made and kernel.digest not in request.seen
         return Rewrite(kernel, "+".join(made), f"applies {', '.join(made)}") if new else None
 
 
-def _with(kernel: Kernel, edit: str) -> Kernel:
+def _add_edit(kernel: Kernel, edit: str) -> Kernel:
     return kernel.changed(constants=tuple(sorted([*kernel.constants, f"{edit} = tl.constexpr(1)"])), config={})
 
 
@@ -200,9 +200,9 @@ class _Parent:
 
 
 @lru_cache(maxsize=1 << 16)
-def _child(parent: _Parent, edit: str) -> str:
+def _child_digest(parent: _Parent, edit: str) -> str:
     """The digest of an edited kernel, kept: to write one costs a millisecond."""
-    return _with(parent.kernel, edit).digest
+    return _add_edit(parent.kernel, edit).digest
 
 
 @dataclass(frozen=True)

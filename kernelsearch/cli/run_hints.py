@@ -111,7 +111,7 @@ def examine(
         else:
             missing += [NO_GPU, NO_COUNTERS.format(reason="no GPU here")]
         try:
-            binaries, verdict = bench.binaries(kernel, candidate.specialisations(*shapes))
+            binaries, verdict = bench.build_binaries(kernel, candidate.specialisations(*shapes))
         except Rejected as rejected:
             verdict = rejected.verdict
         counts, reason = counting.result()

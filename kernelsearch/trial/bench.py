@@ -154,7 +154,7 @@ class Bench:
             kernel, seed = _without_code(kernel), _without_code(seed)
         return jobs.Candidate(kernel, dict(config), seed, dict(self.facts.config), self.facts.sites, self.target)
 
-    def bound(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> list[tuple[LaunchFact, Bound]]:
+    def bind_launches(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> list[tuple[LaunchFact, Bound]]:
         """Every launch of these shapes with the plan of what runs there. Raises LaunchError."""
         return [
             (fact, self._bind(kernel, config, shape, index, fact))
@@ -177,7 +177,7 @@ class Bench:
 
     # ------------------------------------------------------------ compiling
 
-    def binaries(
+    def build_binaries(
         self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]
     ) -> tuple[dict[str, Binary], Verdict | None]:
         """The binaries of these specialisations by `jobs.spec_key`, or the first verdict of a compiler that refuses one."""
@@ -250,7 +250,7 @@ class Bench:
             self._inputs.update({(c, twin): i for c, i in zip(missing, inputs, strict=True)})
         return tuple(self._inputs[c, twin] for c in cases)
 
-    def judged(
+    def judge_runs(
         self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool, atomics: bool = False
     ) -> Verdict:
         return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)

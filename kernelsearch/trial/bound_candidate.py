@@ -48,7 +48,7 @@ class BoundCandidate:
     def _bind(self, shape: str) -> tuple[list[tuple[LaunchFact, Bound]], list[Spec]]:
         if shape not in self._shapes:
             try:
-                launches = self.bench.bound(self.kernel, self.config, (shape,))
+                launches = self.bench.bind_launches(self.kernel, self.config, (shape,))
                 specs = [(spec, bound.of_seed) for fact, bound in launches for spec in bound.specialisations(fact)]
             except LaunchError as error:
                 raise Rejected(Verdict(Word.STATIC, "launch", str(error))) from None
@@ -66,7 +66,7 @@ class BoundCandidate:
 
     def build(self, specs: tuple[Spec, ...]) -> dict[str, Binary]:
         """The binaries of these specialisations, by `jobs.spec_key`."""
-        binaries, verdict = self.bench.binaries(self.kernel, specs)
+        binaries, verdict = self.bench.build_binaries(self.kernel, specs)
         if verdict is not None:
             raise Rejected(verdict)
         unsupported = next((b.unsupported for b in binaries.values() if b.unsupported), "")

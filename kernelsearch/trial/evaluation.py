@@ -89,11 +89,11 @@ class Evaluation(Evaluator):
         started = time.perf_counter()
         try:
             candidate = self.bind(kernel, config)
-            verdict, measurement = self.stages.screened(candidate, self._cases("screen"), incumbent)
+            verdict, measurement = self.stages.screen(candidate, self._cases("screen"), incumbent)
             if incumbent is None:
-                verdict = self.stages.full(candidate, self._cases("full"))
+                verdict = self.stages.judge_full(candidate, self._cases("full"))
             elif self.lead.taken(measurement, incumbent):
-                self.stages.foresee(candidate)
+                self.stages.prepare_full(candidate)
             outcome = Outcome(self._sign(verdict), *self._look_at(candidate, measurement))
         except Rejected as rejected:
             outcome = Outcome(self._sign(rejected.verdict))
@@ -103,7 +103,7 @@ class Evaluation(Evaluator):
         """The outcome with a `full` verdict, which may reject what `screen` accepted."""
         started = time.perf_counter()
         try:
-            verdict = self.stages.full(self.bind(kernel, config), self._cases("full"))
+            verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"))
             outcome = replace(outcome, verdict=self._sign(verdict))
         except Rejected as rejected:
             outcome = replace(outcome, verdict=self._sign(rejected.verdict), measurement=None, hints=())
@@ -136,15 +136,15 @@ class Evaluation(Evaluator):
         """
         try:
             candidate = self.bind(kernel, config)
-            verdict, binaries = self.stages.accepted(candidate, self._cases("screen"))
-            return verdict, self.stages.timed_us(candidate, binaries, limits_us).samples_us
+            verdict, binaries = self.stages.judge_screen(candidate, self._cases("screen"))
+            return verdict, self.stages.time_shapes(candidate, binaries, limits_us).samples_us
         except Rejected as rejected:
             return rejected.verdict, {}
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
         try:
-            return self._sign(self.stages.verified(self.bind(kernel, config), self._cases("full")))
+            return self._sign(self.stages.verify(self.bind(kernel, config), self._cases("full")))
         except Rejected as rejected:
             return self._sign(replace(rejected.verdict, depth="full"))
 
@@ -168,14 +168,14 @@ class Evaluation(Evaluator):
 
     def _seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
         try:
-            return self.stages.seed_takes(padded)
+            return self.stages.is_seed_right(padded)
         except Rejected:
             return False
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's niche in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
-        counts = self.stages.profiled(candidate).counts if isinstance(self.stages, Interpreter) else {}
+        counts = self.stages.profile(candidate).counts if isinstance(self.stages, Interpreter) else {}
         calls = describe_calls(candidate, candidate.compile(shapes), shapes, measurement, counts)
         first, *rest = measurement.times
         niche = described(launched for call in calls for launched in call.launches)

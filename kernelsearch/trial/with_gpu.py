@@ -38,18 +38,20 @@ class Gpu:
     def layers(self) -> tuple[str, ...]:
         return tuple(self.bench.runners.layers)
 
-    def screened(
+    def screen(
         self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
-        verdict, binaries = self.accepted(candidate, cases)
+        verdict, binaries = self.judge_screen(candidate, cases)
         return verdict, self._measure(candidate, binaries, incumbent)
 
-    def accepted(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> tuple[Verdict, dict[str, Binary]]:
+    def judge_screen(
+        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]
+    ) -> tuple[Verdict, dict[str, Binary]]:
         """The `screen` verdict and the binaries that ran."""
         binaries = candidate.compile(self.shapes("screen"))
         return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
-    def full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
         binaries = candidate.compile(self.shapes("full"))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst = verdict.error_ratio or 0.0
@@ -60,16 +62,16 @@ class Gpu:
             worst = max(worst, whole.error_ratio or 0.0)
         return replace(verdict, error_ratio=worst)
 
-    verified = full
+    verify = judge_full
 
-    def foresee(self, candidate: BoundCandidate) -> None:
+    def prepare_full(self, candidate: BoundCandidate) -> None:
         """Begins to compile what `full` needs, for a candidate that may be the new best when its turn comes.
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
         candidate.compile_ahead(self.shapes("full"))
 
-    def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
+    def is_seed_right(self, padded: tuple[jobs.Case, ...]) -> bool:
         seed = BoundCandidate.of_seed(self.bench)
         return self.run_cases(seed, seed.compile(tuple(c.shape for c in padded)), padded, "full").accepted
 
@@ -89,16 +91,16 @@ class Gpu:
         def job(binaries: dict[str, Binary]) -> jobs.RunCases:
             return jobs.RunCases(self.bench.path, message, binaries, shapes, inputs, repeats)
 
-        runs = self.on_gpu(candidate, binaries, job)
+        runs = self.run_job(candidate, binaries, job)
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             raise Rejected(replace(failed, depth=depth))
-        verdict = self.bench.judged(cases, runs, depth, twin=False, atomics=has_atomics(candidate.kernel))
+        verdict = self.bench.judge_runs(cases, runs, depth, twin=False, atomics=has_atomics(candidate.kernel))
         if not verdict.accepted:
             raise Rejected(verdict)
         return verdict
 
-    def timed_us(
+    def time_shapes(
         self,
         candidate: BoundCandidate,
         binaries: dict[str, Binary],
@@ -115,12 +117,12 @@ class Gpu:
             return jobs.Time(self.bench.path, message, binaries, self.timed, dict(limits_us), dict(rival_us or {}))
 
         with self.bench.gpu:
-            timed = self.on_gpu(candidate, binaries, job)
+            timed = self.run_job(candidate, binaries, job)
         if timed.verdict is not None:
             raise Rejected(timed.verdict)
         return timed
 
-    def on_gpu(
+    def run_job(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], job: Callable[..., Any], **then: Any
     ) -> Any:
         """The run worker's answer. Raises Rejected with the verdict that ended it."""
@@ -142,16 +144,16 @@ class Gpu:
             return (trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
 
         with self.bench.gpu:  # the judge computes on the same GPU: nothing is timed meanwhile
-            return self.on_gpu(candidate, binaries, job, then=judge)[0]
+            return self.run_job(candidate, binaries, job, then=judge)[0]
 
     def _measure(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
         rival = incumbent.by_shape if incumbent else {}
         if racing.tested(len(self.timed)):
-            timed = self.timed_us(candidate, binaries, {}, rival)
+            timed = self.time_shapes(candidate, binaries, {}, rival)
         else:
-            timed = self.timed_us(candidate, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
+            timed = self.time_shapes(candidate, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
         times = tuple(
             ShapeTime(
                 shape,

@@ -61,32 +61,32 @@ class Interpreter:
         """The isolation layers that are on, and that values are computed on float32 twins."""
         return (*self.bench.interpreters.layers, "float32 twin")
 
-    def screened(
+    def screen(
         self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         try:
-            verdict = self.judged(candidate, cases, "screen")
+            verdict = self.judge(candidate, cases, "screen")
         except Rejected as rejected:
             if rejected.verdict.word is Word.CRASH:  # often no kernel at all: then the compiler says where
                 candidate.compile(self.timed)
             raise
         binaries = candidate.compile(self.timed)
-        return verdict, estimate_times(candidate, binaries, self.profiled(candidate).counts, self.timed)
+        return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
-        return self.judged(candidate, cases, "full")
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+        return self.judge(candidate, cases, "full")
 
-    def foresee(self, candidate: BoundCandidate) -> None:
+    def prepare_full(self, candidate: BoundCandidate) -> None:
         """Nothing: here `full` compiles nothing, and an interpreter that runs ahead takes the place of another."""
 
-    def verified(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         facts = self.bench.facts
         tests = unlike(facts, tuple(s.key for s in facts.test_shapes))
         candidate.compile(tuple(dict.fromkeys((*self.timed, *tests))))
-        return self.full(candidate, cases)
+        return self.judge_full(candidate, cases)
 
-    def judged(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+    def judge(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejected unless it is accept."""
         key = f"{depth}/{_interpreted_key(candidate)}"
         verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s))
@@ -94,10 +94,10 @@ class Interpreter:
             raise Rejected(verdict)
         return verdict
 
-    def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
+    def is_seed_right(self, padded: tuple[jobs.Case, ...]) -> bool:
         return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded).accepted
 
-    def profiled(self, candidate: BoundCandidate) -> jobs.Profiled:
+    def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejected when the interpreter cannot run them."""
         return self.once(
             f"profile/{_interpreted_key(candidate)}",
@@ -222,7 +222,7 @@ class Interpretation:
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             return replace(failed, depth=depth)
-        verdict = bench.judged(cases, runs, depth, twin=twin)
+        verdict = bench.judge_runs(cases, runs, depth, twin=twin)
         suspect = next((r.suspect for r in runs if r.suspect), "")
         return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
 

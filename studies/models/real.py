@@ -63,7 +63,7 @@ class Judged:
 
     def __init__(self, evaluation: Evaluation, inner: Reusing) -> None:
         stages, verdicts = evaluation.stages, {}
-        plain = stages.judged
+        plain = stages.judge
 
         def judged(candidate, cases, depth):
             key = candidate.kernel.digest, depth
@@ -73,7 +73,7 @@ class Judged:
 
         if not hasattr(evaluation, "judged_once"):
             evaluation.judged_once = True
-            stages.judged = judged
+            stages.judge = judged
         self.evaluate, self.complete = inner.evaluate, inner.complete
 
 

@@ -70,9 +70,9 @@ def measured(task: str) -> dict:
                 row[f"{depth}_cases"] = len(cases)
                 candidate = again.bind(kernel, config)
                 if bench.device is None:
-                    return again.stages.judged(candidate, cases, depth)
+                    return again.stages.judge(candidate, cases, depth)
                 if depth == "full":
-                    return again.stages.full(candidate, cases)
+                    return again.stages.judge_full(candidate, cases)
                 binaries = candidate.compile(tuple({c.shape for c in cases}))
                 return again.stages.run_cases(candidate, binaries, cases, depth)
 

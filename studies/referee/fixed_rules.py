@@ -101,7 +101,7 @@ def outputs_of(bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.
         else:
             candidate = evaluation.bind(kernel, config)
             binaries, message = candidate.compile((case.shape,)), candidate.message(code=False)
-            runs = evaluation.stages.on_gpu(
+            runs = evaluation.stages.run_job(
                 candidate, binaries, lambda b: jobs.RunCases(bench.path, message, b, (case.shape,), packed)
             )
     except Rejected as rejected:

@@ -10,6 +10,7 @@ from kernelsearch.core.types import Proposal, ProposalKind, config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search.contract import Strategy
 
 LAND = simulated.Landscape(7)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
@@ -170,6 +171,7 @@ def test_a_users_file_is_loaded_by_path(tmp_path, monkeypatch):
     start = start_for(simulated.task())
     made = strategies.make(str(tmp_path / "mine.py"), start)
     assert made.ask(1) == Proposal(ProposalKind.RETUNE, (start.kernel,))
+    assert isinstance(made, Strategy) and made.rewrites and made.ordered and made.weights() == {}
     monkeypatch.chdir(tmp_path)
     assert strategies.load("./mine.py").Params(step=2).step == 2
     _, result = searched(str(tmp_path / "mine.py"), 10)
