@@ -2,12 +2,12 @@
 
 Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and what kernels need besides: the seed's
 numbers are tuned first (most of all where hints ask for no rewrite), because a structure is judged at the config that
-it inherits. A new structure gets one more rung of tuning trials only while it stays near the leader (successive halving;
-Jamieson and Talwalkar, 2016), at configs that did well for its relatives, next to its own best, or from the tuner. Edits
-that hints about a kernel suggest are tried on it at once, and tuned with more patience; the odds of all other rewrites
-follow the gains of this run. Edits that gained elsewhere are composed in one rewrite of a good kernel (crossover: typed
-edits commute where they touch different things, and one that no longer applies drops out). The last asks polish the
-leaders' numbers.
+it inherits. A new structure gets one more rung of tuning trials only while it stays near the leader (successive
+halving; Jamieson and Talwalkar, 2016), at configs that did well for its relatives, next to its own best, or from the
+tuner. Edits that hints about a kernel suggest are tried on it at once, and tuned with more patience; the odds of all
+other rewrites follow the gains of this run. Edits that gained elsewhere are composed in one rewrite of a good kernel
+(crossover: typed edits commute where they touch different things, and one that no longer applies drops out). The last
+asks polish the leaders' numbers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Params:
     warm: the first share of the budget, where half of the asks tune the seed, or the share `numbers` of them if the
     hints about it name no edit. polish: the last share, which tunes the leaders only. rewrite: the chance of a new
     structure in between; young: of the next rung of one that is near the leader; the rest tunes the population. direct:
-    the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose: of
-    those that apply several edits that gained. rungs: (score over the leader's, trials that a structure so near may
+    the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
+    of those that apply several edits that gained. rungs: (score over the leader's, trials that a structure so near may
     have); patience: trials that one has in any case if a hint asked for it. population: how many kernels may have
     children. tournament: how many of them are drawn for one place. relative, neighbour: the chances that a tuning ask
     takes a config that did well for another structure, or a step from the kernel's best; else the sampler's. sharpness:
@@ -60,8 +60,8 @@ class Member:
     """A kernel of this run: where it came from and how it has done so far.
 
     edits are all since the seed; inherited is its parent's score then; config is its best one; tried has the scores by
-    config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted: a
-    hint about its parent asked for it; told: there were hints about its best config.
+    config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
+    a hint about its parent asked for it; told: there were hints about its best config.
     """
 
     edits: tuple[str, ...]
@@ -137,7 +137,7 @@ class Strategy:
     # ------------------------------------------------------------ asking
 
     def _seed_share(self) -> float:
-        """The share of the first asks that tune the seed: larger if hints about it name no edit, so that its numbers matter."""
+        """The share of the first asks that tune the seed: larger if hints about it name no edit."""
         seed = self.members[self.start.kernel]
         return self.params.numbers if seed.told and not seed.hinted else 0.5
 
@@ -171,7 +171,7 @@ class Strategy:
         return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else self.params.sampler)
 
     def _take_from_relative(self, rng, digest: str) -> Config | None:
-        """A leader's best config, or one of its better ones, that this kernel has not tried; only names that it knows."""
+        """A leader's config that this kernel has not tried, its best or one of the better; only names that it knows."""
         own = self.members[digest]
         configs: dict[str, tuple[float, Config]] = {}
         for other in self.leaders:

@@ -18,10 +18,10 @@ from kernelsearch.search.contract import Start
 class Params:
     """islands: how many. migrate: told trials between two exchanges. population: kernels that an island keeps.
 
-    tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the
-    chance that tuning steps from the kernel's best config; else sampler chooses: TPE, which did better here than the
-    tuner's own (studies/strategies/findings.md). most: a kernel with more trials than that gets the tuner's own sampler,
-    whose asks cost the same at any length of a run.
+    tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the chance
+    that tuning steps from the kernel's best config; else sampler chooses: TPE, which did better here than the tuner's
+    own (studies/strategies/findings.md). most: a kernel with more trials than that gets the tuner's own sampler, whose
+    asks cost the same at any length of a run.
     """
 
     islands: int = 4

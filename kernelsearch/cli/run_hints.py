@@ -34,7 +34,10 @@ from kernelsearch.worker.gpu.counters_main import Counted, counted
 from kernelsearch.worker.processes.pool import Pool
 
 PROFILE_LIMIT_S = 120.0
-NO_GPU = f"a measured time (no GPU here): times are the static model's, and the verdict is not asked for; {KNOWN_ERROR.said()}"
+NO_GPU = (
+    "a measured time (no GPU here): times are the static model's, and the verdict is not asked for; "
+    f"{KNOWN_ERROR.said()}"
+)
 NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 

@@ -29,8 +29,8 @@ from kernelsearch.trial.slow_steps import Say
 CANDIDATE = "kernel"
 
 NO_GPU = (
-    "no GPU here: nothing is measured. No baseline, no interval and no roofline can be given; what follows is the static "
-    "model's estimate for {target}, which is for ranking kernels; {error}"
+    "no GPU here: nothing is measured. No baseline, no interval and no roofline can be given; what follows is the "
+    "static model's estimate for {target}, which is for ranking kernels; {error}"
 )
 
 

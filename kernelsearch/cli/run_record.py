@@ -211,7 +211,7 @@ class Recording:
 
 
 def timed_row(config: Config, samples_us: Sequence[Sequence[float]]) -> Row:
-    """A row from the raw samples of every shape: the geometric mean over shapes of the medians, and of single samples."""
+    """A row from the raw samples of every shape: geometric means over the shapes, of medians and of single samples."""
     time_us = geometric_mean([statistics.median(s) for s in samples_us])
     single = [geometric_mean(at) for at in zip(*samples_us, strict=False)]
     step = max(1.0, len(single) / KEPT_SAMPLES)  # spread over the whole measurement, not its first samples
@@ -232,9 +232,8 @@ class _Progress:
         if row.failure:
             self.failed[row.failure] += 1
             if self.failed[row.failure] == 1:
-                self.say(
-                    f"{self.name}: first failure of the kind {row.failure}: {verdict.reason[:300]} at {dict(row.config)}"
-                )
+                reason = f"{verdict.reason[:300]} at {dict(row.config)}"
+                self.say(f"{self.name}: first failure of the kind {row.failure}: {reason}")
         else:
             self.best = min(self.best, row.time_us)
         if self.done % max(1, self.total // 20) == 0 or self.done == self.total:

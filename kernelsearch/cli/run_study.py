@@ -21,7 +21,7 @@ __all__ = ["Options", "main"]
 
 
 def main(path: str, options: Options) -> int:
-    """Runs what is left of a study and prints its report. Returns the exit code; raises KernelsearchError for misuse."""
+    """Runs the rest of a study and prints its report. Returns the exit code; raises KernelsearchError for misuse."""
     study = None if _is_database(path) else definition.read(path)
     db = options.db or (path if study is None else str(Path(path).with_suffix(".db")))
     if study is None and not options.report:

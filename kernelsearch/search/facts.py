@@ -34,7 +34,7 @@ class FirstAsks:
 
     @classmethod
     def of(cls, ordered: Ordered, window: int) -> FirstAsks:
-        """As many as replays found useful (studies/strategies/findings.md); by the window, not by the machine's cores."""
+        """The numbers that replays found useful (studies/strategies/findings.md); by the window, not by the cores."""
         return cls(ordered, DRAWN * window, ASKED)
 
     def as_facts(self) -> dict[str, list[int]]:
@@ -47,8 +47,9 @@ class Settings:
     """facts are what the run is repeated from and are stored; the rest may differ on resume.
 
     workers is how many threads call the evaluator, None for as many as the window. first orders the seed's first
-    configs, None leaves them to the tuner; it is not used for a strategy with `ordered = False`. anew makes the strategy
-    again for a run that is told again after a `full` verdict rejects; without it the run waits for every such verdict.
+    configs, None leaves them to the tuner; it is not used for a strategy with `ordered = False`. anew makes the
+    strategy again for a run that is told again after a `full` verdict rejects; without it the run waits for every such
+    verdict.
     """
 
     facts: RunFacts

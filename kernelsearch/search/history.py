@@ -15,7 +15,8 @@ from kernelsearch.record.rows import Structure, geometric_mean
 class Told:
     """The state of a run after the trials that it was told; the store has the trials themselves.
 
-    seed is the first trial. structures and by_kernel (the best trial) are by a kernel's digest, per_shape by a shape's key.
+    seed is the first trial. structures and by_kernel (the best trial) are by a kernel's digest, per_shape by a shape's
+    key.
     """
 
     task: TaskFacts

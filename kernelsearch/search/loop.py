@@ -134,9 +134,9 @@ class Search:
     ) -> Iterator[Future]:
         """The run as a generator of the futures that it has to wait for, so that several runs can share one thread.
 
-        Ends early, after what is in flight, when stopping() is true. Raises what `run` raises. asking: where the run asks
-        for its candidates if that may wait for a model; None: here. proving: where new bests are judged at full depth;
-        None: in the pool.
+        Ends early, after what is in flight, when stopping() is true. Raises what `run` raises. asking: where the run
+        asks for its candidates if that may wait for a model; None: here. proving: where new bests are judged at full
+        depth; None: in the pool.
         """
         while True:
             flight: deque[_Flying] = deque()
@@ -218,7 +218,7 @@ class Search:
             trial = self._make_trial(number, candidate, outcome)
         if number >= self._known.count:
             held.waiting.append(HeldTrial(trial, candidate.structure, proof, stored))
-        yield from held.settle_pending()  # first, so that what a proposer records on being told refers to the trial's row
+        yield from held.settle_pending()  # first: on being told, a proposer may refer to the trial's row
         self._tell(trial)
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)

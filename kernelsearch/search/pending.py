@@ -1,9 +1,9 @@
 """Trials that were told and are not stored yet, because they or an earlier one await a `full` verdict.
 
-A new best is judged at full depth before it counts. That takes seconds where its test shapes compile slowly, and nothing
-could be asked meanwhile. So the run goes on as if that verdict were accept, as it nearly always is, and stores nothing
-of what follows. When the verdict is a rejection, those trials are dropped and the run is replayed from its rows: it then
-is the run that waited, and only time was lost.
+A new best is judged at full depth before it counts. That takes seconds where its test shapes compile slowly, and
+nothing could be asked meanwhile. So the run goes on as if that verdict were accept, as it nearly always is, and stores
+nothing of what follows. When the verdict is a rejection, those trials are dropped and the run is replayed from its
+rows: it then is the run that waited, and only time was lost.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Begun:
 
 
 def begun(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) -> Begun:
-    """Begins or resumes a run; a new one's row is written now. Raises StoreError when it cannot go on with these facts."""
+    """Begins or resumes a run; writes a new one's row. Raises StoreError when it cannot go on with these facts."""
     if resume is None:
         return Begun(store.add_run(task, facts))
     if resume.task != task.digest:

@@ -63,8 +63,9 @@ class Bench:
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known; rounds_sixteen is true if the interpreter finds the seed right in 16 bits (None: not tried);
-    right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of slow steps.
+    where they are not known; rounds_sixteen is true if the interpreter finds the seed right in 16 bits (None: not
+    tried); right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of
+    slow steps.
     """
 
     path: str
@@ -180,7 +181,7 @@ class Bench:
     def build_binaries(
         self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]
     ) -> tuple[dict[str, Binary], Verdict | None]:
-        """The binaries of these specialisations by `jobs.spec_key`, or the first verdict of a compiler that refuses one."""
+        """The binaries of these specialisations by `jobs.spec_key`, or the first refusal of a compiler."""
         binaries: dict[str, Binary] = {}
         for key, future in self._begin(kernel, specs).items():
             answer = future.result()

@@ -136,7 +136,7 @@ def _unpack(data: bytes) -> jobs.Compiled | None:
 
 
 def _is_lasting(verdict: Verdict | None) -> bool:
-    """Whether an answer would come again: refusals by the compiler or the precision contract, no trouble of a worker."""
+    """Whether an answer would come again: refusals by the compiler or the precision contract, not a worker's fault."""
     return verdict is None or (verdict.word in (Word.COMPILE, Word.PRECISION) and "trace" not in verdict.detail)
 
 

@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class ShapeRun:
-    """The results at one shape: the blocks that count, failures with reasons, verdicts on candidates, and other clocks."""
+    """The results at one shape: the blocks that count, reasons of failures, verdicts on candidates, other clocks."""
 
     shape: ShapeFact
     kept: protocol.Kept
@@ -89,7 +89,7 @@ class ShapeRun:
 
 
 class Lost(Exception):
-    """The process died, hung or lost its CUDA context over this contestant; the name is empty when several were running."""
+    """The process died, hung or lost its CUDA context over this contestant; an empty name: over one of several."""
 
     def __init__(self, name: str, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
@@ -137,7 +137,7 @@ class Session:
         self.notes: list[str] = []
 
     def run(self, *, alone: bool = False) -> ShapeRun:
-        """The results at the shape. alone: each contestant is first called by itself, to name the one that spoils the process."""
+        """The results at the shape. alone: calls each contestant by itself first, to name the one that fails."""
         baselines = self.open()
         for contestant in self.contestants:
             self.enter_kernel(contestant)
@@ -226,7 +226,7 @@ class Session:
     # ------------------------------------------------------------ sampling
 
     def sample(self, candidates: tuple[str, ...], fastest: str) -> None:
-        """Times blocks of all contestants and the A/A control until the intervals against the fastest are narrow enough."""
+        """Times blocks of all contestants and the A/A control until the intervals are narrow enough."""
         names = [*self.pilot, protocol.CONTROL]
         slow = [n for n in protocol.slow(self.pilot) if n not in candidates and n != fastest]
         same = {protocol.CONTROL: fastest}

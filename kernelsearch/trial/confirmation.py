@@ -107,7 +107,7 @@ class Confirmation:
         return ceilings
 
     def shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ShapeRun:
-        """The results at one shape. The first contestant must be the seed; contestants and baselines that fail are named.
+        """The results at one shape, with those that failed. The first contestant must be the seed.
 
         When the process is lost while several are timed, the next attempt first calls each alone to find the cause.
         """

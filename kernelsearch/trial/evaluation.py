@@ -118,7 +118,7 @@ class Evaluation(Evaluator):
         return self._sign(Verdict(Word.ACCEPT, "compile"))
 
     def work(self, kernel: Kernel, config: Config) -> str:
-        """The digest of what a candidate makes the GPU do at the shapes of `screen`; empty without a GPU or a binary."""
+        """The digest of a candidate's work on the GPU at the shapes of `screen`; empty without a GPU or a binary."""
         if not isinstance(self.stages, Gpu):
             return ""
         try:

@@ -19,7 +19,7 @@ class Evaluator(ABC):
         """
 
     def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
-        """The outcome with a verdict at full depth; a search asks for it at each new best that only passed the `screen`."""
+        """The outcome with a verdict at full depth, which a search needs of each new best that only passed `screen`."""
         return outcome
 
     def work(self, kernel: Kernel, config: Config) -> str:

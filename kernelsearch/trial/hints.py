@@ -1,4 +1,4 @@
-"""A candidate's launches, binaries, counts and times, put together for `measure/hints/findings.py` and the static model."""
+"""Describes a candidate's launches for hints and the static model."""
 
 from __future__ import annotations
 

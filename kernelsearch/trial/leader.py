@@ -11,8 +11,8 @@ from kernelsearch.measure.timing import racing
 class Lead:
     """The fastest measurement so far; safe to use from several threads.
 
-    A candidate's incumbent is the best at the time of its ask. Of a dozen in flight beside the seed's own trial nearly all
-    beat that one, and compiling what `full` needs for each of them kept the compilers from the others.
+    A candidate's incumbent is the best at the time of its ask. Of a dozen in flight beside the seed's own trial nearly
+    all beat that one, and compiling what `full` needs for each of them kept the compilers from the others.
     """
 
     def __init__(self) -> None:

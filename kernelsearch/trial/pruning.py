@@ -34,7 +34,7 @@ def estimate(evaluation: Evaluation, kernel: Kernel, config: Config) -> Measurem
 def ordered(
     evaluation: Evaluation, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
 ) -> list[tuple[Config, float]]:
-    """The configs that compile with their estimated microseconds (geometric mean over the timed shapes), the fastest first.
+    """The configs that compile, the fastest first, with estimated microseconds (geometric mean over the timed shapes).
 
     Equal estimates stay in the given order. Every config is compiled, by as many threads as there are compile workers;
     binaries are kept for when they run.
@@ -46,7 +46,7 @@ def ordered(
 
 
 class Pruned(Evaluator):
-    """Evaluates through `inner` only what has a chance: estimated, after a correction, within `factor` times the incumbent.
+    """Evaluates only candidates whose corrected estimate is within `factor` times the incumbent, through `inner`.
 
     The first candidate without an incumbent (the seed) is always evaluated and shows how far estimates are off here, so
     that what is left out depends on the incumbent alone and not on the order in which workers finish.

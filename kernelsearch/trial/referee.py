@@ -66,8 +66,8 @@ def checked(text: str) -> Verdict:
 _HOST = re.compile(r"^(import torch|from torch|def (get_inputs|reference)\b|class Model)", re.MULTILINE)
 
 KERNEL_FILE = (
-    "this looks like a task file; a kernel file has only the @triton.jit functions, under the names of the task's, with "
-    "`import triton` and `import triton.language as tl`: `kernelsearch show best` prints one"
+    "this looks like a task file; a kernel file has only the @triton.jit functions, under the names of the task's, "
+    "with `import triton` and `import triton.language as tl`: `kernelsearch show best` prints one"
 )
 
 
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 
 def explained(verdict: Verdict) -> str:
-    """The verdict for a kernel's author, in lines: where it fails, the expected and the actual value, the size of the error."""
+    """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
     lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
     detail = verdict.detail
     for name, label in _EXPLAINED.items():

@@ -1,4 +1,4 @@
-"""Asks the run worker on a GPU: adds binaries that it misses, replaces one that dies, proves that a fresh one computes."""
+"""Asks the run worker on a GPU: adds missing binaries, replaces one that dies, tests that a fresh one computes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def on_gpu(
     limit_s: float,
     then: Callable[[Any], Any] = lambda answer: answer,
 ) -> Any:
-    """The result of `then` on the run worker's answer, while no other job reaches that worker; or a Verdict that ended it.
+    """then(the run worker's answer), while no other job reaches that worker; or the Verdict that ended the job.
 
     binaries that the worker finds missing are built and added. When the worker dies the job goes to a fresh one, once:
     somebody else may have killed it. A lost CUDA context ends the worker, after its answer.
@@ -75,7 +75,7 @@ def on_gpu(
 def ask_with_binaries(
     ask: Callable[[Any], Any], binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any], build: Build
 ) -> Any:
-    """The answer to job(binaries), with binaries that the worker finds missing built and added; a Verdict after three tries."""
+    """The answer to job(binaries), after building binaries that the worker misses; a Verdict after three tries."""
     for _ in range(3):
         answer = ask(job(binaries))
         if not isinstance(answer, jobs.MissingBinary):

@@ -1,4 +1,4 @@
-"""The stages on a GPU: the run worker launches what the compile workers made and times it, the judge checks the outputs."""
+"""The stages on a GPU: the run worker launches and times what was compiled, the judge checks the outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPEATS = 3
 
 
 class Gpu:
-    """The stages after the compilers on a live device. Raises Rejected for what a run, the judge or the clock refuses."""
+    """The stages after the compilers on a live device. Raises Rejected for what a run or the judge refuses."""
 
     mode, protocol = "gpu", PROTOCOL
 

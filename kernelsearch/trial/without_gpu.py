@@ -33,8 +33,8 @@ LONG_LIMIT_S = 10.0
 FEW_SMS = 2
 """`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
 
-A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none. One that reads
-`num_sms` is judged with the target's as well: it could do one thing on two of them and another where it is timed.
+A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none. One that
+reads `num_sms` is judged with the target's as well: it could do one thing on two of them and another where it is timed.
 """
 HERE = "in Triton's interpreter (no GPU)"
 SIXTEEN = ("mixed", "randn")
@@ -49,7 +49,7 @@ SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
 class Interpreter:
-    """The stages after the compilers where there is no GPU. Verdicts and counts are kept: launch options change neither."""
+    """The stages after the compilers without a GPU. Verdicts and counts are kept: launch options change neither."""
 
     mode, protocol = "interpreter", ESTIMATE_PROTOCOL
 
@@ -200,7 +200,7 @@ class Interpretation:
     def run(
         self, cases: tuple[jobs.Case, ...], order: str = "forward", depth: str = "full", twin: bool = True
     ) -> Verdict:
-        """The verdict on these cases with the programs of every launch in one order; twin makes 16-bit floats float32."""
+        """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32."""
         bench = self.candidate.bench
         job = jobs.Interpret(
             bench.path,

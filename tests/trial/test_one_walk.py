@@ -1,4 +1,4 @@
-"""A GPU trial from the gate to the hints on a simulated device: each shape is bound once, and every stage has its say."""
+"""A GPU trial from the gate to the hints on a simulated device: each shape is bound once."""
 
 import contextlib
 from collections import Counter

@@ -1,10 +1,10 @@
 """Scores of runs on a recorded space: evaluations until near the optimum, and a score against random search.
 
-The score follows KernelTuner's methodology (Willemsen et al., 2024, "A methodology for comparing optimization algorithms
-for auto-tuning"): unique evaluations only; the baseline is the *calculated* expectation of random search without
-replacement; at each evaluation count the gain is the distance from the baseline over the baseline's own distance from
-the optimum (1: the optimum, 0: no better than random, below: worse); the mean over a budget that ends where the
-baseline has come 95 % of the way from the median to the optimum. Evaluations stand for time here.
+The score follows KernelTuner's methodology (Willemsen et al., 2024, "A methodology for comparing optimization
+algorithms for auto-tuning"): unique evaluations only; the baseline is the *calculated* expectation of random search
+without replacement; at each evaluation count the gain is the distance from the baseline over the baseline's own
+distance from the optimum (1: the optimum, 0: no better than random, below: worse); the mean over a budget that ends
+where the baseline has come 95 % of the way from the median to the optimum. Evaluations stand for time here.
 """
 
 from __future__ import annotations

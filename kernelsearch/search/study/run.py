@@ -30,8 +30,9 @@ from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 
 SWITCH_S = 0.0005
-"""Seconds until this thread gets Python's lock back from those that evaluate: it drives all runs, and a tuner's arithmetic
-gives the lock away at every step. The interpreter's own 5 ms made it wait a third of a study on 16 cores."""
+"""Seconds until this thread gets Python's lock back from those that evaluate: it drives all runs, and a tuner's
+arithmetic gives the lock away at every step. The interpreter's own 5 ms made it wait a third of a study on 16 cores.
+"""
 
 
 @dataclass(frozen=True)

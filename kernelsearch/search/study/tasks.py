@@ -27,7 +27,7 @@ MOST_OPEN = 8
 
 @dataclass
 class OpenTask:
-    """An opened task with the facts of its shapes and the evaluator that its runs share. users counts runs under way."""
+    """An opened task, the facts of its shapes and the evaluator that its runs share. users counts runs under way."""
 
     bench: Bench
     facts: TaskFacts
