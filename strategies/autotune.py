@@ -37,4 +37,4 @@ class Strategy:
         return Proposal(ProposalKind.RETUNE, (self.start.kernel,), config=self.listed[number - 1])
 
     def tell(self, trial: Trial) -> None:
-        """What came out changes nothing."""
+        """Results change nothing."""

@@ -1,7 +1,7 @@
 """Bayes: the tuner alone, over the seed's space; no structure is ever changed.
 
 Bayesian optimisation with a Gaussian process (`kernelsearch/tune/surrogate.py`), the tuner that every other strategy
-uses for numbers too. It answers what rewriting adds.
+uses for numbers too. The comparison shows what rewriting adds.
 """
 
 from __future__ import annotations

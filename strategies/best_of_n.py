@@ -15,7 +15,7 @@ from kernelsearch.search.contract import Start
 @dataclass(frozen=True)
 class Params:
     """tuning: how many trials an accepted rewrite gets, its first one included; half of them step from its best config,
-    the others are what sampler says.
+    sampler chooses the others.
     """
 
     tuning: int = 6

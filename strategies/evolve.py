@@ -2,12 +2,12 @@
 
 Steady-state evolution with tournament selection (Goldberg and Deb, 1991), and what kernels need besides: the seed's
 numbers are tuned first (most of all where hints ask for no rewrite), because a structure is judged at the config that
-it inherits; a new structure gets one more
-rung of tuning trials only while it stays near the leader (successive halving; Jamieson and Talwalkar, 2016), at
-configs that did well for its relatives, next to its own best, or from the tuner; what hints about a kernel suggest
-is tried on it outright, and tuned with more patience; the odds of all other rewrites follow the gains of this run;
-edits that gained elsewhere are composed in one rewrite of a good kernel (crossover: typed edits commute where they
-touch different things, and one that does not apply any more drops out); the last asks polish the leaders' numbers.
+it inherits. A new structure gets one more rung of tuning trials only while it stays near the leader (successive
+halving; Jamieson and Talwalkar, 2016), at configs that did well for its relatives, next to its own best, or from the
+tuner. Edits that hints about a kernel suggest are tried on it at once, and tuned with more patience; the odds of all
+other rewrites follow the gains of this run. Edits that gained elsewhere are composed in one rewrite of a good kernel
+(crossover: typed edits commute where they touch different things, and one that no longer applies drops out). The last
+asks polish the leaders' numbers.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from kernelsearch.search.contract import Start
 class Params:
     """How a budget is divided.
 
-    warm: the share of the budget at whose begin the seed is tuned by half of the asks, or by `numbers` of them where the
-    hints about it name no edit. polish: the share at the end that
-    tunes the leaders only. rewrite: the chance of a new structure in between; young: of the next rung of one that is
-    near the leader; what remains tunes the population. direct: the share of rewrites that do what hints say of the
-    parent and was not tried on it; compose: of those that apply several edits that gained. rungs: (score over the
-    leader's, trials that a structure so near may have); patience: trials that one has in any case if a hint asked for
-    it. population: how many kernels may have children. tournament: how many of them are drawn for one place.
-    relative, neighbour: the chances that a tuning ask takes a config that did well for another structure, or a step
-    from the kernel's best; else what sampler says. sharpness: how strongly gains move the odds. hinted: the log gain
-    that is expected of an edit that hints suggest, before it has been tried; it counts as one trial. gained: the gain
-    from which an edit is worth composing.
+    warm: the first share of the budget, where half of the asks tune the seed, or the share `numbers` of them if the
+    hints about it name no edit. polish: the last share, which tunes the leaders only. rewrite: the chance of a new
+    structure in between; young: of the next rung of one that is near the leader; the rest tunes the population. direct:
+    the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
+    of those that apply several edits that gained. rungs: (score over the leader's, trials that a structure so near may
+    have); patience: trials that one has in any case if a hint asked for it. population: how many kernels may have
+    children. tournament: how many of them are drawn for one place. relative, neighbour: the chances that a tuning ask
+    takes a config that did well for another structure, or a step from the kernel's best; else the sampler's. sharpness:
+    how strongly gains move the odds. hinted: the log gain that is expected of an edit that hints suggest, before its
+    first trial; it counts as one trial. gained: the gain from which an edit is worth composing.
     """
 
     warm: float = 0.15
@@ -60,9 +59,9 @@ class Params:
 class Member:
     """A kernel of this run: where it came from and how it has done so far.
 
-    edits are all that made it since the seed; inherited is its parent's score then; config is its best one; tried has
-    the scores by config; hinted are the edits that hints suggest for its best config; asked those that were tried on
-    it; wanted says that a hint about its parent asked for it; told that there were any hints about its best config.
+    edits are all since the seed; inherited is its parent's score then; config is its best one; tried has the scores by
+    config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
+    a hint about its parent asked for it; told: there were hints about its best config.
     """
 
     edits: tuple[str, ...]
@@ -79,7 +78,7 @@ class Member:
 
 @dataclass
 class Gains:
-    """What an edit gave in this run: clipped log gains of the structures that it made."""
+    """The gains of an edit in this run: clipped log gains of the structures that it made."""
 
     total: float = 0.0
     count: int = 0
@@ -101,37 +100,35 @@ class Strategy:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
         draw = rng.random()
         if number <= params.warm * budget and draw < self._seed_share():
-            return self._tuned(rng, self.start.kernel)
+            return self._tune(rng, self.start.kernel)
         if number >= (1 - params.polish) * budget:
-            return self._tuned(
-                rng, self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(params.tournament))]
-            )
+            return self._tune(rng, self._draw_leader(rng))
         if number <= params.warm * budget or draw < params.rewrite:
-            return self._rewritten(rng)
+            return self._rewrite(rng)
         young = list(self.young)[-64:]
         if young and draw < params.rewrite + params.young:
-            return self._tuned(rng, rng.choice(young))
-        return self._tuned(rng, self._winner(rng))
+            return self._tune(rng, rng.choice(young))
+        return self._tune(rng, self._draw_leader(rng))
 
     def tell(self, trial: Trial) -> None:
         member = self.members.get(trial.kernel)
         if member is None:
-            member = self.members[trial.kernel] = self._born(trial)
+            member = self.members[trial.kernel] = self._make_member(trial)
         before = member.best
         score = math.inf if trial.score is None else trial.score
         member.tried[config_key(trial.config)] = score
-        self._noted(trial)
+        self._note_asked(trial)
         if score < member.best:
             member.best, member.config = score, trial.config
             member.hinted, member.told = suggested_edits(trial.outcome.hints), bool(trial.outcome.hints)
-            self._placed(trial.kernel)
-        self._credited(member, before)
-        self._grown(trial.kernel, member)
+            self._place(trial.kernel)
+        self._credit(member, before)
+        self._update_young(trial.kernel, member)
 
     def weights(self) -> dict[str, float]:
         """Odds of the edits by name: exp(sharpness * mean log gain), smoothed by one trial that gave what was expected.
 
-        Of an edit that hints about the leading kernels suggest `hinted` is expected, of others nothing. A rejected
+        The expected gain is `hinted` for an edit that hints about the leading kernels suggest, else 0. A rejected
         rewrite counts as a small loss; an edit that was neither tried nor suggested has odds of 1.
         """
         expected = self._expected()
@@ -140,59 +137,59 @@ class Strategy:
     # ------------------------------------------------------------ asking
 
     def _seed_share(self) -> float:
-        """How many of the first asks tune the seed: hints that speak, but of no edit, say that its numbers are the matter."""
+        """The share of the first asks that tune the seed: larger if hints about it name no edit."""
         seed = self.members[self.start.kernel]
         return self.params.numbers if seed.told and not seed.hinted else 0.5
 
-    def _rewritten(self, rng) -> Proposal:
-        parent = self._winner(rng)
+    def _rewrite(self, rng) -> Proposal:
+        parent = self._draw_leader(rng)
         draw = rng.random()
         untried = [e for e in self.members[parent].hinted if e not in self.members[parent].asked]
         if untried and draw < self.params.direct:
             return Proposal(ProposalKind.REWRITE, (parent,), edit=rng.choice(untried))
         if draw > 1 - self.params.compose:
-            edits = self._worthwhile(parent)
+            edits = self._find_gaining(parent)
             if len(edits) > 1:
                 chosen = edits[: rng.randint(2, min(4, len(edits)))]
                 return Proposal(ProposalKind.REWRITE, (parent,), edit="+".join(chosen))
         return Proposal(ProposalKind.REWRITE, (parent,))
 
-    def _worthwhile(self, parent: str) -> list[str]:
+    def _find_gaining(self, parent: str) -> list[str]:
         """Edits that gained in this run and that the parent does not have, the best first."""
         has = set(self.members[parent].edits)
         worth = math.log(self.params.gained)
-        found = [e for e, g in self.gains.items() if g.best >= worth and e not in has and not _by_a_model(e)]
-        return sorted(found, key=lambda e: -self.gains[e].best)
+        gaining = [e for e, g in self.gains.items() if g.best >= worth and e not in has and not _by_a_model(e)]
+        return sorted(gaining, key=lambda e: -self.gains[e].best)
 
-    def _tuned(self, rng, digest: str) -> Proposal:
+    def _tune(self, rng, digest: str) -> Proposal:
         draw = rng.random()
         if draw < self.params.relative:
-            config = self._from_a_relative(rng, digest)
+            config = self._take_from_relative(rng, digest)
             if config is not None:
                 return Proposal(ProposalKind.RETUNE, (digest,), config=config)
         near = draw < self.params.relative + self.params.neighbour
         return Proposal(ProposalKind.RETUNE, (digest,), sampler="neighbour" if near else self.params.sampler)
 
-    def _from_a_relative(self, rng, digest: str) -> Config | None:
-        """A leader's best config, or one of its better ones, that this kernel has not tried; only names that it knows."""
+    def _take_from_relative(self, rng, digest: str) -> Config | None:
+        """A leader's config that this kernel has not tried, its best or one of the better; only names that it knows."""
         own = self.members[digest]
-        found: dict[str, tuple[float, Config]] = {}
+        configs: dict[str, tuple[float, Config]] = {}
         for other in self.leaders:
             if other != digest:
                 theirs = self.members[other]
                 config = {**own.config, **{n: v for n, v in theirs.config.items() if n in own.config}}
                 key = config_key(config)
                 if key not in own.tried:
-                    found.setdefault(key, (theirs.best, config))
-        ranked = sorted(found.values(), key=lambda f: f[0])
+                    configs.setdefault(key, (theirs.best, config))
+        ranked = sorted(configs.values(), key=lambda c: c[0])
         return ranked[min(rng.randrange(len(ranked)) for _ in range(2))][1] if ranked else None
 
-    def _winner(self, rng) -> str:
+    def _draw_leader(self, rng) -> str:
         return self.leaders[min(rng.randrange(len(self.leaders)) for _ in range(self.params.tournament))]
 
     # ------------------------------------------------------------ telling
 
-    def _born(self, trial: Trial) -> Member:
+    def _make_member(self, trial: Trial) -> Member:
         parents = [self.members[p] for p in trial.proposal.parents if p in self.members]
         own = tuple(trial.edit.split("+")) if trial.edit else ()
         if not parents:
@@ -200,24 +197,24 @@ class Strategy:
         wanted = any(e in parents[0].hinted for e in own)
         return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents), wanted=wanted)
 
-    def _noted(self, trial: Trial) -> None:
-        """What was tried on the parent: what was asked for, whether or not something came of it.
+    def _note_asked(self, trial: Trial) -> None:
+        """Notes the edit that was asked of the parent, whether or not it gave a kernel.
 
-        What a model wrote where an edit was asked for by name leaves that edit untried.
+        An edit that was asked for by name stays untried if a model wrote the kernel instead.
         """
         if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
             asked = self.members[trial.proposal.parents[0]].asked
             asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)
 
-    def _placed(self, digest: str) -> None:
-        """Puts a kernel that got better among the leaders; of equals the older one is the simpler one and stays first."""
+    def _place(self, digest: str) -> None:
+        """Puts a kernel that got better among the leaders; of equals the older, simpler one stays first."""
         if digest not in self.leaders:
             self.leaders.append(digest)
         self.leaders.sort(key=lambda d: self.members[d].best)
         del self.leaders[self.params.population :]
 
-    def _grown(self, digest: str, member: Member) -> None:
-        """Who may have the next rung: near enough to the leader, and not yet tried so often."""
+    def _update_young(self, digest: str, member: Member) -> None:
+        """Updates which kernels may have the next rung: near enough to the leader, and not yet tried so often."""
         if not self.leaders:
             return
         if self._may_grow(member):
@@ -233,35 +230,35 @@ class Strategy:
         most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
         return len(member.tried) < (max(most, self.params.patience) if most and member.wanted else most)
 
-    def _credited(self, member: Member, before: float) -> None:
+    def _credit(self, member: Member, before: float) -> None:
         """Books what the member's edits gained: at its first trial, and again when tuning makes it better."""
         if member.edit is None or (len(member.tried) > 1 and member.best == before):
             return
         parts = member.edit.split("+")
         new, old = self._gain(member, member.best), self._gain(member, before)
         for part in parts:
-            told = self.gains.setdefault(part, Gains())
+            gains = self.gains.setdefault(part, Gains())
             if len(member.tried) == 1:
-                told.count += 1
-                told.total += new / len(parts)
+                gains.count += 1
+                gains.total += new / len(parts)
             else:
-                told.total += (new - old) / len(parts)
-            told.best = max(told.best, new / len(parts))
+                gains.total += (new - old) / len(parts)
+            gains.best = max(gains.best, new / len(parts))
 
     @staticmethod
     def _gain(member: Member, score: float) -> float:
         return max(-0.3, min(0.3, math.log(member.inherited / score))) if score < math.inf else -0.1
 
     def _mean(self, edit: str, expected: dict[str, float]) -> float:
-        told = self.gains.get(edit, Gains())
-        return (expected.get(edit, 0.0) + told.total) / (told.count + 1)
+        gains = self.gains.get(edit, Gains())
+        return (expected.get(edit, 0.0) + gains.total) / (gains.count + 1)
 
     def _expected(self) -> dict[str, float]:
-        """The prior: what the hints of the leading kernels (those that are drawn most as parents) suggest."""
+        """The prior: gains of the edits that hints about the leading kernels (the most frequent parents) suggest."""
         leading = self.leaders[: max(1, self.params.population // self.params.tournament)]
         return {e: self.params.hinted for digest in leading for e in self.members[digest].hinted}
 
 
 def _by_a_model(edit: str | None) -> bool:
-    """`model:NAME` and `repair:NAME` say who wrote a kernel; there is no edit of that name to be asked for again."""
+    """`model:NAME` and `repair:NAME` name the author of a kernel; there is no such edit to ask for again."""
     return edit is not None and ":" in edit

@@ -1,7 +1,7 @@
 """Islands: several small populations that evolve apart, with a rare exchange of their best.
 
 The island model (Tanese, 1989; FunSearch, Romera-Paredes et al., 2024, resets its weakest islands from the others'
-best). Ask n belongs to island n modulo their number; an island sees only what its own asks brought, and what came by
+best). Ask n belongs to island n modulo their number; an island sees only the results of its own asks, and what came by
 migration: every so many trials each island takes in the best kernel of the one before it, and the weakest starts
 anew from the best of all. So one early lucky kernel does not drive out every other line.
 """
@@ -18,10 +18,10 @@ from kernelsearch.search.contract import Start
 class Params:
     """islands: how many. migrate: told trials between two exchanges. population: kernels that an island keeps.
 
-    tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the
-    chance that tuning steps from the kernel's best config; else what sampler says: TPE, which did better
-    here than the tuner's own (studies/strategies/findings.md). most: a kernel with more trials than that is left to the
-    tuner's own, whose asks cost the same at any length of a run.
+    tournament: how many of them are drawn for one place. rewrite: the chance of a new structure. neighbour: the chance
+    that tuning steps from the kernel's best config; else sampler chooses: TPE, which did better here than the tuner's
+    own (studies/strategies/findings.md). most: a kernel with more trials than that gets the tuner's own sampler, whose
+    asks cost the same at any length of a run.
     """
 
     islands: int = 4
@@ -67,24 +67,24 @@ class Strategy:
             everywhere = self.islands if trial.number == 0 else [self.islands[trial.number % self.params.islands]]
             for island in everywhere:
                 island.setdefault(trial.kernel)
-                self._kept(island)
+                self._trim(island)
         if self.told % self.params.migrate == 0:
-            self._migrated()
+            self._migrate()
 
-    def _migrated(self) -> None:
-        """Each island takes in the best of the one before it; the weakest is left with the best of all."""
+    def _migrate(self) -> None:
+        """Each island takes in the best of the one before it; the weakest starts anew from the best of all."""
         firsts = [min(island, key=self._score, default=None) for island in self.islands]
         for number, island in enumerate(self.islands):
             if firsts[number - 1] is not None:
                 island.setdefault(firsts[number - 1])
-                self._kept(island)
+                self._trim(island)
         known = [f for f in firsts if f is not None]
         if known:
             weakest = max(range(len(firsts)), key=lambda i: self._score(firsts[i]) if firsts[i] else float("inf"))
             self.islands[weakest] = {min(known, key=self._score): None}
 
-    def _kept(self, island: dict[str, None]) -> None:
-        """The island's best kernels, of equals the older ones."""
+    def _trim(self, island: dict[str, None]) -> None:
+        """Keeps the island's best kernels, of equals the older ones."""
         for digest in sorted(island, key=self._score)[self.params.population :]:
             del island[digest]
 

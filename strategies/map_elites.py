@@ -1,7 +1,7 @@
 """Map elites: the best kernel of each niche is kept, and every niche may have children.
 
-MAP-Elites (Mouret and Clune, 2015): an archive whose cells are what a kernel does to the machine, not what its text
-looks like: distinct bytes, passes over them, tile class, parallelism, what limits occupancy (`niche` in a
+MAP-Elites (Mouret and Clune, 2015): an archive whose cells are the behaviour of a kernel on the machine, not its text:
+distinct bytes, passes over them, tile class, parallelism, what limits occupancy (`niche` in a
 measurement's detail). A cell holds its best candidate. Parents are drawn from the cells, more often from good ones,
 so that a slower kernel of another kind is still built upon.
 """
@@ -23,10 +23,10 @@ class Params:
     """rewrite: the chance of a new structure. greed: how strongly good cells are preferred, as a power of 1 / score.
 
     hopeless: cells that are this many times slower than the best have no children. neighbour: the chance that tuning
-    steps from the kernel's best config; else what sampler says: TPE, which did better
-    here than the tuner's own (studies/strategies/findings.md). most: a kernel with more trials than that is left to the
-    tuner's own, whose asks cost the same at any length of a run. fresh: the chance that tuning goes to the cell's own config's
-    neighbourhood through an explicit config, which keeps unlike configs of one kernel apart.
+    steps from the kernel's best config; else sampler chooses: TPE, which did better here than the tuner's own
+    (studies/strategies/findings.md). most: a kernel with more trials than that gets the tuner's own sampler, whose asks
+    cost the same at any length of a run. fresh: the chance that tuning goes near the cell's own config through an
+    explicit config, which keeps unlike configs of one kernel apart.
     """
 
     rewrite: float = 0.5
@@ -83,7 +83,7 @@ class Strategy:
 
 
 def _cell(trial: Trial) -> Cell:
-    """The niche as a key; an evaluator that says nothing of it puts all into one cell a kernel."""
+    """The niche as a key; without a niche each kernel has a cell of its own."""
     times = trial.outcome.measurement.times
     niche = times[0].detail.get("niche") if times else None
     return tuple(sorted(niche.items())) if niche else (trial.kernel,)

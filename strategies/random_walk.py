@@ -1,6 +1,6 @@
 """Random walk: now and then a random rewrite of a random accepted kernel, otherwise a random config.
 
-The control of the house: no score is ever looked at, so that whatever does not beat it has learnt nothing.
+The control: it never looks at a score, so a strategy that does not beat it has learnt nothing.
 After the random search that Bergstra and Bengio (2012) use as the yardstick of hyper-parameter search.
 """
 

@@ -1,7 +1,7 @@
 """TPE: Optuna's sampler alone, over the seed's space; no structure is ever changed.
 
 Tree-structured Parzen estimator (Bergstra et al., 2011) in Optuna's multivariate form, after six random configs. The
-tuner that most projects would take; `bayes` is the same with the project's own.
+tuner that most projects would take; `bayes` is the same with this project's own.
 """
 
 from __future__ import annotations

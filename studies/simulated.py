@@ -29,8 +29,8 @@ from kernelsearch.core.types import (
     content_digest,
 )
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.contract import Request, Rewrite
-from kernelsearch.search.contract import Evaluator
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
+from kernelsearch.trial.evaluator import Evaluator
 
 SPACE = {
     "BLOCK": (128, 256, 512, 1024, 2048),
@@ -163,33 +163,33 @@ def structure_of(kernel: Kernel) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class SimulatedProposer:
+class SimulatedProposer(Proposer):
     """Proposes the landscape's edits: one that the parent does not have, drawn by the request's weights."""
 
     landscape: Landscape
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         if request.edit is not None and "+" in request.edit:
-            return self._composed(request)
+            return self._compose(request)
         names = [e for e in self.landscape.applicable(structure_of(request.parent)) if request.edit in (None, e)]
         while names:
             edit = rng.choices(names, [request.weights.get(e, 1.0) + 1e-9 for e in names])[0]
             names.remove(edit)
-            if _child(_Parent(request.parent.digest, request.parent), edit) not in request.seen:
-                return Rewrite(_with(request.parent, edit), edit, f"applies {edit}")
+            if _child_digest(_Parent(request.parent.digest, request.parent), edit) not in request.seen:
+                return Rewrite(_add_edit(request.parent, edit), edit, f"applies {edit}")
         return None
 
-    def _composed(self, request: Request) -> Rewrite | None:
+    def _compose(self, request: Request) -> Rewrite | None:
         kernel, made = request.parent, []
         for edit in request.edit.split("+"):
             if edit in self.landscape.applicable(structure_of(kernel)):
-                kernel = _with(kernel, edit)
+                kernel = _add_edit(kernel, edit)
                 made.append(edit)
         new = made and kernel.digest not in request.seen
         return Rewrite(kernel, "+".join(made), f"applies {', '.join(made)}") if new else None
 
 
-def _with(kernel: Kernel, edit: str) -> Kernel:
+def _add_edit(kernel: Kernel, edit: str) -> Kernel:
     return kernel.changed(constants=tuple(sorted([*kernel.constants, f"{edit} = tl.constexpr(1)"])), config={})
 
 
@@ -200,13 +200,13 @@ class _Parent:
 
 
 @lru_cache(maxsize=1 << 16)
-def _child(parent: _Parent, edit: str) -> str:
+def _child_digest(parent: _Parent, edit: str) -> str:
     """The digest of an edited kernel, kept: to write one costs a millisecond."""
-    return _with(parent.kernel, edit).digest
+    return _add_edit(parent.kernel, edit).digest
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(Evaluator):
     """The landscape as an evaluator: exact times, rejections where the landscape has them."""
 
     landscape: Landscape
@@ -228,7 +228,7 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class Noisy:
+class Noisy(Evaluator):
     """Multiplies an evaluator's times by log-normal noise of relative size sigma, fixed per candidate."""
 
     inner: Evaluator
@@ -253,7 +253,7 @@ class Noisy:
 
 
 @dataclass(frozen=True)
-class Failing:
+class Failing(Evaluator):
     """Rejects a share of an evaluator's candidates, with the words of the contract; the seed's config passes."""
 
     inner: Evaluator
@@ -271,7 +271,7 @@ class Failing:
 
 
 @dataclass(frozen=True)
-class Slow:
+class Slow(Evaluator):
     """Takes up to most_seconds for a candidate, so that trials finish in another order than they were asked."""
 
     inner: Evaluator

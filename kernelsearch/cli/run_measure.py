@@ -1,4 +1,4 @@
-"""`measure`: the confirmed protocol alone: a verdict first, then paired times against every baseline.
+"""`measure`: the confirmed protocol alone, a verdict first, then paired times against every baseline.
 
 Without a GPU nothing can be measured: the command says so and gives the static model's estimate.
 """
@@ -6,12 +6,10 @@ Without a GPU nothing can be measured: the command says so and gives the static 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
+from kernelsearch.cli.say import make_say
 from kernelsearch.core import words
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
@@ -19,18 +17,20 @@ from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.rows import Structure
+from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
 from kernelsearch.report import confirmed
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.confirmation import SECONDS, Confirmation, Contestant, Plan
+from kernelsearch.trial.slow_steps import Say
 
 CANDIDATE = "kernel"
 
 NO_GPU = (
-    "no GPU here: nothing is measured. No baseline, no interval and no roofline can be given; what follows is the static "
-    "model's estimate for {target}, which is for ranking kernels; {error}"
+    "no GPU here: nothing is measured. No baseline, no interval and no roofline can be given; what follows is the "
+    "static model's estimate for {target}, which is for ranking kernels; {error}"
 )
 
 
@@ -40,7 +40,7 @@ class Options:
 
     kernel: str | None = None
     target: str = "auto"
-    db: str = "kernelsearch.db"
+    db: str = DEFAULT_DB
     shapes: tuple[str, ...] = ()
     seconds: float = SECONDS
     as_json: bool = False
@@ -49,12 +49,10 @@ class Options:
 
 def main(path: str, options: Options) -> int:
     """Measures and prints. Returns the exit code; raises KernelsearchError for misuse."""
-    say: Callable[[str], None] = (
-        (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
-    )
+    say = make_say(options.quiet)
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
-        return _refused(verdict, options)
+        return _print_refusal(verdict, options)
     note = nvml.busy_now()  # before anything of ours runs on it
     if note:
         say(f"note: {note}")
@@ -69,67 +67,52 @@ def main(path: str, options: Options) -> int:
         return _confirm(bench, facts, contestants, options, say)
 
 
-def _confirm(
-    bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Callable[[str], None]
-) -> int:
-    asked = contestants[-1]
+def _confirm(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Say) -> int:
+    candidate = contestants[-1]
     with ExitStack() as stack:
         confirmation = stack.enter_context(Confirmation(bench, Plan(options.seconds), say))
         confirmation.prepare()
-        say(f"judging {asked.name} before it is timed")
-        verdict = Evaluation(bench, tuple(s.key for s in facts.shapes)).verify(asked.kernel, asked.config)
+        say(f"judging {candidate.name} before it is timed")
+        verdict = Evaluation.of(bench, facts).verify(candidate.kernel, candidate.config)
         if not verdict.accepted:
-            return _refused(verdict, options)
+            return _print_refusal(verdict, options)
         store = stack.enter_context(Store.open(options.db))
         ceilings = confirmation.known_ceilings(store)
         runs = confirmation.run(facts.shapes, contestants)
-        found = confirmed.finding(asked, runs, bench.device.name, ceilings)
-        if found["shapes"]:
-            store.add_confirmation(facts, Structure(asked.kernel, 0), asked.config, found, versions())
+        finding = confirmed.finding(candidate, runs, bench.where, ceilings)
+        if finding["shapes"]:
+            store.add_confirmation(facts, Structure(candidate.kernel, 0), candidate.config, finding, versions())
     if options.as_json:
-        print(json.dumps({**found, "ceilings": ceilings, "versions": versions()}, indent=2))
+        print(json.dumps({**finding, "ceilings": ceilings, "versions": versions()}, indent=2))
     else:
-        print(confirmed.as_text(found), end="")
-    return 0 if found["status"] in (confirmed.CONFIRMED, confirmed.UNSTABLE) else 1
+        print(confirmed.as_text(finding), end="")
+    return 0 if finding["status"] in (confirmed.CONFIRMED, confirmed.UNSTABLE) else 1
 
 
-def _estimate(
-    bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Callable[[str], None]
-) -> int:
+def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Say) -> int:
     reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.said())
     say(reason)
-    evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
+    evaluation = Evaluation.of(bench, facts)
     outcomes = {c.name: evaluation.evaluate(c.kernel, c.config) for c in contestants}
-    asked = outcomes[contestants[-1].name]
-    if not asked.verdict.accepted:
-        return _refused(asked.verdict, options)
-    rows = [_estimated(s.key, s.label, outcomes) for s in facts.shapes]
+    verdict = outcomes[contestants[-1].name].verdict
+    if not verdict.accepted:
+        return _print_refusal(verdict, options)
+    times = {name: outcome.measurement for name, outcome in outcomes.items() if outcome.measurement}
+    rows = [
+        {"shape": s.key, "label": s.label, "estimated_us": {name: m.time_us(s.key) for name, m in times.items()}}
+        for s in facts.shapes
+    ]
     if options.as_json:
-        print(
-            json.dumps(
-                {
-                    "evidence": "estimated",
-                    "target": bench.target.name,
-                    "reason": reason,
-                    "known_error": asdict(KNOWN_ERROR),
-                    "shapes": rows,
-                },
-                indent=2,
-            )
-        )
+        about = {"evidence": "estimated", "target": bench.target.name, "reason": reason}
+        print(json.dumps({**about, "known_error": asdict(KNOWN_ERROR), "shapes": rows}, indent=2))
         return 0
     for row in rows:
         print(f"{row['label']}: estimated {', '.join(f'{n} {words.time(t)}' for n, t in row['estimated_us'].items())}")
     return 0
 
 
-def _estimated(key: str, label: str, outcomes: dict[str, Any]) -> dict[str, Any]:
-    times = {n: o.measurement.time_us(key) for n, o in outcomes.items() if o.measurement}
-    return {"shape": key, "label": label, "estimated_us": times}
-
-
-def _refused(verdict: Verdict, options: Options) -> int:
-    """A wrong kernel is not timed: its verdict is the answer."""
+def _print_refusal(verdict: Verdict, options: Options) -> int:
+    """Prints the verdict on a wrong kernel, which is not timed. Returns the exit code."""
     if options.as_json:
         print(json.dumps(referee.as_json(replace(verdict, depth="full"))))
     else:

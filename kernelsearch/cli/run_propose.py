@@ -1,4 +1,4 @@
-"""`propose`: a proposer's answers for one kernel, each with its fate at every stage, and the rates of the stages."""
+"""`propose`: a proposer's answers for one kernel, how far each gets, and the rates of the stages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from kernelsearch.cli.say import make_say
 from kernelsearch.core.errors import ModelError, TaskError
-from kernelsearch.core.types import Config, Outcome, TaskFacts, Trial, Verdict, config_key
+from kernelsearch.core.types import Config, Outcome, Proposal, ProposalKind, TaskFacts, Trial, Verdict, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
@@ -24,14 +25,16 @@ from kernelsearch.propose.mixed import Limits, Mix
 from kernelsearch.propose.models import ideas, prompt
 from kernelsearch.propose.models.answers import SEEN, fate
 from kernelsearch.propose.models.launches import launched
-from kernelsearch.propose.models.model import ModelProposer, Settings
+from kernelsearch.propose.models.model import Settings
 from kernelsearch.propose.models.spending import Price
+from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report import proposals as report
 from kernelsearch.report.proposals import Proposed, Report
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 STAGES = (*LOCAL, "compiles", "right", "faster")
@@ -69,100 +72,91 @@ class _Parent:
 
     @property
     def trial(self) -> Trial:
-        from kernelsearch.core.types import Proposal, ProposalKind
-
         return Trial(0, Proposal(ProposalKind.SEED), self.kernel.digest, self.config, self.outcome, 1.0)
 
 
 def main(path: str, options: Options) -> int:
     """Asks, judges and prints. Returns 0, or 1 when there was no answer at all or the parent is refused."""
-    say = (lambda text: None) if options.quiet else (lambda text: print(text, file=sys.stderr, flush=True))
+    say = make_say(options.quiet)
     settings = Settings(min(options.n, AT_ONCE), temperature=options.temperature)
-    asked = proposers.ModelOptions(options.proposer, price=options.price, record=options.record, settings=settings)
+    model = proposers.ModelOptions(options.proposer, price=options.price, record=options.record, settings=settings)
     if options.proposer == proposers.MIX:
         raise ModelError("propose asks one proposer: edits, or the spec of a model")
     if options.page and options.proposer == proposers.EDITS:
         raise ModelError(NO_PAGE)
     text = referee.asked(path, options.kernel)
     if text is not None and not (verdict := referee.checked(text)).accepted:
-        return _refused(verdict)
+        return _print_refusal(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
-        place = proposers.Place(bench.device.name if bench.device else bench.target.name, bench.target)
-        proposer = proposers.opened(asked, place, Limits(options.n), say)
+        evaluation = Evaluation.of(bench, facts)
+        proposer = proposers.opened(model, proposers.Place(bench.where, bench.target), Limits(options.n), say)
         stack.callback(proposers.close, proposer)
         kernel = Kernel.parse(text) if text is not None else bench.seed
         config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
         say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")
         parent = _Parent(kernel, config, evaluation.evaluate(kernel, config))
         if not parent.outcome.verdict.accepted:
-            return _refused(parent.outcome.verdict)
+            return _print_refusal(parent.outcome.verdict)
         if options.page:
-            print(_page_only(proposer, parent, facts, options))
+            if not isinstance(proposer, Mix):
+                raise ModelError(NO_PAGE)
+            page = _write_page(proposer, _make_grammar(proposer, parent, facts), parent, facts, options.seed)
+            print(f"{prompt.SYSTEM}\n\n{page}")
             return 0
-        found = _report(facts, parent, proposer, options, say)
-        _judge(evaluation, parent, bench.facts, found, options)
+        answers = _collect_answers(facts, parent, proposer, options, say)
+        _judge(evaluation, parent, bench.facts, answers, options)
     if options.as_json:
-        print(json.dumps(report.as_dict(found), indent=2))
+        print(json.dumps(report.as_dict(answers), indent=2))
     else:
-        print(report.as_text(found), end="")
-    return 0 if found.proposals else 1
+        print(report.as_text(answers), end="")
+    return 0 if answers.proposals else 1
 
 
 # ---------------------------------------------------------------- answers
 
 
-def _report(
-    facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options, say: Callable[[str], None]
-) -> Report:
-    found = Report(facts.name, parent.kernel.digest, options.proposer, STAGES[: STAGES.index(options.until) + 1])
+def _collect_answers(facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options, say: Say) -> Report:
+    answers = Report(facts.name, parent.kernel.digest, options.proposer, STAGES[: STAGES.index(options.until) + 1])
     if not isinstance(proposer, Mix):
-        found.proposals.extend(_typed(facts, parent, proposer, options))
-        return found
+        answers.proposals.extend(_apply_edits(facts, parent, proposer, options))
+        return answers
     (model,) = proposer.models
     price = Price(*(options.price or (0.0, 0.0)))
-    grammar = _grammar(proposer, parent, facts)
-    for round_, asked in enumerate(_rounds(options.n)):
-        page = _page(model, grammar, parent, facts, options.seed + round_)
-        longest, seed = model.settings.max_tokens, options.seed + round_
-        ask = Ask(prompt.SYSTEM, page, grammar, asked, longest, options.temperature, seed)
-        reply = model.engine.complete(ask)
+    grammar = _make_grammar(proposer, parent, facts)
+    for seed, wanted in enumerate(range(options.n, 0, -AT_ONCE), options.seed):
+        page = _write_page(proposer, grammar, parent, facts, seed)
+        samples, longest = min(wanted, AT_ONCE), model.settings.max_tokens
+        reply = model.engine.complete(Ask(prompt.SYSTEM, page, grammar, samples, longest, options.temperature, seed))
         if isinstance(reply, Failure):
             say(f"model: {reply.reason}")
-            found.failures.append(reply.reason)
+            answers.failures.append(reply.reason)
             if reply.kind != "busy":
                 break
             continue
         for note in reply.notes:
             say(f"model: {note}")
-        found.tokens_in += reply.tokens_in
-        found.tokens_out += reply.tokens_out
-        found.tokens_cached += reply.tokens_cached
-        found.seconds += reply.seconds
-        found.usd += price.of(reply.tokens_in, reply.tokens_out)
-        found.proposals.extend(_local(s, grammar) for s in reply.samples)
-        say(f"{len(found.proposals)} of {options.n} answers")
-    return found
+        answers.tokens_in += reply.tokens_in
+        answers.tokens_out += reply.tokens_out
+        answers.tokens_cached += reply.tokens_cached
+        answers.seconds += reply.seconds
+        answers.usd += price.of(reply.tokens_in, reply.tokens_out)
+        answers.proposals.extend(_read_sample(s, grammar) for s in reply.samples)
+        say(f"{len(answers.proposals)} of {options.n} answers")
+    return answers
 
 
-def _rounds(n: int) -> Iterator[int]:
-    while n > 0:
-        yield min(n, AT_ONCE)
-        n -= AT_ONCE
-
-
-def _grammar(proposer: Mix, parent: _Parent, facts: TaskFacts) -> Grammar:
+def _make_grammar(proposer: Mix, parent: _Parent, facts: TaskFacts) -> Grammar:
     grammar = proposer.shared.grammar(parent.kernel, facts, proposer.models[0].settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         raise TaskError(f"no model can be asked for this kernel: {grammar}")
     return grammar
 
 
-def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFacts, seed: int) -> str:
+def _write_page(proposer: Mix, grammar: Grammar, parent: _Parent, facts: TaskFacts, seed: int) -> str:
     """The page as a search would show it, with nothing tried yet; each seed draws an idea."""
-    history = History()
+    (model,), history = proposer.models, History()
     history.tell(parent.trial, parent.kernel, None)
     hints = parent.outcome.hints
     idea = ideas.choose(ideas.ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
@@ -183,74 +177,67 @@ def _page(model: ModelProposer, grammar: Grammar, parent: _Parent, facts: TaskFa
         return prompt.written(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:
         most = model.settings.page_tokens
-        raise TaskError(f"the least prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
+        raise TaskError(f"the shortest prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
 
 
-def _page_only(proposer: Proposer, parent: _Parent, facts: TaskFacts, options: Options) -> str:
-    if not isinstance(proposer, Mix):
-        raise ModelError(NO_PAGE)
-    (model,) = proposer.models
-    return f"{prompt.SYSTEM}\n\n{_page(model, _grammar(proposer, parent, facts), parent, facts, options.seed)}"
+def _read_sample(sample: Sample, grammar: Grammar) -> Proposed:
+    end = fate(sample, grammar, gate.check)
+    if end.answer is None:
+        passed = LOCAL[: LOCAL.index(end.stage)]
+        return Proposed(sample.text, "", passed=passed, refused=end.stage, reason=end.reason)
+    again = end.reason if end.stage == SEEN else ""
+    return Proposed(sample.text, end.answer.edit, end.answer.kernel, LOCAL, note=again)
 
 
-def _local(sample: Sample, grammar: Grammar) -> Proposed:
-    found = fate(sample, grammar, gate.check)
-    if found.answer is None:
-        passed = LOCAL[: LOCAL.index(found.stage)]
-        return Proposed(sample.text, "", passed=passed, refused=found.stage, reason=found.reason)
-    again = found.reason if found.stage == SEEN else ""
-    return Proposed(sample.text, found.answer.edit, found.answer.kernel, LOCAL, note=again)
-
-
-def _typed(facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options) -> Iterator[Proposed]:
-    """n rewrites by typed edits, each once; the stages before the gate are theirs by construction."""
+def _apply_edits(facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options) -> Iterator[Proposed]:
+    """n rewrites by typed edits, each once; they pass the stages before the gate by construction."""
     seen: set[str] = set()
     for number in range(options.n):
         request = Request(parent.kernel, facts, seen, hints=parent.outcome.hints, number=number)
-        made = proposer.propose(request, random.Random(f"{options.seed}/{number}"))
-        if made is None:
+        rewrite = proposer.propose(request, random.Random(f"{options.seed}/{number}"))
+        if rewrite is None:
             return
-        seen.add(made.kernel.digest)
-        verdict = gate.check(made.kernel.render())
+        seen.add(rewrite.kernel.digest)
+        verdict = gate.check(rewrite.kernel.render())
         if verdict.accepted:
-            yield Proposed(made.rationale, made.edit, made.kernel, LOCAL)
+            yield Proposed(rewrite.rationale, rewrite.edit, rewrite.kernel, LOCAL)
         else:
-            yield Proposed(made.rationale, made.edit, None, LOCAL[:-1], LOCAL[-1], verdict.reason)
+            yield Proposed(rewrite.rationale, rewrite.edit, None, LOCAL[:-1], LOCAL[-1], verdict.reason)
 
 
 # ---------------------------------------------------------------- compiler, referee, clock
 
 
-def _judge(evaluation: Evaluation, parent: _Parent, facts: TaskFacts, found: Report, options: Options) -> None:
-    """Takes each proposal as far as was asked for; equal candidates are judged once."""
+def _judge(evaluation: Evaluation, parent: _Parent, facts: TaskFacts, answers: Report, options: Options) -> None:
+    """Takes each proposal up to the stage `options.until`; equal candidates are judged once."""
     if options.until in LOCAL:
         return
     futures: dict[tuple[str, str], Future[Proposed]] = {}
     with ThreadPoolExecutor(2 + len(os.sched_getaffinity(0))) as pool:
         waiting = []
-        for proposed in found.proposals:
+        for proposed in answers.proposals:
             if proposed.kernel is None:
                 waiting.append((proposed, None))
                 continue
             config = {**parent.config, **referee.config_of(proposed.kernel, facts), **proposed.kernel.config}
             key = (proposed.kernel.digest, config_key(config))
             if key not in futures:
-                futures[key] = pool.submit(_judged, evaluation, parent, proposed, config, options.until)
+                futures[key] = pool.submit(_judge_one, evaluation, parent, proposed, config, options.until)
             waiting.append((proposed, futures[key]))
         judged = [replace(f.result(), answer=p.answer, edit=p.edit, note=p.note) if f else p for p, f in waiting]
-    found.proposals[:] = judged
+    answers.proposals[:] = judged
 
 
-def _judged(evaluation: Evaluation, parent: _Parent, proposed: Proposed, config: Config, until: str) -> Proposed:
+def _judge_one(evaluation: Evaluation, parent: _Parent, proposed: Proposed, config: Config, until: str) -> Proposed:
     verdict = evaluation.compiles(proposed.kernel, config)
     if not verdict.accepted:
-        return _stopped(proposed, "compiles", verdict)
+        return _stop(proposed, "compiles", verdict)
     proposed = replace(proposed, passed=(*proposed.passed, "compiles"))
     if until == "compiles":
         return proposed
     outcome = evaluation.evaluate(proposed.kernel, config, parent.outcome.measurement)
     if outcome.measurement is None:
-        return _stopped(proposed, "right", outcome.verdict)
+        return _stop(proposed, "right", outcome.verdict)
     ratio = _ratio(outcome, parent.outcome)
     proposed = replace(proposed, passed=(*proposed.passed, "right"), ratio=ratio)
     if until == "right":
@@ -260,18 +247,16 @@ def _judged(evaluation: Evaluation, parent: _Parent, proposed: Proposed, config:
     return replace(proposed, passed=(*proposed.passed, "faster"))
 
 
-def _stopped(proposed: Proposed, stage: str, verdict: Verdict) -> Proposed:
+def _stop(proposed: Proposed, stage: str, verdict: Verdict) -> Proposed:
     return replace(proposed, refused=stage, reason=f"{verdict.word.value}: {verdict.reason}")
 
 
 def _ratio(outcome: Outcome, parent: Outcome) -> float:
     """Time over the parent's, geometric mean over the shapes that both have."""
-    from kernelsearch.record.rows import geometric_mean
-
     times = [(t.time_us, parent.measurement.time_us(t.shape)) for t in outcome.measurement.times]
     return geometric_mean([time / base for time, base in times if base]) or 1.0
 
 
-def _refused(verdict: Verdict) -> int:
+def _print_refusal(verdict: Verdict) -> int:
     print(f"no proposals for a kernel that is refused: {referee.explained(verdict)}", file=sys.stderr)
     return 1

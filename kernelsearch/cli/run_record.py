@@ -1,7 +1,7 @@
 """`record`: a whole space on the GPU, every config judged at `screen` depth, then timed; compilers run ahead.
 
-Many threads hold one config each: most wait for their compile, one has the GPU. What is done is kept, row by row,
-in `OUT.part`, so that a recording that was cut goes on where it was.
+Many threads have one config each: most wait for their compile, one uses the GPU. Finished rows go to `OUT.part` one by
+one, so that a recording that was interrupted goes on from there.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import json
 import math
 import os
 import statistics
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelsearch.cli.say import make_say
 from kernelsearch.core import words
 from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
@@ -32,6 +32,7 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.slow_steps import Say
 
 AHEAD = 3
 """Configs in flight per core: enough compiles are finished before the GPU asks for them."""
@@ -65,9 +66,7 @@ class Options:
 
 def main(path: str, out: str, options: Options) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
-    say: Callable[[str], None] = (
-        (lambda t: None) if options.quiet else (lambda t: print(t, file=sys.stderr, flush=True))
-    )
+    say = make_say(options.quiet)
     _refuse_unwritable(out)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
@@ -77,7 +76,7 @@ def main(path: str, out: str, options: Options) -> int:
         with Part(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
                 say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
-            recording = Recording(Evaluation(bench, tuple(s.key for s in facts.shapes)), plan, say)
+            recording = Recording(Evaluation.of(bench, facts), plan, say)
             for row in recording.rows([c for c in plan.configs if config_key(c) not in part.rows], interrupts):
                 part.add(row)
             if len(part.rows) < len(plan.configs):
@@ -86,13 +85,13 @@ def main(path: str, out: str, options: Options) -> int:
                 return 1
             recorded_space.write(plan.space(part.rows), out)
         os.remove(f"{out}.part")
-        say(f"wrote {out}: {_summary(plan.space(part.rows))}")
+        say(f"wrote {out}: {_summarise(plan.space(part.rows))}")
     return 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be recorded: every possible config of the space, in enumeration order."""
+    """The configs to record: every possible one of the space, in enumeration order."""
 
     facts: TaskFacts
     device: str
@@ -108,16 +107,14 @@ class Plan:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What two recordings must have in common to be one."""
-        parameters = {name: list(values) for name, values in self.parameters.items()}
-        labels = [s.label for s in self.facts.shapes]
+        """Facts that must match for a recording to go on."""
         return {
             "task": self.facts.name,
             "digest": self.facts.digest,
             "device": self.device,
             "versions": benches.versions(),
-            "shapes": labels,
-            "parameters": parameters,
+            "shapes": [s.label for s in self.facts.shapes],
+            "parameters": {name: list(values) for name, values in self.parameters.items()},
         }
 
     def space(self, rows: Mapping[str, Row]) -> Recorded:
@@ -127,7 +124,7 @@ class Plan:
 
 
 class Part:
-    """The unfinished file: a header line, then a line a row. Raises SpaceError when it is of another recording."""
+    """The unfinished file: a header line, then one line per row. Raises SpaceError when it is of another recording."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path, self.header = path, header
@@ -142,34 +139,38 @@ class Part:
         except OSError as error:
             raise KernelsearchError(f"{self.path} cannot be written: {error.strerror}") from None
         print(
-            json.dumps(self.header), *(_line(row) for row in self.rows.values()), sep="\n", file=self.file, flush=True
+            json.dumps(self.header),
+            *(_dump_row(row) for row in self.rows.values()),
+            sep="\n",
+            file=self.file,
+            flush=True,
         )
         return self
 
     def _read(self, lines: list[str]) -> None:
-        if _loaded(lines[0]) != self.header:
+        if _load_line(lines[0]) != self.header:
             raise SpaceError(
                 f"{self.path} is of another recording (task, device, versions or space differ): delete it first"
             )
         for line in lines[1:]:
-            found = _loaded(line)
-            if found:  # the last line may be torn
-                samples = tuple(found.get("samples_us", ()))
-                row = Row(found["config"], found.get("time_us"), found.get("failure"), samples)
+            fields = _load_line(line)
+            if fields:  # the last line may be torn
+                samples = tuple(fields.get("samples_us", ()))
+                row = Row(fields["config"], fields.get("time_us"), fields.get("failure"), samples)
                 self.rows[config_key(row.config)] = row
 
     def add(self, row: Row) -> None:
         self.rows[config_key(row.config)] = row
-        print(_line(row), file=self.file, flush=True)
+        print(_dump_row(row), file=self.file, flush=True)
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
 
 
 class Recording:
-    """Evaluates configs with compiles running ahead; rows come as they are finished, in any order."""
+    """Evaluates configs with compiles running ahead; gives rows as they finish, in any order."""
 
-    def __init__(self, evaluation: Evaluation, plan: Plan, say: Callable[[str], None]) -> None:
+    def __init__(self, evaluation: Evaluation, plan: Plan, say: Say) -> None:
         self.evaluation, self.plan, self.say = evaluation, plan, say
         self._best: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -183,7 +184,7 @@ class Recording:
         try:
             while True:
                 while len(flight) < ahead and not interrupts.count and (config := next(left, None)) is not None:
-                    flight.add(pool.submit(self._row, config))
+                    flight.add(pool.submit(self._measure_row, config))
                 if not flight:
                     return
                 done, flight = wait(flight, return_when=FIRST_COMPLETED)
@@ -196,7 +197,7 @@ class Recording:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _row(self, config: dict[str, Value]) -> tuple[Row, Verdict]:
+    def _measure_row(self, config: dict[str, Value]) -> tuple[Row, Verdict]:
         facts = self.plan.facts
         one = len(facts.shapes) == 1  # of several shapes all are needed for the mean
         limits = {s: SLOW * t for s, t in self._best.items()} if one else {}
@@ -210,18 +211,18 @@ class Recording:
 
 
 def timed_row(config: Config, samples_us: Sequence[Sequence[float]]) -> Row:
-    """A row from the raw samples of every shape: the geometric mean over shapes of the medians, and of single samples."""
+    """A row from the raw samples of every shape: geometric means over the shapes, of medians and of single samples."""
     time_us = geometric_mean([statistics.median(s) for s in samples_us])
     single = [geometric_mean(at) for at in zip(*samples_us, strict=False)]
     step = max(1.0, len(single) / KEPT_SAMPLES)  # spread over the whole measurement, not its first samples
     kept = [single[int(i * step)] for i in range(min(len(single), KEPT_SAMPLES))]
-    return Row(config, _rounded(time_us, DIGITS + 1), samples_us=tuple(_rounded(t, DIGITS) for t in kept))
+    return Row(config, _round(time_us, DIGITS + 1), samples_us=tuple(_round(t, DIGITS) for t in kept))
 
 
 class _Progress:
     """A line for each twentieth of the space, and the reason of the first failure of each kind."""
 
-    def __init__(self, name: str, total: int, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, total: int, say: Say) -> None:
         self.name, self.total, self.say = name, total, say
         self.started, self.best, self.done = time.monotonic(), math.inf, 0
         self.failed: Counter[str] = Counter()
@@ -231,9 +232,8 @@ class _Progress:
         if row.failure:
             self.failed[row.failure] += 1
             if self.failed[row.failure] == 1:
-                self.say(
-                    f"{self.name}: first failure of the kind {row.failure}: {verdict.reason[:300]} at {dict(row.config)}"
-                )
+                reason = f"{verdict.reason[:300]} at {dict(row.config)}"
+                self.say(f"{self.name}: first failure of the kind {row.failure}: {reason}")
         else:
             self.best = min(self.best, row.time_us)
         if self.done % max(1, self.total // 20) == 0 or self.done == self.total:
@@ -244,7 +244,7 @@ class _Progress:
             self.say(f"{self.name}: {self.done}/{self.total}  best {best}{failed}  {rate:.1f}/s  {left} left")
 
 
-def _summary(space: Recorded) -> str:
+def _summarise(space: Recorded) -> str:
     times = [row.time_us for row in space.rows if row.time_us is not None]
     near = sum(t <= 1.02 * space.optimum_us for t in times)
     return (
@@ -254,23 +254,22 @@ def _summary(space: Recorded) -> str:
 
 
 def _refuse_unwritable(out: str) -> None:
-    """Before minutes of work."""
+    """Raises KernelsearchError now, before minutes of work."""
     folder = Path(out).absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(out).is_dir():
-        raise KernelsearchError(
-            f"{out} cannot be written: {'it is a folder' if Path(out).is_dir() else 'no such folder, or no right to write there'}"
-        )
+        reason = "it is a folder" if Path(out).is_dir() else "no such folder, or no right to write there"
+        raise KernelsearchError(f"{out} cannot be written: {reason}")
 
 
-def _rounded(value: float, digits: int) -> float:
+def _round(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _line(row: Row) -> str:
+def _dump_row(row: Row) -> str:
     return json.dumps(recorded_space.row_as_json(row))
 
 
-def _loaded(line: str) -> Any:
+def _load_line(line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError:

@@ -1,4 +1,4 @@
-"""From a strategy's proposal to a candidate: what was proposed, else what comes nearest to it and was not tried."""
+"""Turns a strategy's proposals into candidates: the one proposed, else the nearest that was not tried."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Makes the candidate of each ask; what it gives is reserved with the tuners and noted in told's structures."""
+    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `told`."""
 
     task: TaskFacts
     facts: RunFacts
@@ -56,7 +56,7 @@ class Candidates:
         return next((c for c in self._attempts(number, proposal) if c), None)
 
     def _attempts(self, number: int, proposal: Proposal) -> Iterator[Candidate | None]:
-        """What was proposed, then what comes nearest to it, until one gives a candidate."""
+        """Tries the proposal, then the nearest alternatives; None for each that gives no candidate."""
         parent = proposal.parents[0] if proposal.parents else self.seed.digest
         if proposal.kind is ProposalKind.REWRITE:
             yield self._rewrite(number, proposal, parent)
@@ -64,10 +64,8 @@ class Candidates:
         others = [t.kernel for t in self.told.ranked() if t.kernel != parent]
         for digest in others:
             yield self._retune(number, proposal, digest)
-        if proposal.kind is not ProposalKind.REWRITE and getattr(self.strategy, "rewrites", True):
-            yield self._rewrite(number, proposal, parent)
-        if getattr(self.strategy, "rewrites", True):
-            for digest in others:
+        if self.strategy.rewrites:
+            for digest in others if proposal.kind is ProposalKind.REWRITE else (parent, *others):
                 yield self._rewrite(number, proposal, digest)
 
     def _retune(self, number: int, proposal: Proposal, digest: str, explicit: Config | None = None) -> Candidate | None:
@@ -80,7 +78,7 @@ class Candidates:
         return Candidate(proposal, self.tuners.kernel(digest), config, None) if config is not None else None
 
     def _rewrite(self, number: int, proposal: Proposal, parent: str) -> Candidate | None:
-        structure = self._proposed(number, proposal, parent)
+        structure = self._propose(number, proposal, parent)
         if structure is None or structure.kernel.digest in self.told.structures:
             return None
         kernel, parent = structure.kernel, structure.parent
@@ -89,19 +87,22 @@ class Candidates:
         self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over), inherited=True)
         self.told.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
-        if config is None:  # nothing of its space is thought possible: let the compiler say so
+        if config is None:  # its whole space counts as impossible: the compiler decides
             config = self.tuners.best(kernel.digest)
             self.tuners.reserve(kernel.digest, config)
         return Candidate(proposal, kernel, config, structure)
 
-    def _proposed(self, number: int, proposal: Proposal, parent: str) -> Structure | None:
-        """The proposer's answer; that of a stored trial is in the record, since a model may not repeat itself."""
+    def _propose(self, number: int, proposal: Proposal, parent: str) -> Structure | None:
+        """The proposer's answer; that of a stored trial comes from the record, since a model may not repeat itself."""
         if number < len(self.begun):
             stored = self.begun.structures.get(number)
             return stored if stored and stored.parent in self.tuners else None
-        weights = getattr(self.strategy, "weights", dict)()
         known = self.told.by_kernel.get(parent)
         hints, seen = known.outcome.hints if known else (), frozenset(self.told.structures)
-        request = Request(self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, weights, number, known)
-        made = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
-        return Structure(made.kernel, number, made.parent or parent, made.edit, made.rationale) if made else None
+        request = Request(
+            self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, self.strategy.weights(), number, known
+        )
+        rewrite = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
+        if rewrite is None:
+            return None
+        return Structure(rewrite.kernel, number, rewrite.parent or parent, rewrite.edit, rewrite.rationale)

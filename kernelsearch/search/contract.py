@@ -1,19 +1,18 @@
-"""What a search asks of its parts: a strategy that chooses, an evaluator that judges and times."""
+"""The contract of a strategy, and what each is made with."""
 
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from kernelsearch.core.types import Config, Measurement, Outcome, Proposal, Trial, Value
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.core.types import Config, Proposal, Trial, Value
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a strategy is given once: the seed kernel's digest, its space and config, and the run's seed and budget."""
+    """The start of a strategy: the seed kernel's digest, its space and config, and the run's seed and budget."""
 
     kernel: str
     space: Mapping[str, tuple[Value, ...]]
@@ -26,32 +25,25 @@ class Start:
         return random.Random(f"{self.seed}/{number}")
 
 
-class Strategy(Protocol):
-    """Chooses what to try next. Its state is a function of what it was told, and of nothing else.
+class Strategy(ABC):
+    """Chooses what to try next. Its state is a function of the trials that it was told, and of nothing else.
 
-    The search makes and tells trial 0, the seed, itself; asks begin at 1. Three members are optional:
-    `weights() -> Mapping[str, float]`, relative odds of the edits, which the search puts into each
-    `Request`; `rewrites = False`, for a strategy that only tunes: the search then ends the run when the
-    configs are used up, where it would otherwise fall back to a rewrite; and `ordered = False`, for one that
-    does not leave the seed's first configs to the tuner.
+    The search makes and tells trial 0, the seed, itself; asks begin at 1. With `rewrites = False`, for a strategy that
+    only tunes, the search ends the run when the configs are used up, where it would otherwise fall back to a rewrite.
+    With `ordered = False` the strategy does not leave the seed's first configs to the tuner.
     """
 
+    rewrites = True
+    ordered = True
+
+    @abstractmethod
     def ask(self, number: int) -> Proposal | None:
         """The proposal for trial `number`, or None when there is nothing left to try."""
 
+    @abstractmethod
     def tell(self, trial: Trial) -> None:
         """One finished trial; trials are told in ask order."""
 
-
-class Evaluator(Protocol):
-    """Gives a candidate its verdict and its time. May be called from several threads at once.
-
-    One member is optional: `complete(kernel, config, outcome) -> Outcome`, which gives an outcome a verdict at full
-    depth; the search calls it for each new best that has only passed the `screen`.
-    """
-
-    def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
-        """The outcome of one candidate; never raises for what a candidate did.
-
-        incumbent is the best measurement so far, so that a clearly worse candidate can be abandoned early.
-        """
+    def weights(self) -> Mapping[str, float]:
+        """Relative odds of the edits by name (absent: 1), which the search puts into each `Request`."""
+        return {}

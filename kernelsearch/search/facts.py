@@ -1,4 +1,4 @@
-"""What a search is given, what it says on the way, and how it ends."""
+"""The settings of a search, its progress and its result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.types import Config, Trial
-from kernelsearch.kernel import space as spaces
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.search.contract import Strategy
@@ -35,11 +34,11 @@ class FirstAsks:
 
     @classmethod
     def of(cls, ordered: Ordered, window: int) -> FirstAsks:
-        """As many as replays found useful (studies/strategies/findings.md); by the window, not by the machine's cores."""
+        """The numbers that replays found useful (studies/strategies/findings.md); by the window, not by the cores."""
         return cls(ordered, DRAWN * window, ASKED)
 
     def as_facts(self) -> dict[str, list[int]]:
-        """What of it a resumed run must repeat."""
+        """Settings that must match on resume."""
         return {"first": [self.drawn, self.asked]}
 
 
@@ -47,15 +46,15 @@ class FirstAsks:
 class Settings:
     """facts are what the run is repeated from and are stored; the rest may differ on resume.
 
-    workers is how many threads call the evaluator, None for as many as the window; possible says which
-    configs are worth a trial, None for what is known of the task. first orders the seed's first configs, None leaves
-    them to the tuner; a strategy with `ordered = False` is spared it.
+    workers is how many threads call the evaluator, None for as many as the window. first orders the seed's first
+    configs, None leaves them to the tuner; it is not used for a strategy with `ordered = False`. anew makes the
+    strategy again for a run that is told again after a `full` verdict rejects; without it the run waits for every such
+    verdict.
     """
 
     facts: RunFacts
     workers: int | None = None
     budget_seconds: float | None = None
-    possible: spaces.Predicate | None = None
     first: FirstAsks | None = None
     anew: Callable[[], Strategy] | None = None
 
@@ -64,7 +63,7 @@ class Settings:
 class Progress:
     """How far a run is, after one more trial. seconds counts this process only; replayed trials cost none.
 
-    spent is what models have cost, in words; empty without one.
+    spent is the models' cost in words, empty without one.
     """
 
     done: int
@@ -80,7 +79,7 @@ class Progress:
 class Result:
     """How a run ended. per_shape has the best trial of every timed shape; used_up: no candidate was left.
 
-    trials are read from the store when they are looked at, so that it must be open then.
+    trials are read lazily, so the store must be open then.
     """
 
     run: Run

@@ -1,13 +1,14 @@
-"""Which candidates a search hands to the confirmed protocol: the best structures overall, and the best at single shapes.
+"""Chooses the candidates that are confirmed after a search: the best structures overall, and the best at single shapes.
 
-The search's own times only choose; what is claimed comes from the confirmation alone. The number of finalists is bounded,
-since each costs time on the GPU and widens every interval (`comparisons`).
+The search's own times only choose; claims come from the confirmation alone. The number of finalists is limited, since
+each costs time on the GPU and widens every interval (`comparisons`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kernelsearch.core.types import TaskFacts, Trial, config_key
 
@@ -21,12 +22,12 @@ AHEAD = 0.01
 """At its shape a champion must be this much faster, in the search's time, than every finalist overall and the seed."""
 
 LOOKED_AT = 3
-"""Trials at a shape that are asked for their full verdict before the shape brings nobody."""
+"""Trials at a shape that may be rejected at full depth before the shape gets no champion."""
 
 
 @dataclass(frozen=True)
 class Finalist:
-    """A trial whose candidate is confirmed at these shapes by key; champion says that it is the best at these alone."""
+    """A trial whose candidate is confirmed at these shapes by key; a champion is the best at these alone."""
 
     trial: Trial
     shapes: tuple[str, ...]
@@ -39,8 +40,8 @@ def finalists(
     """The best structures overall with their best configs, then the champions of single shapes.
 
     seed is the digest of the task's own kernel, which with its own config is a baseline and no finalist; accepted gives
-    the full verdict. Where no structure gains overall, the champion that loses least is confirmed at every shape, so
-    that it is known what to run at the others.
+    the full verdict. Where no structure gains overall, the champion that loses least is confirmed at every shape, to
+    know what to run at the others.
     """
     own = (seed, config_key(task.config))
     timed = [t for t in trials if t.score is not None and not t.outcome.measurement.abandoned]
@@ -48,39 +49,33 @@ def finalists(
     whole = tuple(shape.key for shape in task.shapes)
     overall = [Finalist(t, whole) for t in _overall([t for t in timed if _key(t) != own], accepted)]
     bars = {shape: _bar(shape, [t for t in timed if _key(t) == own] + [f.trial for f in overall]) for shape in whole}
-    found: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
-    for shape in (
-        sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True)[:CHAMPIONS] if len(whole) > 1 else ()
-    ):
+    by_candidate: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
+    by_gain = sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True) if len(whole) > 1 else []
+    for shape in by_gain[:CHAMPIONS]:
         better = [t for t in timed if _time(t, shape) < (1 - AHEAD) * bars[shape] and _key(t) != own]
         better.sort(key=lambda t: (_time(t, shape), t.number))
         champion = next((t for t in better[:LOOKED_AT] if accepted(t)), None)
         if champion is not None:
-            found.setdefault(_key(champion), (champion, []))[1].append(shape)
-    champions = [Finalist(t, tuple(s for s in whole if s in shapes), champion=True) for t, shapes in found.values()]
+            by_candidate.setdefault(_key(champion), (champion, []))[1].append(shape)
+    champions = [
+        Finalist(t, tuple(s for s in whole if s in shapes), champion=True) for t, shapes in by_candidate.values()
+    ]
     if champions and not overall:
         least = min(champions, key=lambda f: (f.trial.score, f.trial.number))
         champions[champions.index(least)] = Finalist(least.trial, whole)
     return (*overall, *champions)
 
 
-def comparisons(found: Sequence[Finalist]) -> int:
+def comparisons(chosen: Sequence[Finalist]) -> int:
     """How many intervals must hold together: each finalist's at each of its shapes, and those over several shapes."""
-    return sum(len(f.shapes) + (len(f.shapes) > 1) for f in found)
+    return sum(len(f.shapes) + (len(f.shapes) > 1) for f in chosen)
 
 
 def _overall(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> list[Trial]:
-    """Of each kernel its best config, the best kernels first, as far as they gain on the seed."""
-    found: dict[str, Trial] = {}
-    seen: set[str] = set()
-    for trial in timed:
-        if trial.score >= 1.0 or len(found) == OVERALL:
-            break
-        if trial.kernel not in seen:
-            seen.add(trial.kernel)
-            if accepted(trial):
-                found[trial.kernel] = trial
-    return list(found.values())
+    """Each kernel's best trial, the best kernels first, if it gains on the seed and is accepted."""
+    firsts = list({trial.kernel: trial for trial in reversed(timed)}.values())
+    firsts.sort(key=lambda t: (t.score, t.number))
+    return list(islice((t for t in firsts if t.score < 1.0 and accepted(t)), OVERALL))
 
 
 def _key(trial: Trial) -> tuple[str, str]:
@@ -88,12 +83,12 @@ def _key(trial: Trial) -> tuple[str, str]:
 
 
 def _time(trial: Trial, shape: str) -> float:
-    found = trial.outcome.measurement.time_us(shape)
-    return float("inf") if found is None else found
+    time_us = trial.outcome.measurement.time_us(shape)
+    return float("inf") if time_us is None else time_us
 
 
-def _bar(shape: str, held: Sequence[Trial]) -> float:
-    return min((_time(t, shape) for t in held), default=float("inf"))
+def _bar(shape: str, trials: Sequence[Trial]) -> float:
+    return min((_time(t, shape) for t in trials), default=float("inf"))
 
 
 def _gain(shape: str, timed: Sequence[Trial], bar: float) -> float:

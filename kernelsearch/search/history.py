@@ -1,4 +1,4 @@
-"""What a run has been told, and what follows from it: the best, the best per shape, the unit of every score."""
+"""The trials that a run was told, and their results: the best, the best per shape, the unit of every score."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from kernelsearch.record.rows import Structure, geometric_mean
 
 @dataclass
 class Told:
-    """seed is the first trial, count how many there were; the store has them all. structures and by_kernel (the best
-    trial) are by a kernel's digest, per_shape by a shape's key.
+    """The state of a run after the trials that it was told; the store has the trials themselves.
+
+    seed is the first trial. structures and by_kernel (the best trial) are by a kernel's digest, per_shape by a shape's
+    key.
     """
 
     task: TaskFacts
@@ -36,10 +38,10 @@ class Told:
             self.best = trial
         if trial.kernel not in self.by_kernel or trial.score < self.by_kernel[trial.kernel].score:
             self.by_kernel[trial.kernel] = trial
-        for shape in trial.outcome.measurement.times:
-            known = self.per_shape.get(shape.shape)
-            if known is None or shape.time_us < known.outcome.measurement.time_us(shape.shape):
-                self.per_shape[shape.shape] = trial
+        for time in trial.outcome.measurement.times:
+            fastest = self.per_shape.get(time.shape)
+            if fastest is None or time.time_us < fastest.outcome.measurement.time_us(time.shape):
+                self.per_shape[time.shape] = trial
 
     def ranked(self) -> list[Trial]:
         """The best trial of every kernel that was measured, the fastest first."""
@@ -54,8 +56,8 @@ class Told:
     def score(self, outcome: Outcome) -> float | None:
         """The geometric mean of time / seed time over the timed shapes. Raises TaskError when there is none.
 
-        An abandoned measurement may lack shapes; it was given up for being slower than the incumbent, so
-        that its score is at least the incumbent's, and missing shapes count as its worst one.
+        An abandoned measurement may lack shapes. It was given up because it was slower than the incumbent: so its score
+        is at least the incumbent's, and missing shapes count as its worst one.
         """
         if outcome.measurement is None:
             return None
@@ -72,16 +74,16 @@ class Told:
 
 
 def seed_is_wrong(task: TaskFacts, trial: Trial) -> str:
-    """Why a search cannot begin, as a sentence: the verdict on the seed."""
+    """A sentence on why a search cannot begin: the verdict on the seed."""
     verdict = trial.outcome.verdict
     key = verdict.detail.get("shape")
     label = next((s.label for s in (*task.shapes, *task.test_shapes) if s.key == key), key)
     regime = verdict.detail.get("regime")
     where = (f" on {label}" if label else "") + (f" with inputs of regime {regime!r}" if regime else "")
-    ratio = verdict.error_ratio
-    much = ""
+    ratio, error = verdict.error_ratio, ""
     if ratio and math.isfinite(ratio) and "times what is allowed" not in verdict.reason:
-        much = f" (its error is {ratio:.3g} times what is allowed)"
-    said = f"{verdict.word.value}, {verdict.reason}{much}"
+        error = f" (its error is {ratio:.3g} times what is allowed)"
     more = "; `kernelsearch verify TASK.py --explain` says more" if regime else ""
-    return f"the seed kernel of {task.name} is itself rejected{where}: {said}{more}"
+    return (
+        f"the seed kernel of {task.name} is itself rejected{where}: {verdict.word.value}, {verdict.reason}{error}{more}"
+    )

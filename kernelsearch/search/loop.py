@@ -1,7 +1,7 @@
-"""The loop itself: up to `window` candidates in flight, landed, told and stored in ask order.
+"""The loop of a search: up to `window` candidates in flight, which are told and stored in ask order.
 
-Ask n has seen exactly the trials up to n - window (and always the seed, whose time is the unit of every score),
-so that a run is the same run on any number of workers, and a killed one continues by asking and telling its stored
+Ask n has seen exactly the trials up to n - window (and always the seed, whose time is the unit of every score).
+So a run is the same run on any number of workers, and a killed one continues by asking and telling its stored
 trials again.
 """
 
@@ -24,16 +24,17 @@ from kernelsearch.record.pages import StoredTrials
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search.candidates import Candidate, Candidates
-from kernelsearch.search.contract import Evaluator, Start, Strategy
+from kernelsearch.search.contract import Start, Strategy
 from kernelsearch.search.facts import Progress, Result, Settings
 from kernelsearch.search.history import Told, seed_is_wrong
 from kernelsearch.search.pending import Held, HeldTrial, Mistaken
 from kernelsearch.search.runs import begun
+from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune import seed_tuners
 
 OnTrial = Callable[[Trial, Progress], None]
 PROVERS = 8
-"""Threads that wait for `full` verdicts, so that those who evaluate do not."""
+"""Threads that wait for `full` verdicts, so that those which evaluate do not."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,9 @@ class _Flying:
     candidate: Candidate
     evaluated: Future | Trial
 
-    def drop(self) -> None:
-        """Nobody asks for it any more; an evaluation that runs goes on to its end."""
-        if isinstance(self.evaluated, Future):
-            self.evaluated.cancel()
-
 
 def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
-    """What a strategy for this task is made with."""
+    """The start of a strategy for this task."""
     kernel = Kernel.parse(task.seed)
     tuners = seed_tuners(task, kernel, seed)
     return Start(kernel.digest, tuners.space(kernel.digest).values, tuners.best(kernel.digest), seed, trials)
@@ -77,8 +73,9 @@ class Search:
         self.task, self.proposer, self.evaluator = task, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
         self.seed = Kernel.parse(task.seed)
-        self._possible = settings.possible or spaces.known_constraints(task)
-        self._anew = None if hasattr(proposer, "tell") else settings.anew  # what a model was told cannot be taken back
+        self._possible = spaces.known_constraints(task)
+        stateless = type(proposer).tell is Proposer.tell
+        self._anew = settings.anew if stateless else None  # a model cannot forget what it was told
         self._known = Told(task)  # the trials that are stored
         self._ordering: Future | None = None
         self._begin(strategy, resume)
@@ -88,7 +85,7 @@ class Search:
         self._used_up = self._ended = False
 
     def _begin(self, strategy: Strategy, resume: Run | None) -> None:
-        """A run that was told nothing; what is stored of it will be told again."""
+        """Sets up the state of a run before its first trial; its stored trials will be told again."""
         self.strategy = strategy
         self.tuners = seed_tuners(self.task, self.seed, self.facts.seed, self._possible)
         self._begun = begun(self.store, self.task, self.facts, resume)
@@ -101,7 +98,7 @@ class Search:
     def run(self, on_trial: OnTrial = lambda trial, progress: None, ending: bool = False) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
 
-        Ctrl-C finishes what is in flight, a second one drops it; either way the result says `interrupted` and all told
+        Ctrl-C finishes what is in flight, a second one drops it; either way the result is `interrupted` and all told
         trials are stored. ending: an interrupted run is the last thing that the process does (`Interrupts`). Raises
         TaskError when the seed itself is rejected, StoreError when a row cannot be written or a resumed run disagrees
         with its rows.
@@ -122,7 +119,7 @@ class Search:
         return self.result(interrupts.count > 0)
 
     def result(self, interrupted: bool = False) -> Result:
-        """What has come of the run so far."""
+        """The result of the run so far."""
         known, seconds = self._known, time.monotonic() - self._started
         trials = StoredTrials(self.store, self.run_row.id, known.count)
         return Result(self.run_row, trials, known.best, known.per_shape, seconds, interrupted, self._used_up)
@@ -135,21 +132,22 @@ class Search:
         asking: Executor | None = None,
         proving: Executor | None = None,
     ) -> Iterator[Future]:
-        """The run as a generator that yields each future that it has to wait for: several runs can share one thread.
+        """The run as a generator of the futures that it has to wait for, so that several runs can share one thread.
 
-        Ends early, with what is in flight, when stopping() says so. Raises what `run` raises. asking: where the run asks for
-        its candidates, if a model's answer may be waited for there; None: here. proving: where new bests are judged at full
+        Ends early, after what is in flight, when stopping() is true. Raises what `run` raises. asking: where the run
+        asks for its candidates if that may wait for a model; None: here. proving: where new bests are judged at full
         depth; None: in the pool.
         """
         while True:
             flight: deque[_Flying] = deque()
-            held = Held(partial(self._settled, on_trial), proving or pool)
+            held = Held(partial(self._settle, on_trial), proving or pool)
             try:
                 yield from self._pass(flight, held, pool, stopping, asking)
                 break
             except Mistaken:
                 for flying in flight:
-                    flying.drop()
+                    if isinstance(flying.evaluated, Future):
+                        flying.evaluated.cancel()
                 self._begin(self._anew(), self.run_row)
         self._ended = self._used_up or self._known.count >= self.facts.trials
         if self._ended:
@@ -158,7 +156,7 @@ class Search:
     def _pass(
         self, flight: deque[_Flying], held: Held, pool: Executor, stopping: Callable[[], bool], asking: Executor | None
     ) -> Iterator[Future]:
-        """The run from its first trial on, those that are stored told again. Raises Mistaken."""
+        """The run from its first trial on, with the stored ones told again. Raises Mistaken."""
         self._used_up = False
         for number in range(self.facts.trials):
             while flight and (number == 1 or len(flight) >= self.facts.window):
@@ -168,37 +166,37 @@ class Search:
             if number == 1 and self._ordering is not None:
                 yield self._ordering
                 self.tuners.foremost(self.seed.digest, self._ordering.result(), self.settings.first.asked)
-            candidate = yield from self._asked(number, asking)
+            candidate = yield from self._ask(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more
                     yield from self._land(flight.popleft(), held)
-                candidate = yield from self._asked(number, asking)
+                candidate = yield from self._ask(number, asking)
             if candidate is None:
                 self._used_up = True
                 break
-            flight.append(_Flying(number, candidate, self._launched(pool, number, candidate)))
+            flight.append(_Flying(number, candidate, self._launch(pool, number, candidate)))
             if number == 0:
-                self._ordering = self._ordering or self._ordered(pool)
+                self._ordering = self._ordering or self._begin_ordering(pool)
         while flight:
             yield from self._land(flight.popleft(), held)
         yield from held.settle_pending(most=0)
 
-    def _asked(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
-        """The candidate of this ask; nothing else of the run goes on before it is there."""
+    def _ask(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
+        """The candidate of this ask; the rest of the run waits for it."""
         if asking is None:
             return self._candidates.ask(number)
-        asked = asking.submit(self._candidates.ask, number)
-        yield asked
-        return asked.result()
+        answer = asking.submit(self._candidates.ask, number)
+        yield answer
+        return answer.result()
 
-    def _ordered(self, pool: Executor) -> Future | None:
-        """The seed's first configs by the static model, worked out beside the first trial."""
+    def _begin_ordering(self, pool: Executor) -> Future | None:
+        """Begins to order the seed's first configs by the static model, beside the first trial."""
         first = self.settings.first
-        if first is None or not getattr(self.strategy, "ordered", True):
+        if first is None or not self.strategy.ordered:
             return None
         return pool.submit(first.ordered, self.seed, self.tuners.drawn(self.seed.digest, first.drawn))
 
-    def _launched(self, pool: Executor, number: int, candidate: Candidate) -> Future | Trial:
+    def _launch(self, pool: Executor, number: int, candidate: Candidate) -> Future | Trial:
         if number < len(self._begun):
             return self._begun.trial(number, candidate.proposal, candidate.kernel.digest, candidate.config)
         incumbent = self._told.best.outcome.measurement if self._told.best else None
@@ -212,22 +210,22 @@ class Search:
         else:
             yield evaluated
             outcome = evaluated.result()
-            if self._needs_full(outcome):
+            if outcome.verdict.depth != "full" and self._told.beats(outcome):
                 proof = held.pool.submit(self.evaluator.complete, candidate.kernel, candidate.config, outcome)
                 if self._anew is None:
                     yield proof
                     outcome, proof = proof.result(), None
-            trial = self._judged(number, candidate, outcome)
+            trial = self._make_trial(number, candidate, outcome)
         if number >= self._known.count:
             held.waiting.append(HeldTrial(trial, candidate.structure, proof, stored))
-        yield from held.settle_pending()  # before it is told: what a proposer writes down then refers to the trial's row
+        yield from held.settle_pending()  # first: on being told, a proposer may refer to the trial's row
         self._tell(trial)
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(seed_is_wrong(self.task, trial))
 
-    def _settled(self, on_trial: OnTrial, trial: Trial, held: HeldTrial) -> None:
-        """The next trial as it stays: stored and reported."""
+    def _settle(self, on_trial: OnTrial, trial: Trial, held: HeldTrial) -> None:
+        """Stores and reports the next trial, which stays as it is."""
         if not held.stored:
             self.store.add_trial(self.run_row, trial, held.structure)
         self._known.tell(trial)
@@ -237,26 +235,20 @@ class Search:
         self._told.tell(trial)
         self.tuners.tell(trial)
         self.strategy.tell(trial)
-        if hasattr(self.proposer, "tell"):
-            made = self._told.structures[trial.kernel]
-            self.proposer.tell(trial, made.kernel, made.parent)
+        structure = self._told.structures[trial.kernel]
+        self.proposer.tell(trial, structure.kernel, structure.parent)
 
     def _progress(self) -> Progress:
         known, done = self._known, self._known.count
-        cost = getattr(self.proposer, "spending", str)()
-        seconds = time.monotonic() - self._started
-        replayed = min(done, self._resumed)
+        seconds, replayed = time.monotonic() - self._started, min(done, self._resumed)
+        cost = self.proposer.spending()
         return Progress(done, self.facts.trials, replayed, known.best, known.counts.copy(), seconds, cost)
 
-    def _needs_full(self, outcome: Outcome) -> bool:
-        """Whether this would be the new best and has only passed the `screen`."""
-        screened = outcome.verdict.depth != "full" and hasattr(self.evaluator, "complete")
-        return screened and self._told.beats(outcome)
-
-    def _judged(self, number: int, candidate: Candidate, outcome: Outcome) -> Trial:
+    def _make_trial(self, number: int, candidate: Candidate, outcome: Outcome) -> Trial:
         kernel, score = candidate.kernel.digest, self._told.score(outcome)
-        made = self._told.structures[kernel]
-        return Trial(number, candidate.proposal, kernel, candidate.config, outcome, score, made.edit, made.rationale)
+        structure = self._told.structures[kernel]
+        edit, rationale = structure.edit, structure.rationale
+        return Trial(number, candidate.proposal, kernel, candidate.config, outcome, score, edit, rationale)
 
     def _out_of_time(self) -> bool:
         budget = self.settings.budget_seconds

@@ -1,9 +1,9 @@
-"""Trials that were told and are not stored yet, because one before them, or they themselves, await a `full` verdict.
+"""Trials that were told and are not stored yet, because they or an earlier one await a `full` verdict.
 
-A new best is judged at full depth before it counts, which takes seconds where its test shapes compile slowly, and nothing
-could be asked meanwhile. So the run goes on as if that verdict were accept, as it nearly always is, and holds
-back what it did since. When the verdict is a rejection, all that was held is dropped and the run is replayed from its
-rows: it has then told what it would have told by waiting, and only time was lost.
+A new best is judged at full depth before it counts. That takes seconds where its test shapes compile slowly, and
+nothing could be asked meanwhile. So the run goes on as if that verdict were accept, as it nearly always is, and stores
+nothing of what follows. When the verdict is a rejection, those trials are dropped and the run is replayed from its
+rows: it then is the run that waited, and only time was lost.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kernelsearch.core.types import Trial
 from kernelsearch.record.rows import Structure
 
 MOST = 256
-"""Trials that may be held; then the run waits. A kill loses no more than these."""
+"""Trials that may be pending; then the run waits. A kill loses no more than these."""
 
 
 class Mistaken(Exception):
-    """What was taken for accepted is rejected: the run has to be told again. Never leaves this package."""
+    """A trial that was taken for accepted is rejected: the run must be told again. Never leaves this package."""
 
 
 @dataclass(frozen=True)
 class HeldTrial:
-    """proof is the outcome to come with the `full` verdict, None where nothing is awaited; stored: its row is there."""
+    """A pending trial. proof will be its outcome with the `full` verdict, None without one; stored: its row exists."""
 
     trial: Trial
     structure: Structure | None
@@ -36,14 +36,14 @@ class HeldTrial:
 
 @dataclass
 class Held:
-    """settle(trial, held) stores and reports one trial, in order; pool is where `full` verdicts are reached."""
+    """The pending trials. settle(trial, held) stores and reports one, in order; pool runs the `full` verdicts."""
 
     settle: Callable[[Trial, HeldTrial], None]
     pool: Executor
     waiting: deque[HeldTrial] = field(default_factory=deque)
 
     def settle_pending(self, most: int = MOST) -> Iterator[Future]:
-        """Settles what can be settled; waits, by yielding, until at most so many are held. Raises Mistaken."""
+        """Settles trials in order; waits, by yielding futures, until at most `most` are pending. Raises Mistaken."""
         while self.waiting:
             held = self.waiting[0]
             trial = held.trial

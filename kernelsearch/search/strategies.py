@@ -1,4 +1,4 @@
-"""Finds and loads strategies: one loader by path for the shipped ones, a checkout's and a user's own.
+"""Loads strategies by path: the shipped ones, a checkout's and a user's own.
 
 A strategy's file runs with the driver's rights: it is the user's code, as trusted as the task file.
 """
@@ -20,7 +20,7 @@ DEFAULT = "evolve"
 
 
 def folder() -> Path:
-    """Where the shipped strategies are: inside an installed package, else at the root of the checkout."""
+    """The folder of the shipped strategies: inside an installed package, else at the root of the checkout."""
     here = Path(__file__).resolve().parents[1]
     packed = here / "_strategies"
     return packed if packed.is_dir() else here.parent / "strategies"
@@ -39,13 +39,14 @@ def load(name_or_path: str) -> ModuleType:
         if by_path:
             raise StrategyError(f"no strategy file {name_or_path}")
         raise StrategyError(f"unknown strategy {name_or_path!r}: one of {', '.join(shipped())}, or the path of a file")
-    module = _executed(path)
+    module = _execute(path)
     if not isinstance(getattr(module, "Strategy", None), type):
         raise StrategyError(f"{path} defines no class Strategy")
     if not is_dataclass(getattr(module, "Params", None)):
         raise StrategyError(f"{path} defines no dataclass Params")
-    missing = [m for m in ("ask", "tell") if not callable(getattr(module.Strategy, m, None))]
-    if missing:
+    if not issubclass(module.Strategy, Strategy):  # a user's class need not inherit: here it gets the defaults
+        module.Strategy = type("Strategy", (module.Strategy, Strategy), {})
+    if missing := sorted(module.Strategy.__abstractmethods__):
         raise StrategyError(f"{path}: class Strategy has no method {' and no '.join(missing)}")
     return module
 
@@ -63,11 +64,11 @@ def make(name_or_path: str, start: Start, **params: Any) -> Strategy:
         raise StrategyError(f"{name_or_path} cannot be made: {error}") from error
 
 
-def _executed(path: Path) -> ModuleType:
+def _execute(path: Path) -> ModuleType:
     name = f"kernelsearch_strategy_{path.stem}_{content_digest(str(path.resolve()))}"
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look up the module of their annotations there
+    sys.modules[name] = module  # where dataclasses look up annotations
     try:
         spec.loader.exec_module(module)
     except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError) as error:

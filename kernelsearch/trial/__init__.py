@@ -1,4 +1,4 @@
-"""From a candidate to its outcome: gate, bind, compile, judge, time or estimate; the first refusal ends it."""
+"""Evaluates candidates: gate, bind, compile, judge, time or estimate; the first refusal ends it."""
 
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.rejection import Rejected

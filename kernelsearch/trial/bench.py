@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,15 +31,15 @@ from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
 
 COMPILE_LIMIT_S = 20.0
 OPEN_LIMIT_S = 120.0
-"""For a task file's own import, its inputs and its reference: what is slower is taken for an endless loop."""
+"""For a task file's own import, its inputs and its reference; a slower file counts as an endless loop."""
 
 JUDGE_LIMIT_S = 300.0
 FEW_COMPILERS = 2
-"""With so many a build takes the place of another: each is waited for, none is begun ahead."""
+"""With no more than these a build takes the place of another, so that none begins ahead."""
 
 
 def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
-    """The target of that name and the live device if candidates run on it; `auto` is the device, else h100."""
+    """The target of that name, and the live device if candidates run on it; `auto` is the device, else h100."""
     device = live_device()
     if name == "auto":
         if device is None:
@@ -58,12 +59,13 @@ def versions() -> dict[str, str]:
 
 @dataclass
 class Bench:
-    """An opened task. As a context manager it stops its workers at the end.
+    """A task with its target and its workers. As a context manager it stops the workers at the end.
 
     runners is None without a GPU, interpreters is None with one; secret seeds the judge's inputs; compiled keeps the
     compilers' answers beyond this process, None where nothing is kept; ceilings are this device's measured rates, empty
-    where they are not known; rounds_sixteen says whether the interpreter finds the seed right in 16 bits (None: not tried),
-    right_on the verdict on it at a case of sizes that the task does not name; say tells who waits why it takes long.
+    where they are not known; rounds_sixteen is true if the interpreter finds the seed right in 16 bits (None: not
+    tried); right_on has the verdicts on the seed at cases of sizes that the task does not name; say prints progress of
+    slow steps.
     """
 
     path: str
@@ -100,8 +102,8 @@ class Bench:
     ) -> Bench:
         """Starts the workers and loads the task. Raises TaskError or TargetError, one sentence each.
 
-        compiled is the folder of the compile cache; gpu the lock that several benches on one GPU share; say is told what
-        takes long.
+        compiled is the folder of the compile cache; gpu is the lock that several benches on one GPU share; say prints
+        progress of slow steps.
         """
         machine, device = choose_target(target)
         full = os.path.abspath(path)
@@ -121,12 +123,10 @@ class Bench:
                 pool.warm()
             reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
             with patience(say, reading):
-                facts = _opened(judge, jobs.OpenTask(full, machine, device is not None), path)
+                facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None), path)
+            others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
-            gpu = gpu or threading.Lock()
-            return cls(
-                full, machine, device, facts, workplace, judge, compilers, gpu=gpu, compiled=cache, say=say, **others
-            )
+            return cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
         except BaseException:
             workplace.close()
             raise
@@ -137,29 +137,31 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         self.workplace.close()
 
-    @property
+    @cached_property
     def seed(self) -> Kernel:
-        return self._seed_kernel
+        return Kernel.parse(self.facts.seed)
 
-    def __post_init__(self) -> None:
-        self._seed_kernel = Kernel.parse(self.facts.seed)
+    @property
+    def where(self) -> str:
+        """The name of the device that measures, or of the target that times are estimated for."""
+        return self.device.name if self.device else self.target.name
 
     # ------------------------------------------------------------ what a candidate is, for workers
 
     def candidate(self, kernel: Kernel, config: Config, *, code: bool) -> jobs.Candidate:
-        """The message for a worker; without code the functions' texts are left out (the run worker gets none)."""
+        """The message for a worker; without code it lacks the functions' texts (the run worker gets none)."""
         seed = self.seed
         if not code:
             kernel, seed = _without_code(kernel), _without_code(seed)
         return jobs.Candidate(kernel, dict(config), seed, dict(self.facts.config), self.facts.sites, self.target)
 
-    def bound(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> list[tuple[LaunchFact, Bound]]:
-        """What every launch of these shapes becomes. Raises LaunchError."""
-        found = []
-        for shape in shapes:
-            for index, fact in enumerate(self.facts.traces[shape].launches):
-                found.append((fact, self._bind(kernel, config, shape, index, fact)))
-        return found
+    def bind_launches(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> list[tuple[LaunchFact, Bound]]:
+        """Every launch of these shapes with the plan of what runs there. Raises LaunchError."""
+        return [
+            (fact, self._bind(kernel, config, shape, index, fact))
+            for shape in shapes
+            for index, fact in enumerate(self.facts.traces[shape].launches)
+        ]
 
     def _bind(self, kernel: Kernel, config: Config, shape: str, index: int, fact: LaunchFact) -> Bound:
         def grid_of(meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -171,34 +173,35 @@ class Bench:
                 self._grids[key] = trusted(self.judge, jobs.LauncherGrid(shape, index, plain), JUDGE_LIMIT_S)
             return self._grids[key]
 
-        seed, config_of_seed = self.seed, self.facts.config
-        return bind(kernel, config, seed, config_of_seed, self.facts.sites, fact, grid_of, self.target.num_sms)
+        facts = self.facts
+        return bind(kernel, config, self.seed, facts.config, facts.sites, fact, grid_of, self.target.num_sms)
 
     # ------------------------------------------------------------ compiling
 
-    def binaries(
+    def build_binaries(
         self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]
     ) -> tuple[dict[str, Binary], Verdict | None]:
-        """The binaries of these specialisations by `jobs.spec_key`, or the first verdict that stands in the way."""
-        futures = self._begun(kernel, specs)
-        found: dict[str, Binary] = {}
-        for key, future in futures.items():
+        """The binaries of these specialisations by `jobs.spec_key`, or the first refusal of a compiler."""
+        binaries: dict[str, Binary] = {}
+        for key, future in self._begin(kernel, specs).items():
             answer = future.result()
             if isinstance(answer, Verdict):
                 return {}, answer
-            found[key] = answer
-        return found, None
+            binaries[key] = answer
+        return binaries, None
 
     def begin(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> None:
-        """Begins these builds and does not wait for them; nothing happens where that would take from others' compilers."""
+        """Begins these builds without waiting for them; does nothing where others need the compilers."""
         if self.compilers.size > FEW_COMPILERS:
-            self._begun(kernel, specs)
+            self._begin(kernel, specs)
 
-    def _begun(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Future]:
-        return {jobs.spec_key(s, of_seed): self._building(self.seed if of_seed else kernel, s) for s, of_seed in specs}
+    def _begin(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> dict[str, Future]:
+        return {
+            jobs.spec_key(s, of_seed): self._begin_build(self.seed if of_seed else kernel, s) for s, of_seed in specs
+        }
 
-    def _building(self, kernel: Kernel, spec: Specialisation) -> Future:
-        """The build of one specialisation, begun at most once."""
+    def _begin_build(self, kernel: Kernel, spec: Specialisation) -> Future:
+        """The future of one specialisation's build, which begins at most once."""
         key = spec.key(kernel.digest, self.target.name, "")
         with self._lock:
             future = self._built.get(key)
@@ -226,7 +229,7 @@ class Bench:
         except WorkerDied as died:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
         except WorkerError as error:
-            future.set_exception(error)  # who waits for the build says it
+            future.set_exception(error)  # reported by whoever waits for the build
         except BaseException as error:
             future.set_exception(error)
             raise
@@ -244,18 +247,18 @@ class Bench:
     def inputs(self, cases: tuple[jobs.Case, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if (c, twin) not in self._inputs)
         if missing:
-            made = trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
-            self._inputs.update({(c, twin): m for c, m in zip(missing, made, strict=True)})
+            inputs = trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
+            self._inputs.update({(c, twin): i for c, i in zip(missing, inputs, strict=True)})
         return tuple(self._inputs[c, twin] for c in cases)
 
-    def judged(
+    def judge_runs(
         self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool, atomics: bool = False
     ) -> Verdict:
         return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
 
 
-def _opened(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
-    """The judge's answer to a task file. Raises TaskError for a file that never comes to its end."""
+def _read_task(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
+    """The judge's answer to a task file. Raises TaskError for a file that never ends."""
     try:
         return trusted(judge, job, OPEN_LIMIT_S)
     except WorkerError as error:

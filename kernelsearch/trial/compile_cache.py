@@ -1,10 +1,10 @@
-"""Nothing is compiled twice: answers of compile workers on disk, by content, shared by runs and processes.
+"""Answers of compile workers on disk, by content, shared by runs and processes.
 
 A key covers all that decides an answer: canonical source, specialisation with its constexprs and options, target,
-precision contract, versions, and the texts of this package's own modules that read a binary. The driver writes what a
-compile worker answered; entries are read by the channel's unpickler, which knows data and nothing else, and only if
-their checksum holds. Anything odd about an entry makes it a miss. Not kept are timeouts and crashes: they may come
-out otherwise on another day.
+precision contract, versions, and the texts of this package's own modules that read a binary. The driver writes the
+answers of compile workers; entries are read by the channel's unpickler, which accepts plain data only, and only if
+their checksum is right. Any fault of an entry makes it a miss. Timeouts and crashes are not kept: they may not happen
+again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -26,19 +27,19 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.worker.messages import channel, jobs
 
 MAX_BYTES = 1 << 30
-"""Of all entries; the oldest go first."""
+"""Limit of all entries together; the oldest go first."""
 
 _KEPT = 0.8
-"""Share of the limit that a clean-up leaves."""
+"""Share of the limit that remains after a clean-up."""
 
-_READERS = ("compile", "verify/precision.py", "kernel/launch.py")
-"""What of the package decides what an answer holds, besides Triton."""
+_READERS = ("compile/*.py", "verify/precision.py", "kernel/launch.py")
+"""Package files whose text is part of the key."""
 
 _DIGEST_BYTES = 32
 
 
 def default_folder() -> Path:
-    """Where entries are kept unless another folder is named."""
+    """The usual folder of the cache."""
     return Path.home() / ".cache" / "kernelsearch" / "compiled"
 
 
@@ -70,17 +71,17 @@ class CompileCache:
         except OSError:
             self.misses += 1
             return None
-        answer = _opened(data)
+        answer = _unpack(data)
         if answer is None:
             self.misses += 1
-            self._remove(path)
+            _remove(path)
         else:
             self.hits += 1
         return answer
 
     def put(self, key: str, answer: jobs.Compiled) -> None:
         """Keeps a lasting answer. Concurrent writers of one key write the same; the last rename wins."""
-        if not _lasting(answer.verdict):
+        if not _is_lasting(answer.verdict):
             return
         body = zlib.compress(channel.packed(answer), 1)
         path = self._path(key)
@@ -102,32 +103,28 @@ class CompileCache:
         """Removes the entries that were not used for longest, until the folder is within its limit."""
         entries = []
         for path in self.folder.glob("*/*"):
-            try:
+            with suppress(OSError):
                 about = path.stat()
-            except OSError:
-                continue
-            entries.append((about.st_mtime, about.st_size, path))
+                entries.append((about.st_mtime, about.st_size, path))
         total = sum(size for _, size, _ in entries)
         if total <= self.max_bytes:
             return
         for _, size, path in sorted(entries):
             if total <= _KEPT * self.max_bytes:
                 return
-            self._remove(path)
+            _remove(path)
             total -= size
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
 
-    @staticmethod
-    def _remove(path: Path) -> None:
-        try:
-            path.unlink(missing_ok=True)
-        except OSError:
-            return
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
-def _opened(data: bytes) -> jobs.Compiled | None:
+def _unpack(data: bytes) -> jobs.Compiled | None:
     checksum, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
     if hashlib.sha256(body).digest() != checksum:
         return None
@@ -138,18 +135,16 @@ def _opened(data: bytes) -> jobs.Compiled | None:
     return answer if isinstance(answer, jobs.Compiled) else None
 
 
-def _lasting(verdict: Verdict | None) -> bool:
-    """A refusal by the compiler or by the precision contract; not what a worker says of its own trouble."""
+def _is_lasting(verdict: Verdict | None) -> bool:
+    """Whether an answer would come again: refusals by the compiler or the precision contract, not a worker's fault."""
     return verdict is None or (verdict.word in (Word.COMPILE, Word.PRECISION) and "trace" not in verdict.detail)
 
 
 @lru_cache(maxsize=1)
 def _own_text() -> str:
     root = Path(__file__).resolve().parent.parent
-    files = [
-        p for name in _READERS for p in ([root / name] if name.endswith(".py") else sorted((root / name).glob("*.py")))
-    ]
-    found = hashlib.sha256()
-    for path in files:
-        found.update(path.name.encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()
+    text = hashlib.sha256()
+    for pattern in _READERS:
+        for path in sorted(root.glob(pattern)):
+            text.update(path.name.encode() + b"\0" + path.read_bytes())
+    return text.hexdigest()

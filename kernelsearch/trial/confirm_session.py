@@ -1,7 +1,6 @@
-"""One attempt at one shape by the confirmed protocol: contestants in, blocks of times and verdicts out.
+"""One attempt at one shape by the confirmed protocol, from the driver's side.
 
-The driver's side of a `confirm` worker. A contestant that spoils the worker raises `Lost`, and `confirmation` starts a
-fresh one without it.
+A contestant that spoils the `confirm` worker raises `Lost`, and `confirmation` starts a fresh worker without it.
 """
 
 from __future__ import annotations
@@ -9,31 +8,22 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.types import Config, ShapeFact, TensorFact, Verdict, Word
-from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import confirm as protocol
 from kernelsearch.measure.timing import statistics as paired
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.measure.timing.nvml import Reading
-from kernelsearch.trial.bench import Bench
-from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.messages.confirm_jobs import (
-    CRASHED,
-    Blocks,
-    Clocks,
-    Enter,
-    Entered,
-    Handed,
-    Opened,
-    OpenShape,
-    Outputs,
-    Sampled,
-)
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.rejection import Rejected
+from kernelsearch.trial.run_jobs import ask_with_binaries
+from kernelsearch.trial.slow_steps import Say
+from kernelsearch.worker.messages import confirm_jobs, jobs
 from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import trusted
 
@@ -41,14 +31,11 @@ CONTENTS = 3
 ENTER_LIMIT_S = 120.0
 COMPILE_LIMIT_S = 600.0
 BLOCKS_LIMIT_S = 120.0
-JUDGE_LIMIT_S = 300.0
 SECONDS = 10.0
-"""What sampling one shape may take, unless the caller says otherwise; preparing and judging come on top."""
+"""Seconds of sampling one shape, unless the caller gives another limit; preparing and judging come on top."""
 
 ALONE = 24
-"""Calls of one contestant by itself, when it must be found out who spoils the process."""
-
-Say = Callable[[str], None]
+"""Calls of each contestant by itself, to find out which one spoils the process."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class ShapeRun:
-    """What one shape gave: the blocks that count, who failed and why, verdicts on candidates, and other clocks."""
+    """The results at one shape: the blocks that count, reasons of failures, verdicts on candidates, other clocks."""
 
     shape: ShapeFact
     kept: protocol.Kept
@@ -88,7 +75,7 @@ class ShapeRun:
         return protocol.time_of(self.kept.blocks, name)
 
     def baselines(self) -> tuple[str, ...]:
-        """Those that were timed, the fastest first, by their medians."""
+        """The baselines that were timed, the fastest first, by their medians."""
         timed = {n for block in self.kept.blocks for n, _ in block} - set(self.candidates) - {protocol.CONTROL}
         timed |= {SEED} & set(self.candidates)
         return tuple(sorted(timed, key=lambda n: self.time(n).time_us))
@@ -102,7 +89,7 @@ class ShapeRun:
 
 
 class Lost(Exception):
-    """The process died, hung or lost its CUDA context over this contestant; no name says that several were running."""
+    """The process died, hung or lost its CUDA context over this contestant; an empty name: over one of several."""
 
     def __init__(self, name: str, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
@@ -118,7 +105,7 @@ def asked(worker: Worker, job: object, limit_s: float, name: str = "") -> object
     except WorkerDied as died:
         raise Lost(name, Verdict(Word.CRASH, "confirm", f"the worker died: {died}")) from None
     if isinstance(answer, jobs.Failure):
-        if answer.kind == CRASHED:
+        if answer.kind == confirm_jobs.CRASHED:
             worker.kill()
             raise Lost(name, Verdict(Word.CRASH, "confirm", answer.message))
         raise WorkerError(answer.message)
@@ -126,7 +113,7 @@ def asked(worker: Worker, job: object, limit_s: float, name: str = "") -> object
 
 
 class Session:
-    """One attempt at one shape in one process: `run` is all of it, the other public methods are its steps."""
+    """One attempt at one shape in one process: `run` is the whole, the other public methods are its steps."""
 
     def __init__(
         self,
@@ -150,17 +137,16 @@ class Session:
         self.notes: list[str] = []
 
     def run(self, *, alone: bool = False) -> ShapeRun:
-        """alone: each contestant is first called by itself, so that the one who spoils the process is known by name."""
+        """The results at the shape. alone: calls each contestant by itself first, to name the one that fails."""
         baselines = self.open()
-        names = [c.name for c in self.contestants]
         for contestant in self.contestants:
             self.enter_kernel(contestant)
         for name in baselines:
             if name not in self.failures:
-                self._enter_baseline(name)
-        candidates = tuple(n for n in names if n in self.pilot and n != SEED) or tuple(
-            n for n in names if n in self.pilot
-        )
+                self.say(f"{self.facts.label}: {name}")
+                self._take_entry(name, self._ask(confirm_jobs.Enter(name), COMPILE_LIMIT_S, name))
+        entered = tuple(c.name for c in self.contestants if c.name in self.pilot)
+        candidates = tuple(n for n in entered if n != SEED) or entered
         baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
         fastest = min(baselines, key=lambda n: baselines[n], default=None)
         if not candidates or fastest is None:
@@ -169,11 +155,11 @@ class Session:
             )
         if alone:
             for name in sorted(self.pilot, key=lambda n: n not in candidates):
-                self._ask(Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
+                self._ask(confirm_jobs.Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
         self.sample(candidates, fastest)
         kept = protocol.kept(self.blocks, self.edges)
-        judged = {name: self._judged(name) for name in candidates}
-        clocks = {name: self._clocks(name, kept) for name in candidates}
+        judged = {name: self._judge_outputs(name) for name in candidates}
+        clocks = {name: self._check_clocks(name, kept) for name in candidates}
         return ShapeRun(
             self.facts,
             kept,
@@ -194,57 +180,53 @@ class Session:
         one_set = self.bench.facts.form == "kernelbench"  # its weights come from the same seed as its inputs
         seeds = tuple(self.rng.randrange(1 << 30) for _ in range(CONTENTS))
         try:
-            opened = self._ask(OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, "")
+            opened = self._ask(
+                confirm_jobs.OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, ""
+            )
         except WorkerError as error:
             raise WorkerError(f"{self.facts.label}: {error}") from None
-        assert isinstance(opened, Opened)
+        assert isinstance(opened, confirm_jobs.Opened)
         self.notes += opened.notes
         return opened.baselines
 
     def enter_kernel(self, contestant: Contestant) -> None:
-        self.say(f"{self.facts.label}: {contestant.name}")
-        candidate = self.bench.candidate(contestant.kernel, contestant.config, code=False)
-        try:
-            bound = self.bench.bound(contestant.kernel, contestant.config, (self.facts.key,))
-        except LaunchError as error:
-            return self._out(contestant.name, Verdict(Word.STATIC, "launch", str(error)))
-        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
-        binaries: dict = {}
-        for _ in range(3):
-            built, verdict = self.bench.binaries(contestant.kernel, specs)
-            if verdict is not None:
-                return self._out(contestant.name, verdict)
-            binaries |= built
-            answer = self._ask(Enter(contestant.name, candidate, binaries), ENTER_LIMIT_S, contestant.name)
-            if not isinstance(answer, jobs.MissingBinary):
-                return self._entered(contestant.name, answer)
-            specs = tuple(zip(answer.specs, answer.of_seed, strict=True))
-        reason = "the launcher asks for other arguments each time"
-        return self._out(contestant.name, Verdict(Word.STATIC, "launch", reason))
-
-    def _enter_baseline(self, name: str) -> None:
+        name = contestant.name
         self.say(f"{self.facts.label}: {name}")
-        self._entered(name, self._ask(Enter(name), COMPILE_LIMIT_S, name))
+        candidate = BoundCandidate(self.bench, contestant.kernel, contestant.config)
+        message = candidate.message(code=False)
+        try:
+            answer = ask_with_binaries(
+                lambda job: self._ask(job, ENTER_LIMIT_S, name),
+                candidate.compile((self.facts.key,)),
+                lambda binaries: confirm_jobs.Enter(name, message, dict(binaries)),
+                candidate.build,
+            )
+        except Rejected as rejected:
+            answer = rejected.verdict
+        if isinstance(answer, Verdict):
+            self._leave_out(name, answer)
+        else:
+            self._take_entry(name, answer)
 
-    def _entered(self, name: str, answer: object) -> None:
-        assert isinstance(answer, Entered)
+    def _take_entry(self, name: str, answer: object) -> None:
+        assert isinstance(answer, confirm_jobs.Entered)
         if answer.verdict is not None:
             if answer.verdict.detail.get("poisoned"):
                 self.worker.kill()
                 raise Lost(name, answer.verdict)
-            self._out(name, answer.verdict)
+            self._leave_out(name, answer.verdict)
         elif answer.failure:
             self.failures[name] = answer.failure
         else:
             self.pilot[name] = answer.pilot_us
 
-    def _out(self, name: str, verdict: Verdict) -> None:
+    def _leave_out(self, name: str, verdict: Verdict) -> None:
         self.verdicts[name], self.failures[name] = verdict, verdict.reason
 
     # ------------------------------------------------------------ sampling
 
     def sample(self, candidates: tuple[str, ...], fastest: str) -> None:
-        """Times blocks of all contestants and the A/A control until the intervals against the fastest are narrow."""
+        """Times blocks of all contestants and the A/A control until the intervals are narrow enough."""
         names = [*self.pilot, protocol.CONTROL]
         slow = [n for n in protocol.slow(self.pilot) if n not in candidates and n != fastest]
         same = {protocol.CONTROL: fastest}
@@ -256,14 +238,16 @@ class Session:
             if number and time.monotonic() > deadline + 3 * self.plan.seconds:
                 break
             orders = tuple(protocol.order(names, slow, number + i, self.rng) for i in range(protocol.CHUNK))
-            answer = self._ask(Blocks(orders, same), BLOCKS_LIMIT_S, "")
-            assert isinstance(answer, Sampled)
+            answer = self._ask(confirm_jobs.Blocks(orders, same), BLOCKS_LIMIT_S, "")
+            assert isinstance(answer, confirm_jobs.Sampled)
             self._take(orders, answer)
             number += len(orders)
-            if number >= protocol.MIN_BLOCKS and self._narrow(deciding):
-                break
+            if number >= protocol.MIN_BLOCKS:
+                blocks = protocol.kept(self.blocks, self.edges).blocks
+                if protocol.narrow(blocks, deciding, self.plan.level):
+                    break
 
-    def _take(self, orders: Sequence[tuple[str, ...]], answer: Sampled) -> None:
+    def _take(self, orders: Sequence[tuple[str, ...]], answer: confirm_jobs.Sampled) -> None:
         for order, times in zip(orders, answer.times_us, strict=True):
             self.blocks.append(tuple(zip(order, times, strict=True)))
         readings = [Reading(*e) if e is not None else None for e in answer.edges]
@@ -273,16 +257,12 @@ class Session:
         for name in answer.changed:
             self.verdicts[name] = Verdict(Word.MEMORY, "confirm", "a timed call changed an input", depth="full")
 
-    def _narrow(self, deciding: Sequence[tuple[str, str]]) -> bool:
-        blocks = protocol.kept(self.blocks, self.edges).blocks
-        return protocol.narrow(blocks, deciding, self.plan.level)
-
     # ------------------------------------------------------------ afterwards
 
-    def _judged(self, name: str) -> int:
-        """How many of a candidate's timed outputs the judge has seen, or found equal bit for bit to one that it has."""
-        handed = self._ask(Outputs(name), ENTER_LIMIT_S, name)
-        assert isinstance(handed, Handed)
+    def _judge_outputs(self, name: str) -> int:
+        """How many of a candidate's timed outputs the judge saw, or found equal bit for bit to one that it saw."""
+        handed = self._ask(confirm_jobs.Outputs(name), ENTER_LIMIT_S, name)
+        assert isinstance(handed, confirm_jobs.Handed)
         for seed, ran in handed.outputs:
             case = jobs.Case(self.facts.key, "randn", seed)
             verdict = trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), JUDGE_LIMIT_S)
@@ -290,10 +270,10 @@ class Session:
                 self.verdicts.setdefault(name, verdict)
         return handed.sampled
 
-    def _clocks(self, name: str, kept: protocol.Kept) -> tuple[float, float | None]:
+    def _check_clocks(self, name: str, kept: protocol.Kept) -> tuple[float, float | None]:
         """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""
         event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
-        clocked = self._ask(Clocks(name, event.time_us), ENTER_LIMIT_S, name)
+        clocked = self._ask(confirm_jobs.Clocks(name, event.time_us), ENTER_LIMIT_S, name)
         wrong = protocol.disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
         least = protocol.floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
         if event.time_us < least:
@@ -306,13 +286,9 @@ class Session:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        return dtypes_of(self.bench, self.facts.key)
+        """Triton's names of the dtypes that the launcher's tensors have at the shape."""
+        launches = self.bench.facts.traces[self.facts.key].launches
+        return tuple(sorted({a.dtype for f in launches for a in f.args.values() if isinstance(a, TensorFact)}))
 
     def _ask(self, job: object, limit_s: float, name: str) -> object:
         return asked(self.worker, job, limit_s, name)
-
-
-def dtypes_of(bench: Bench, shape: str) -> tuple[str, ...]:
-    """Triton's names of the dtypes that the launcher's tensors have at a shape."""
-    launches = bench.facts.traces[shape].launches
-    return tuple(sorted({a.dtype for f in launches for a in f.args.values() if isinstance(a, TensorFact)}))

@@ -1,8 +1,8 @@
-"""The confirmed protocol from the driver's side: contestants in, paired intervals against every baseline out.
+"""The confirmed protocol from the driver's side: paired intervals of contestants against every baseline.
 
 One fresh process with seeds of its own times all contestants of a shape, block by block; after every few blocks the
-driver looks at the intervals and stops when they are narrow enough or the time is spent. Then the judge sees
-what was kept of the timed outputs, and the times are held against other clocks and the datasheet.
+driver looks at the intervals and stops when they are narrow enough or the time is spent. Then the judge checks
+the timed outputs that were kept, and the times are compared with other clocks and the datasheet.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kernelsearch.trial.confirm_session import (
     Contestant,
     Lost,
     Plan,
-    Say,
     Session,
     ShapeRun,
     asked,
 )
+from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages.confirm_jobs import Ceilings, MeasureCeilings, Prepare
 from kernelsearch.worker.processes.handle import Worker, WorkerDied
 from kernelsearch.worker.processes.pool import Pool
@@ -55,7 +55,7 @@ class Confirmation:
     def __exit__(self, *_: object) -> None:
         self._ended = True
         if self._preparing is not None:
-            if self._worker is not None:  # its thread still reads from it, and finds it ended
+            if self._worker is not None:  # the preparing thread reads from it, and sees it end
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(self._worker.pid, signal.SIGKILL)
             self._preparing.join()
@@ -65,7 +65,7 @@ class Confirmation:
         self.pool.free.put(None)
 
     def prepare(self) -> None:
-        """Starts the process and warms up the baselines in the background; whoever confirms later waits for it."""
+        """Starts the process and warms up the baselines in the background; a later confirmation waits for that."""
         self._preparing = threading.Thread(target=self._prepare, daemon=True)
         self._preparing.start()
 
@@ -77,41 +77,44 @@ class Confirmation:
                 asked(worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S)
         self._worker = None
 
-    def _await(self) -> None:
+    def _await_prepared(self) -> None:
         """Waits until the process is prepared, before anybody takes the GPU for it."""
         if self._preparing is not None:
             self._preparing.join()
 
     def ceilings(self) -> dict[str, float]:
-        """What this GPU can do at best, measured now."""
-        self._await()
-        with self.bench.gpu, self.pool.lease() as worker:
-            answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
+        """The best rates of this GPU, measured now. Raises WorkerError."""
+        self._await_prepared()
+        try:
+            with self.bench.gpu, self.pool.lease() as worker:
+                answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
+        except Lost as lost:
+            raise WorkerError(f"the confirming worker failed: {lost}") from None
         return dict(answer.values) if isinstance(answer, Ceilings) else {}
 
     def run(self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]) -> tuple[ShapeRun, ...]:
         return tuple(self.shape(shape, contestants) for shape in shapes)
 
-    def known_ceilings(self, store: Store | None) -> dict[str, float]:
-        """This device's ceilings from the store, measured and kept there if they never were."""
+    def known_ceilings(self, store: Store | None, keep: bool = True) -> dict[str, float]:
+        """This device's ceilings from the store, or measured now and, with keep, stored."""
         device = self.bench.device.name
-        found = store.ceilings(device) if store else {}
-        if not found:
+        ceilings = store.ceilings(device) if store else {}
+        if not ceilings:
             self.say("measuring what this GPU can do at best")
-            found = self.ceilings()
-            if store and found:
-                store.add_ceilings(device, found, versions())
-        return found
+            ceilings = self.ceilings()
+            if store and ceilings and keep:
+                store.add_ceilings(device, ceilings, versions())
+        return ceilings
 
     def shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ShapeRun:
-        """One shape. The first contestant must be the seed; those and baselines that fail are left out and named.
+        """The results at one shape, with those that failed. The first contestant must be the seed.
 
-        When the process is lost while several are timed, the next attempt first calls each alone to find out who it is.
+        When the process is lost while several are timed, the next attempt first calls each alone to find the cause.
         """
         failures: dict[str, str] = {}
         verdicts: dict[str, Verdict] = {}
         alone = together = False
-        self._await()
+        self._await_prepared()
         while True:
             try:
                 with self.bench.gpu, self.pool.lease() as worker:

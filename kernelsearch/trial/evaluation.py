@@ -1,30 +1,47 @@
-"""An opened task's candidates evaluated: which stages a question needs, in order, and the signature under the verdict."""
+"""Evaluates candidates of an opened task: which stages a question needs, in order, and who signs the verdict."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kernelsearch.core.types import Config, Hint, Measurement, Outcome, Referee, Verdict, Word
+from kernelsearch.core.types import (
+    Config,
+    Hint,
+    Measurement,
+    Outcome,
+    Referee,
+    TaskFacts,
+    Verdict,
+    Word,
+    config_key,
+    content_digest,
+)
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.findings import hints
 from kernelsearch.trial import with_gpu, without_gpu
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.build import Builder
-from kernelsearch.trial.estimate import work_of
-from kernelsearch.trial.hints import calls
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.estimate import work_digest
+from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.hints import describe_calls
 from kernelsearch.trial.leader import Lead
 from kernelsearch.trial.niche import described
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejected
 from kernelsearch.trial.with_gpu import Gpu
 from kernelsearch.trial.without_gpu import Interpreter
+from kernelsearch.verify import gate
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import trusted
 
+RECENT = 128
+"""Bound candidates that are kept: one trial asks for its candidate several times, and many trials are in flight."""
 
-class Evaluation:
+
+class Evaluation(Evaluator):
     """Evaluates candidates of one opened task; safe to call from several threads.
 
     shapes narrows what is timed (all timed shapes by default); limit_s is how long one run of a candidate may take.
@@ -34,12 +51,35 @@ class Evaluation:
         self.bench, self.facts = bench, bench.facts
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
         self.once, self.lead = Once(), Lead()
-        self.builder = Builder(bench, self.once)
         if bench.device is None:
-            self.stages = Interpreter(bench, self.builder, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
+            self.stages = Interpreter(bench, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
         else:
-            self.stages = Gpu(bench, self.builder, self.timed, limit_s or with_gpu.LIMIT_S)
+            self.stages = Gpu(bench, self.timed, limit_s or with_gpu.LIMIT_S)
         self.mode, self.protocol = self.stages.mode, self.stages.protocol
+        self._recent: dict[str, BoundCandidate] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, bench: Bench, facts: TaskFacts) -> Evaluation:
+        """An evaluation that times the shapes of these facts."""
+        return cls(bench, tuple(s.key for s in facts.shapes))
+
+    def bind(self, kernel: Kernel, config: Config) -> BoundCandidate:
+        """The candidate, past the gate. Raises Rejected with the gate's verdict.
+
+        The gate looks at every text, also at one whose digest is known: comments have no part in a digest.
+        """
+        if kernel.digest != self.bench.seed.digest:  # the user's own is trusted
+            verdict = self.once(f"gate/{content_digest(kernel.code)}", lambda: gate.check(kernel.render()))
+            if not verdict.accepted:
+                raise Rejected(verdict)
+        key = f"{kernel.digest}/{config_key(config)}"
+        with self._lock:
+            candidate = self._recent.pop(key, None) or BoundCandidate(self.bench, kernel, config)
+            self._recent[key] = candidate
+            if len(self._recent) > RECENT:
+                del self._recent[next(iter(self._recent))]
+        return candidate
 
     def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
         """A `screen` verdict and a time; with no incumbent to beat, a `full` verdict too.
@@ -48,44 +88,42 @@ class Evaluation:
         """
         started = time.perf_counter()
         try:
-            self.builder.gated(kernel)
-            verdict, measurement = self.stages.screened(kernel, config, self._cases("screen"), incumbent)
+            candidate = self.bind(kernel, config)
+            verdict, measurement = self.stages.screen(candidate, self._cases("screen"), incumbent)
             if incumbent is None:
-                verdict = self.stages.full(kernel, config, self._cases("full"))
+                verdict = self.stages.judge_full(candidate, self._cases("full"))
             elif self.lead.taken(measurement, incumbent):
-                self.stages.foresee(kernel, config)
-            outcome = Outcome(self._signed(verdict), *self._looked_at(kernel, config, measurement))
+                self.stages.prepare_full(candidate)
+            outcome = Outcome(self._sign(verdict), *self._look_at(candidate, measurement))
         except Rejected as rejected:
-            outcome = Outcome(self._signed(rejected.verdict))
+            outcome = Outcome(self._sign(rejected.verdict))
         return replace(outcome, seconds=time.perf_counter() - started)
 
     def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
         """The outcome with a `full` verdict, which may reject what `screen` accepted."""
         started = time.perf_counter()
         try:
-            verdict = self.stages.full(kernel, config, self._cases("full"))
-            outcome = replace(outcome, verdict=self._signed(verdict))
+            verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"))
+            outcome = replace(outcome, verdict=self._sign(verdict))
         except Rejected as rejected:
-            outcome = replace(outcome, verdict=self._signed(rejected.verdict), measurement=None, hints=())
+            outcome = replace(outcome, verdict=self._sign(rejected.verdict), measurement=None, hints=())
         return replace(outcome, seconds=outcome.seconds + time.perf_counter() - started)
 
     def compiles(self, kernel: Kernel, config: Config) -> Verdict:
-        """The gate's and the compilers' verdict alone, at the timed shapes."""
+        """The verdict of the gate and the compilers alone, at the timed shapes."""
         try:
-            self.builder.gated(kernel)
-            self.builder.compiled(kernel, config, self.timed)
+            self.bind(kernel, config).compile(self.timed)
         except Rejected as rejected:
-            return self._signed(rejected.verdict)
-        return self._signed(Verdict(Word.ACCEPT, "compile"))
+            return self._sign(rejected.verdict)
+        return self._sign(Verdict(Word.ACCEPT, "compile"))
 
     def work(self, kernel: Kernel, config: Config) -> str:
-        """The digest of what a candidate makes the GPU do at the shapes of `screen`; empty without a GPU or a binary."""
+        """The digest of a candidate's work on the GPU at the shapes of `screen`; empty without a GPU or a binary."""
         if not isinstance(self.stages, Gpu):
             return ""
         try:
-            self.builder.gated(kernel)
-            shapes = self.stages.shapes("screen")
-            return work_of(self.bench, kernel, config, shapes, self.stages.binaries(kernel, config))
+            candidate, shapes = self.bind(kernel, config), self.stages.shapes("screen")
+            return work_digest(candidate, shapes, candidate.compile(shapes))
         except Rejected:
             return ""
 
@@ -97,22 +135,18 @@ class Evaluation:
         limits_us ends the sampling of a shape early, after a few samples above it; the shapes after it are left out.
         """
         try:
-            verdict, binaries = self.stages.accepted(kernel, config, self._cases("screen"))
-            return verdict, self.stages.timed_us(kernel, config, binaries, limits_us).samples_us
+            candidate = self.bind(kernel, config)
+            verdict, binaries = self.stages.judge_screen(candidate, self._cases("screen"))
+            return verdict, self.stages.time_shapes(candidate, binaries, limits_us).samples_us
         except Rejected as rejected:
             return rejected.verdict, {}
-
-    def hints(self, kernel: Kernel, config: Config, measurement: Measurement) -> tuple[Hint, ...]:
-        """Where the time of a measured candidate goes; its binaries and counts are known by now."""
-        return self._looked_at(kernel, config, measurement)[1]
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
         try:
-            self.builder.gated(kernel)
-            return self._signed(self.stages.verified(kernel, config, self._cases("full")))
+            return self._sign(self.stages.verify(self.bind(kernel, config), self._cases("full")))
         except Rejected as rejected:
-            return self._signed(replace(rejected.verdict, depth="full"))
+            return self._sign(replace(rejected.verdict, depth="full"))
 
     def baseline(self, name: str, shape: str) -> tuple[float, ...]:
         """Event times in microseconds of `eager`, `compile` or `max-autotune` at a timed shape (GPU only)."""
@@ -121,10 +155,10 @@ class Evaluation:
         return answer.samples_us[shape]
 
     def _cases(self, depth: str) -> tuple[jobs.Case, ...]:
-        """What is judged; a case with padded rows only where the seed itself is right on it.
+        """The cases to judge; one with padded rows only where the seed itself is right on it.
 
-        The launcher says nothing of what it takes, the seed does: a kernel that walks its input as one flat array is
-        honest, and wrong on rows that lie apart.
+        The launcher does not declare what it takes, but the seed shows it: a kernel that walks its input as one flat
+        array is honest, and wrong on rows that lie apart.
         """
         cases = self.bench.cases(depth)
         padded = tuple(c for c in cases if c.padded)
@@ -134,26 +168,21 @@ class Evaluation:
 
     def _seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
         try:
-            return self.stages.seed_takes(padded)
+            return self.stages.is_seed_right(padded)
         except Rejected:
             return False
 
-    def _looked_at(
-        self, kernel: Kernel, config: Config, measurement: Measurement
-    ) -> tuple[Measurement, tuple[Hint, ...]]:
+    def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's niche in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
-        binaries = self.builder.compiled(kernel, config, shapes)
-        found = calls(self.bench, kernel, config, binaries, shapes, measurement, self._counts(kernel, config))
+        counts = self.stages.profile(candidate).counts if isinstance(self.stages, Interpreter) else {}
+        calls = describe_calls(candidate, candidate.compile(shapes), shapes, measurement, counts)
         first, *rest = measurement.times
-        niche = described(launched for call in found for launched in call.launches)
+        niche = described(launched for call in calls for launched in call.launches)
         first = replace(first, detail={**first.detail, "niche": niche})
-        return replace(measurement, times=(first, *rest)), hints(found)
+        return replace(measurement, times=(first, *rest)), hints(calls)
 
-    def _counts(self, kernel: Kernel, config: Config) -> Mapping:
-        return self.stages.profiled(kernel, config).counts if isinstance(self.stages, Interpreter) else {}
-
-    def _signed(self, verdict: Verdict) -> Verdict:
+    def _sign(self, verdict: Verdict) -> Verdict:
         labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)}
         label = labels.get(verdict.detail.get("shape", ""))
         detail = {"label": label, **verdict.detail} if label else verdict.detail

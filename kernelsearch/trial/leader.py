@@ -1,4 +1,4 @@
-"""Who leads the measurements of an opened task, so that only a new leader's `full` verdict is prepared ahead."""
+"""The fastest measurement of an opened task, so that only a new leader's `full` verdict is prepared ahead."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kernelsearch.measure.timing import racing
 
 
 class Lead:
-    """The fastest measurement seen so far; safe to ask from several threads.
+    """The fastest measurement so far; safe to use from several threads.
 
-    A candidate's incumbent is the best of when it was asked for: of a dozen in flight beside the seed's own trial nearly all
-    are ahead of that, and to compile for each of them what `full` needs took the compilers from everybody.
+    A candidate's incumbent is the best at the time of its ask. Of a dozen in flight beside the seed's own trial nearly
+    all beat that one, and compiling what `full` needs for each of them kept the compilers from the others.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Lead:
         self._lock = threading.Lock()
 
     def taken(self, measurement: Measurement, incumbent: Measurement) -> bool:
-        """Whether this measurement is whole and ahead of its incumbent and of all that were seen before."""
+        """Whether this measurement is whole and faster than its incumbent and than all earlier ones; then it leads."""
         times = measurement.by_shape
         if measurement.abandoned or not racing.faster(times, incumbent.by_shape):
             return False

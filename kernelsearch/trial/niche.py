@@ -1,7 +1,7 @@
-"""What a candidate does, in a few small numbers that its text does not show: the niche that it lives in.
+"""The niche of a candidate: a few small numbers about its behaviour that its text does not show.
 
-For strategies that keep unlike kernels (`map_elites`). All of it follows from the binaries and the launches; of
-several shapes and launches the one that moves most counts.
+For strategies that keep unlike kernels (`map_elites`). It follows from the binaries and the launches; of several shapes
+and launches the one that moves most bytes counts.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from collections.abc import Iterable
 from kernelsearch.measure.static_model.launched import Launched
 from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED_RESERVED
 
-AXES = ("bytes", "passes", "tile", "parallelism", "limiter")
-
 
 def described(launches: Iterable[Launched]) -> dict[str, int | str]:
-    """One value per axis, coarse enough that small changes stay in the niche.
+    """The niche: one value per axis, coarse enough that small changes stay in it.
 
     bytes: log2 of the distinct bytes that all launches move, in steps of a quarter; passes: bytes loaded and stored
     over distinct bytes, in steps of a half, at most 8; tile: log2 of the elements of the largest tile, in steps of 2;
-    parallelism: log2 of programs an SM holds at once, times their warps, in steps of 1; limiter: what keeps it from
-    holding more: programs (there are no more), warps, registers, shared.
+    parallelism: log2 of the warps that an SM runs at once, in steps of 1; limiter: what keeps it from running more:
+    programs (there are no more), warps, registers, shared.
     """
     every = list(launches)
     if not every:

@@ -1,4 +1,4 @@
-"""What is computed once per key, whichever thread asks first; the others wait for it."""
+"""Values that are computed once per key, by the thread that asks first; the others wait for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Once:
-    """A memory of values by key; safe to call from several threads."""
+    """A memo of values by key; safe to call from several threads."""
 
     def __init__(self) -> None:
         self._memo: dict[str, Future] = {}

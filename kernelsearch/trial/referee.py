@@ -1,4 +1,4 @@
-"""`verify`: a task and a kernel file in, a verdict out, as JSON and in words."""
+"""`verify`: the full verdict on a kernel file for a task, as JSON and in words."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
-from kernelsearch.trial.interpret import HERE
 from kernelsearch.trial.slow_steps import Say, patience
-from kernelsearch.tune import seed_tuners
+from kernelsearch.trial.without_gpu import HERE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
 from kernelsearch.verify import gate
 from kernelsearch.verify.regime_words import WORDS
 from kernelsearch.verify.unseen import WITHOUT_A_GPU
@@ -27,7 +26,7 @@ from kernelsearch.worker.processes.pool import trusted
 def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None) -> Verdict:
     """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read.
 
-    say is told what takes long.
+    say prints progress of slow steps.
     """
     if not os.path.exists(task):
         raise TaskError(f"no such file: {task}")
@@ -40,24 +39,24 @@ def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say 
         else:
             with patience(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
                 verdict = verify_text(bench, text)
-        return _noted(bench, verdict) if verdict.accepted else verdict
+        return _note_weak_task(bench, verdict) if verdict.accepted else verdict
 
 
-def _noted(bench: Bench, verdict: Verdict) -> Verdict:
-    """The verdict with a note where the task would accept a trivial answer too, so that it says little."""
+def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:
+    """Adds a note to the verdict where the task would accept a trivial answer too."""
     passing = trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
     notes = [*verdict.detail.get("notes", ()), *(f"the task says little: {one}" for one in passing)]
     return replace(verdict, detail={**verdict.detail, "notes": notes}) if notes else verdict
 
 
 def asked(task: str, kernel: str | None) -> str | None:
-    """The text of the kernel file that a command is about; None for the task's own, which the task's file means too."""
+    """The text of a command's kernel file; None for the task's own kernel, which the task's file stands for too."""
     same = kernel is not None and os.path.realpath(kernel) == os.path.realpath(task)
     return read_kernel(kernel) if kernel and not same else None
 
 
 def checked(text: str) -> Verdict:
-    """The gate's verdict on a kernel file; a task file gets a note that says what a kernel file is."""
+    """The gate's verdict on a kernel file; a task file gets a note about what a kernel file is."""
     verdict = gate.check(text)
     if verdict.accepted or not _HOST.search(text):
         return verdict
@@ -67,8 +66,8 @@ def checked(text: str) -> Verdict:
 _HOST = re.compile(r"^(import torch|from torch|def (get_inputs|reference)\b|class Model)", re.MULTILINE)
 
 KERNEL_FILE = (
-    "this looks like a task file; a kernel file has only the @triton.jit functions, under the names of the task's, with "
-    "`import triton` and `import triton.language as tl`: `kernelsearch show best` prints one"
+    "this looks like a task file; a kernel file has only the @triton.jit functions, under the names of the task's, "
+    "with `import triton` and `import triton.language as tl`: `kernelsearch show best` prints one"
 )
 
 
@@ -96,16 +95,15 @@ def read_kernel(path: str) -> str:
 
 def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
     """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space."""
-    seed = Kernel.parse(facts.seed)
-    start = dict(seed_tuners(facts, seed, 0).best(seed.digest))
+    start = {**{name: values[0] for name, values in facts.space.items()}, **facts.config}
     names = {n for f in kernel.functions for n in f.constexprs}
-    kept = {k: v for k, v in start.items() if k in names or k.startswith("num_") or k == "maxnreg"}
+    own = {k: v for k, v in start.items() if k in names or k.startswith("num_") or k == "maxnreg"}
     first = {k: v[0] for k, v in kernel.space.items()}
-    return {**first, **kept, **kernel.config}
+    return {**first, **own, **kernel.config}
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """The contract's JSON; what JSON has no number for is null in error_ratio (nothing finite to measure), else a word."""
+    """The verdict as JSON. Numbers that are not finite are null in error_ratio, else a word."""
     ratio = verdict.error_ratio
     blind = verdict.accepted and verdict.referee.mode == "interpreter"
     detail = {**verdict.detail, **({"cannot see": list(WITHOUT_A_GPU)} if blind else {})}
@@ -125,21 +123,20 @@ def _plain(value: Any) -> Any:
 
 
 def explained(verdict: Verdict) -> str:
-    """What a rejected kernel's author needs to know, a line each: where, what was expected, what came, how far off."""
+    """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
     lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
     detail = verdict.detail
-    for name, said in _EXPLAINED.items():
+    for name, label in _EXPLAINED.items():
         if detail.get(name) not in (None, ""):
             words = f" ({WORDS[detail[name]]})" if name == "regime" and detail[name] in WORDS else ""
-            lines.append(f"  {said}: {detail[name]}{words}")
+            lines.append(f"  {label}: {detail[name]}{words}")
     if "element" in detail:
         lines.append(f"  moved input: element {detail['element']} of input {detail.get('input')}")
     if "wrong" in detail:
         lines.append(f"  wrong elements: {detail['wrong']} of {detail['of']}")
     if verdict.error_ratio is not None:
         lines.append(f"  error: {verdict.error_ratio:.3g} times what is allowed")
-    for note in detail.get("notes", ()):
-        lines.append(f"  note: {note}")
+    lines += [f"  note: {note}" for note in detail.get("notes", ())]
     lines.append(f"  referee: {verdict.referee.mode}, depth {verdict.depth}")
     if verdict.referee.mode == "interpreter" and verdict.accepted:
         lines += [f"  not seen without a GPU: {one}" for one in WITHOUT_A_GPU]
@@ -158,8 +155,6 @@ _EXPLAINED = {
     "got": "got",
     "line": "line",
     "source": "offending line",
-    "not judged, too slow in the interpreter": "not judged, too slow in the interpreter",
-    "not judged, the seed is not right there": "not judged, the seed is not right there",
-    "not judged, the seed is too slow there in the interpreter": "not judged, the seed is too slow there in the interpreter",
+    **{note: note for note in (TOO_SLOW, NOT_RIGHT, SEED_SLOW)},
 }
-"""What of a verdict's detail is shown, and how it is named."""
+"""Fields of a verdict's detail that are shown, and their labels."""

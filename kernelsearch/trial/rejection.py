@@ -1,4 +1,4 @@
-"""How a stage ends an evaluation: the exception that carries a verdict, and a worker's death as one."""
+"""The exception with which a stage ends an evaluation, and verdicts on a worker's death."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rejected(Exception):
 
 
 def asked(pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
-    """A worker's answer to a job that runs candidate code. Raises Rejected when the worker hangs or dies of it."""
+    """A worker's answer to a job that runs candidate code. Raises Rejected when that makes the worker hang or die."""
     try:
         return pool.ask(job, limit_s)
     except WorkerHung:

@@ -1,8 +1,9 @@
-"""Asking the run worker on a GPU: binaries that it misses, a worker that dies, and the proof that a fresh one computes."""
+"""Asks the run worker on a GPU: adds missing binaries, replaces one that dies, tests that a fresh one computes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from kernelsearch.compile.build import Binary
@@ -13,6 +14,8 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool, trusted
+
+Build = Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]]
 
 PROOF_LIMIT_S = 20.0
 KNOWN = """
@@ -26,7 +29,7 @@ def known_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + at, mask=at < n, other=0.0)
     tl.store(y_ptr + at, 3.0 * x + tl.sum(x, axis=0), mask=at < n)
 """
-"""What every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
+"""A kernel that every GPU computes rightly, in whole numbers: each element three times, and the sum of its block."""
 SPEC = Specialisation(
     "known_kernel",
     (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
@@ -40,11 +43,11 @@ def on_gpu(
     pool: Pool,
     binaries: dict[str, Binary],
     job: Callable[[dict[str, Binary]], Any],
-    built: Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]],
+    build: Build,
     limit_s: float,
     then: Callable[[Any], Any] = lambda answer: answer,
 ) -> Any:
-    """What then makes of the run worker's answer, while no other job reaches that worker; or the Verdict that ended it.
+    """then(the run worker's answer), while no other job reaches that worker; or the Verdict that ended the job.
 
     binaries that the worker finds missing are built and added. When the worker dies the job goes to a fresh one, once:
     somebody else may have killed it. A lost CUDA context ends the worker, after its answer.
@@ -52,7 +55,7 @@ def on_gpu(
     for last in (False, True):
         with pool.lease() as runner:
             try:
-                answer = _asked(runner, binaries, job, built, limit_s)
+                answer = ask_with_binaries(lambda job: runner.ask(job, limit_s), binaries, job, build)
             except WorkerHung:
                 return Verdict(Word.TIMEOUT, "run", f"did not finish within {limit_s:g} s")
             except WorkerDied as died:
@@ -69,32 +72,35 @@ def on_gpu(
     raise AssertionError("the last attempt returns")
 
 
-def _asked(
-    runner: Worker, binaries: dict[str, Binary], job: Callable[..., Any], built: Callable[..., Any], limit_s: float
+def ask_with_binaries(
+    ask: Callable[[Any], Any], binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any], build: Build
 ) -> Any:
+    """The answer to job(binaries), after building binaries that the worker misses; a Verdict after three tries."""
     for _ in range(3):
-        answer = runner.ask(job(binaries), limit_s)
+        answer = ask(job(binaries))
         if not isinstance(answer, jobs.MissingBinary):
             return answer
-        binaries.update(built(tuple(zip(answer.specs, answer.of_seed, strict=True))))
+        binaries.update(build(tuple(zip(answer.specs, answer.of_seed, strict=True))))
     return Verdict(Word.STATIC, "launch", "the launcher asks for other arguments each time")
 
 
 def prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
-    """Whether a run worker that took the place of a lost one computes the known kernel rightly.
+    """A test of run workers that take the place of a lost one: whether they compute the known kernel rightly.
 
-    The kernel is compiled at the first such question and kept. Raises WorkerError when it cannot be compiled.
+    The kernel is compiled once, at the first test. The test raises WorkerError when it cannot be compiled.
     """
-    kept: list[Binary] = []
+
+    @cache
+    def compile_known() -> Binary:
+        done = trusted(compilers, jobs.Compile(KNOWN, "known", (SPEC,), target), PROOF_LIMIT_S)
+        if done.verdict is not None:
+            raise WorkerError(f"the kernel that proves a worker healthy does not compile: {done.verdict.reason}")
+        return done.binaries[0]
 
     def proves(worker: Worker) -> bool:
-        if not kept:
-            done = trusted(compilers, jobs.Compile(KNOWN, "known", (SPEC,), target), PROOF_LIMIT_S)
-            if done.verdict is not None:
-                raise WorkerError(f"the kernel that proves a worker healthy does not compile: {done.verdict.reason}")
-            kept.append(done.binaries[0])
+        known = compile_known()
         try:
-            return bool(worker.ask(jobs.Prove(kept[0]), PROOF_LIMIT_S))
+            return bool(worker.ask(jobs.Prove(known), PROOF_LIMIT_S))
         except (WorkerDied, WorkerHung):
             return False
 

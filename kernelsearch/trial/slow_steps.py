@@ -1,4 +1,4 @@
-"""A word to who waits: what is being done, once it has taken a few seconds, and again while it takes longer."""
+"""Progress messages for slow steps: after a few seconds, and again while they last."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Say = Callable[[str], None]
 
 FIRST_S = 5.0
 AGAIN_S = 30.0
-"""Seconds of silence before the first word, and between one and the next."""
+"""Seconds before the first message, and between one and the next."""
 
 
 @contextmanager
 def patience(say: Say | None, doing: str, first_s: float | None = None, again_s: float | None = None) -> Iterator[None]:
-    """Inside it, `doing` is said with the seconds that have passed, from a thread of its own; say None: never."""
+    """A context in which a thread says `doing` with the seconds so far, now and then; never if say is None."""
     if say is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Run, judged and timed on a GPU: the run worker launches what the compile workers made, the judge looks at the outputs."""
+"""The stages on a GPU: the run worker launches and times what was compiled, the judge checks the outputs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.parsing import parsed
-from kernelsearch.core.types import Config, Evidence, Measurement, ShapeTime, Verdict, content_digest
+from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import racing
 from kernelsearch.measure.timing.protocol import PROTOCOL, spread_us
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.build import Builder
-from kernelsearch.trial.estimate import identities
+from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.rejection import Rejected
 from kernelsearch.trial.run_jobs import on_gpu
 from kernelsearch.worker.messages import jobs
@@ -28,145 +27,140 @@ REPEATS = 3
 
 
 class Gpu:
-    """The stages after the compilers on a live device. Raises Rejected for what a run, the judge or the clock refuses."""
+    """The stages after the compilers on a live device. Raises Rejected for what a run or the judge refuses."""
 
     mode, protocol = "gpu", PROTOCOL
 
-    def __init__(self, bench: Bench, builder: Builder, timed: tuple[str, ...], limit_s: float) -> None:
-        self.bench, self.builder, self.timed, self.limit_s = bench, builder, timed, limit_s
+    def __init__(self, bench: Bench, timed: tuple[str, ...], limit_s: float) -> None:
+        self.bench, self.timed, self.limit_s = bench, timed, limit_s
 
     @property
     def layers(self) -> tuple[str, ...]:
-        return tuple((self.bench.interpreters or self.bench.runners).layers)
+        return tuple(self.bench.runners.layers)
 
-    def screened(
-        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
+    def screen(
+        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
-        verdict, binaries = self.accepted(kernel, config, cases)
-        return verdict, self._measured(kernel, config, binaries, incumbent)
+        verdict, binaries = self.judge_screen(candidate, cases)
+        return verdict, self._measure(candidate, binaries, incumbent)
 
-    def accepted(
-        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]
+    def judge_screen(
+        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]
     ) -> tuple[Verdict, dict[str, Binary]]:
-        """The `screen` verdict and the binaries that it was reached with."""
-        binaries = self.binaries(kernel, config)
-        return self.run_cases(kernel, config, binaries, cases, "screen"), binaries
+        """The `screen` verdict and the binaries that ran."""
+        binaries = candidate.compile(self.shapes("screen"))
+        return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
-    def full(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
-        binaries = self.builder.compiled(kernel, config, self.shapes("full"))
-        verdict = self.run_cases(kernel, config, binaries, cases, "full")
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+        binaries = candidate.compile(self.shapes("full"))
+        verdict = self.run_cases(candidate, binaries, cases, "full")
         worst = verdict.error_ratio or 0.0
         for shape in self.timed:
-            whole = self._run_timed_shape(kernel, config, binaries, shape)
+            whole = self._run_timed_shape(candidate, binaries, shape)
             if not whole.accepted:
                 raise Rejected(whole)
             worst = max(worst, whole.error_ratio or 0.0)
         return replace(verdict, error_ratio=worst)
 
-    verified = full
+    verify = judge_full
 
-    def foresee(self, kernel: Kernel, config: Config) -> None:
+    def prepare_full(self, candidate: BoundCandidate) -> None:
         """Begins to compile what `full` needs, for a candidate that may be the new best when its turn comes.
 
         The search waits for that verdict with nothing to measure: on matmul some of the binaries take 3 s each.
         """
-        self.builder.begin(kernel, config, self.shapes("full"))
+        candidate.compile_ahead(self.shapes("full"))
 
-    def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
-        seed, config = self.bench.seed, self.bench.facts.config
-        binaries = self.builder.compiled(seed, config, tuple(c.shape for c in padded))
-        return self.run_cases(seed, config, binaries, padded, "full").accepted
+    def is_seed_right(self, padded: tuple[jobs.Case, ...]) -> bool:
+        seed = BoundCandidate.of_seed(self.bench)
+        return self.run_cases(seed, seed.compile(tuple(c.shape for c in padded)), padded, "full").accepted
 
     def shapes(self, depth: str) -> tuple[str, ...]:
-        """The keys of what is run at this depth: every timed shape, and those that are judged."""
+        """The keys of the shapes that run at this depth: every timed shape, and those that are judged."""
         return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases(depth)))))
 
-    def binaries(self, kernel: Kernel, config: Config) -> dict[str, Binary]:
-        """The binaries that `screen` runs."""
-        return self.builder.compiled(kernel, config, self.shapes("screen"))
-
     def run_cases(
-        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], cases: tuple[jobs.Case, ...], depth: str
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: tuple[jobs.Case, ...], depth: str
     ) -> Verdict:
         """The judge's verdict on a run of these cases. Raises Rejected unless it is accept."""
         inputs = self.bench.inputs(cases, twin=False)
         shapes = tuple(c.shape for c in cases)
-        candidate = self.bench.candidate(kernel, config, code=False)
         repeats = REPEATS if depth == "full" else 1
+        message = candidate.message(code=False)
 
         def job(binaries: dict[str, Binary]) -> jobs.RunCases:
-            return jobs.RunCases(self.bench.path, candidate, binaries, shapes, inputs, repeats)
+            return jobs.RunCases(self.bench.path, message, binaries, shapes, inputs, repeats)
 
-        runs = self.on_gpu(kernel, binaries, job)
+        runs = self.run_job(candidate, binaries, job)
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
             raise Rejected(replace(failed, depth=depth))
-        verdict = self.bench.judged(cases, runs, depth, twin=False, atomics=has_atomics(kernel))
+        verdict = self.bench.judge_runs(cases, runs, depth, twin=False, atomics=has_atomics(candidate.kernel))
         if not verdict.accepted:
             raise Rejected(verdict)
         return verdict
 
-    def timed_us(
+    def time_shapes(
         self,
-        kernel: Kernel,
-        config: Config,
+        candidate: BoundCandidate,
         binaries: dict[str, Binary],
         limits_us: Mapping[str, float],
         rival_us: Mapping[str, float] | None = None,
     ) -> jobs.Timed:
         """Event times of the timed shapes; the sampling of a shape ends early above its limit, and so does the job.
 
-        rival_us are the times to beat: the job also ends when the shapes so far say that they are not beaten.
+        rival_us are the times to beat: the job also ends when the shapes so far show that they are not beaten.
         """
+        message = candidate.message(code=False)
 
         def job(binaries: dict[str, Binary]) -> jobs.Time:
-            candidate = self.bench.candidate(kernel, config, code=False)
-            return jobs.Time(self.bench.path, candidate, binaries, self.timed, dict(limits_us), dict(rival_us or {}))
+            return jobs.Time(self.bench.path, message, binaries, self.timed, dict(limits_us), dict(rival_us or {}))
 
         with self.bench.gpu:
-            timed = self.on_gpu(kernel, binaries, job)
+            timed = self.run_job(candidate, binaries, job)
         if timed.verdict is not None:
             raise Rejected(timed.verdict)
         return timed
 
-    def on_gpu(
-        self, kernel: Kernel, binaries: dict[str, Binary], job: Callable[[dict[str, Binary]], Any], **then: Any
+    def run_job(
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], job: Callable[..., Any], **then: Any
     ) -> Any:
         """The run worker's answer. Raises Rejected with the verdict that ended it."""
-        built = lambda specs: self.builder.built(kernel, specs)  # noqa: E731
-        answer = on_gpu(self.bench.runners, binaries, job, built, self.limit_s, **then)
+        answer = on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s, **then)
         if isinstance(answer, Verdict):
             raise Rejected(answer)
         return answer
 
-    def _run_timed_shape(self, kernel: Kernel, config: Config, binaries: dict[str, Binary], shape: str) -> Verdict:
+    def _run_timed_shape(self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str) -> Verdict:
         case = jobs.Case(shape, "randn", self.bench.secret + 1)
-        candidate = self.bench.candidate(kernel, config, code=False)
+        message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
 
-        def judged(ran: jobs.Ran) -> tuple[Verdict]:
+        def job(binaries: dict[str, Binary]) -> jobs.RunSeeded:
+            return jobs.RunSeeded(self.bench.path, message, binaries, case)
+
+        def judge(ran: jobs.Ran) -> tuple[Verdict]:
             if ran.verdict is not None:
                 raise Rejected(replace(ran.verdict, depth="full"))
-            return (trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, has_atomics(kernel)), 120.0),)
+            return (trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
 
         with self.bench.gpu:  # the judge computes on the same GPU: nothing is timed meanwhile
-            job = lambda b: jobs.RunSeeded(self.bench.path, candidate, b, case)  # noqa: E731
-            return self.on_gpu(kernel, binaries, job, then=judged)[0]
+            return self.run_job(candidate, binaries, job, then=judge)[0]
 
-    def _measured(
-        self, kernel: Kernel, config: Config, binaries: dict[str, Binary], incumbent: Measurement | None
+    def _measure(
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
         rival = incumbent.by_shape if incumbent else {}
         if racing.tested(len(self.timed)):
-            timed = self.timed_us(kernel, config, binaries, {}, rival)
+            timed = self.time_shapes(candidate, binaries, {}, rival)
         else:
-            timed = self.timed_us(kernel, config, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
+            timed = self.time_shapes(candidate, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
         times = tuple(
             ShapeTime(
                 shape,
                 statistics.median(samples),
                 spread_us(samples),
                 len(samples),
-                content_digest(*identities(self.bench, kernel, config, shape, binaries)),
+                content_digest(*candidate.identities(shape, binaries)),
                 timed.detail[shape],
             )
             for shape, samples in timed.samples_us.items()

@@ -1,7 +1,10 @@
-"""Judged and estimated without a GPU: verdicts from Triton's interpreter, times from the static model."""
+"""The stages without a GPU: verdicts from Triton's interpreter, times from the static model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
     Config,
@@ -14,94 +17,256 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.build import Builder
-from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimated
-from kernelsearch.trial.interpret import interpreted, ran
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejected, asked
+from kernelsearch.trial.slow_steps import patience
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
+from kernelsearch.worker.processes.pool import Pool
 
 LIMIT_S = 60.0
+ORDERS = ("reversed", "shuffled")
+"""Orders of the grid in which the first case runs again, at full depth."""
+LONG_LIMIT_S = 10.0
+FEW_SMS = 2
+"""`num_sms` where values are judged: a grid that is too small for the work shows only if the work is larger than it.
+
+A kernel is right for any number of multiprocessors; of 132 or four times as many, small shapes fill none. One that
+reads `num_sms` is judged with the target's as well: it could do one thing on two of them and another where it is timed.
+"""
+HERE = "in Triton's interpreter (no GPU)"
+SIXTEEN = ("mixed", "randn")
+"""Regimes in which 16-bit floats are also judged as 16-bit floats."""
+PATIENCE = 2
+"""How many timed sizes may take too long before the others are left out."""
+
+TOO_SLOW = "not judged, too slow in the interpreter"
+NOT_ALONE = "programs not judged alone, they need each other"
+NOT_RIGHT = "not judged, the seed is not right there"
+SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
 class Interpreter:
-    """The stages after the compilers where there is no GPU. Verdicts and counts are kept: launch options change neither."""
+    """The stages after the compilers without a GPU. Verdicts and counts are kept: launch options change neither."""
 
     mode, protocol = "interpreter", ESTIMATE_PROTOCOL
 
-    def __init__(self, bench: Bench, builder: Builder, once: Once, timed: tuple[str, ...], limit_s: float) -> None:
-        self.bench, self.builder, self.once, self.timed, self.limit_s = bench, builder, once, timed, limit_s
+    def __init__(self, bench: Bench, once: Once, timed: tuple[str, ...], limit_s: float) -> None:
+        self.bench, self.once, self.timed, self.limit_s = bench, once, timed, limit_s
 
     @property
     def layers(self) -> tuple[str, ...]:
         """The isolation layers that are on, and that values are computed on float32 twins."""
         return (*self.bench.interpreters.layers, "float32 twin")
 
-    def screened(
-        self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
+    def screen(
+        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         try:
-            verdict = self.judged(kernel, config, cases, "screen")
+            verdict = self.judge(candidate, cases, "screen")
         except Rejected as rejected:
             if rejected.verdict.word is Word.CRASH:  # often no kernel at all: then the compiler says where
-                self.builder.compiled(kernel, config, self.timed)
+                candidate.compile(self.timed)
             raise
-        binaries = self.builder.compiled(kernel, config, self.timed)
-        counts = self.profiled(kernel, config).counts
-        return verdict, estimated(self.bench, kernel, config, binaries, counts, self.timed)
+        binaries = candidate.compile(self.timed)
+        return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def full(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
-        return self.judged(kernel, config, cases, "full")
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+        return self.judge(candidate, cases, "full")
 
-    def foresee(self, kernel: Kernel, config: Config) -> None:
+    def prepare_full(self, candidate: BoundCandidate) -> None:
         """Nothing: here `full` compiles nothing, and an interpreter that runs ahead takes the place of another."""
 
-    def verified(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         facts = self.bench.facts
-        tests = tuple(s.key for s in facts.test_shapes)
-        self.builder.compiled(kernel, config, tuple(dict.fromkeys((*self.timed, *unlike(facts, tests)))))
-        return self.full(kernel, config, cases)
+        tests = unlike(facts, tuple(s.key for s in facts.test_shapes))
+        candidate.compile(tuple(dict.fromkeys((*self.timed, *tests))))
+        return self.judge_full(candidate, cases)
 
-    def judged(self, kernel: Kernel, config: Config, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+    def judge(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejected unless it is accept."""
-        key = f"{depth}/{kernel.digest}/{numbers(kernel, config)}"
-        verdict = self.once(key, lambda: interpreted(self.bench, kernel, config, cases, depth, self.limit_s))
+        key = f"{depth}/{_interpreted_key(candidate)}"
+        verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s))
         if not verdict.accepted:
             raise Rejected(verdict)
         return verdict
 
-    def seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
-        seed, config = self.bench.seed, self.bench.facts.config
-        return ran(self.bench, seed, config, padded, "forward", "full", self.limit_s).accepted
+    def is_seed_right(self, padded: tuple[jobs.Case, ...]) -> bool:
+        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded).accepted
 
-    def profiled(self, kernel: Kernel, config: Config) -> jobs.Profiled:
-        """Counts of the timed shapes."""
-        candidate = self.bench.candidate(kernel, config, code=True)
-        profiled = self.once(
-            f"profile/{kernel.digest}/{numbers(kernel, config)}",
-            lambda: asked(
-                self.bench.interpreters, jobs.Profile(self.bench.path, candidate, self.timed), self.limit_s, "profile"
-            ),
+    def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
+        """Counts of the timed shapes. Raises Rejected when the interpreter cannot run them."""
+        return self.once(
+            f"profile/{_interpreted_key(candidate)}",
+            lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
         )
-        if profiled.verdict is not None:
-            raise Rejected(profiled.verdict)
-        return profiled
+
+
+def _interpreted_key(candidate: BoundCandidate) -> str:
+    return f"{candidate.kernel.digest}/{numbers(candidate.kernel, candidate.config)}"
+
+
+def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
+    """Counts of what sampled programs do at these shapes. Raises Rejected when the interpreter cannot run them."""
+    job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes)
+    profiled = asked(pool, job, limit_s, "profile")
+    if profiled.verdict is not None:
+        raise Rejected(profiled.verdict)
+    return profiled
 
 
 def unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """Of these shapes the first for each set of argument dtypes."""
-    found: dict[str, str] = {}
+    """The first of these shapes for each set of argument dtypes."""
+    first: dict[str, str] = {}
     for shape in shapes:
         launches = facts.traces[shape].launches
         kinds = [[n, a.dtype] for f in launches for n, a in f.args.items() if isinstance(a, TensorFact)]
-        found.setdefault(repr(kinds), shape)
-    return tuple(found.values())
+        first.setdefault(repr(kinds), shape)
+    return tuple(first.values())
 
 
 def numbers(kernel: Kernel, config: Config) -> str:
-    """The key of what the interpreter sees of a config: no launch options, but for those that a function takes itself."""
+    """The key of a config for the interpreter, without the launch options that no function takes as a parameter."""
     taken = {n for f in kernel.functions for n in f.params}
     return config_key(
         {k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS}
     )
+
+
+def interpret(candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str, limit_s: float) -> Verdict:
+    """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
+    bench = candidate.bench
+    with patience(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
+        verdict = Interpretation(candidate, limit_s).judge(cases, depth)
+        if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
+            sms = bench.target.num_sms
+            again = Interpretation(candidate, limit_s, sms).judge(cases, depth)
+            if not again.accepted:
+                return replace(again, reason=f"with num_sms = {sms}: {again.reason}")
+        return verdict
+
+
+def asks_for_sms(kernel: Kernel, config: Config) -> bool:
+    """Whether the launch spec or a config reads `num_sms`, so that it decides something."""
+    return "num_sms" in repr((kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.config, dict(config)))
+
+
+def judge_seed(bench: Bench, case: jobs.Case, limit_s: float) -> Verdict:
+    """The verdict on the task's own kernel at a case whose sizes the task did not name, reached once a case.
+
+    A launcher may take multiples of 64 only, and a candidate's author must not be blamed for that.
+    """
+    if case not in bench.right_on:
+        try:
+            verdict = Interpretation(BoundCandidate.of_seed(bench), limit_s).run((case,))
+        except TaskError as error:
+            verdict = Verdict(Word.CRASH, "run", str(error), "full")
+        bench.right_on[case] = verdict
+    return bench.right_on[case]
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Judges a candidate by runs in the interpreter of at most limit_s seconds each, on a machine of `sms`."""
+
+    candidate: BoundCandidate
+    limit_s: float
+    sms: int = FEW_SMS
+
+    def judge(self, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+        bench = self.candidate.bench
+        named = tuple(c for c in cases if c.kind not in jobs.SIZES)
+        usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
+        verdict = self.run(usual, depth=depth)
+        if depth != "full":
+            return verdict
+        if verdict.accepted:
+            verdict = self._judge_sixteen(usual, verdict)
+        if verdict.accepted:
+            verdict = replace(self, limit_s=min(LONG_LIMIT_S, self.limit_s))._judge_long(
+                tuple(c for c in cases if c.kind in jobs.SIZES), verdict
+            )
+        for order in ORDERS if verdict.accepted else ():
+            again = self.run(cases[:1], order)
+            if not again.accepted:
+                word = Word.RACE if again.word is Word.WRONG else again.word
+                reason = f"with the grid {order}: {again.reason}"
+                return replace(again, word=word, reason=reason, detail={**again.detail, "order": order})
+        return verdict
+
+    def run(
+        self, cases: tuple[jobs.Case, ...], order: str = "forward", depth: str = "full", twin: bool = True
+    ) -> Verdict:
+        """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32."""
+        bench = self.candidate.bench
+        job = jobs.Interpret(
+            bench.path,
+            self.candidate.message(code=True),
+            tuple(c.shape for c in cases),
+            bench.inputs(cases, twin=twin),
+            order,
+            tuple(c.half and twin for c in cases),
+            tuple(c.seed + 1 if c.sampled else 0 for c in cases),
+            self.sms,
+        )
+        try:
+            runs = bench.interpreters.ask(job, self.limit_s)
+        except WorkerHung:
+            where = "in Triton's interpreter, which runs programs one by one: smaller TEST_SHAPES take less"
+            return Verdict(Word.TIMEOUT, "run", f"did not finish within {self.limit_s:g} s {where}", depth)
+        except WorkerDied as died:
+            return Verdict(Word.CRASH, "run", f"the interpreter worker died: {died}", depth)
+        failed = next((r.verdict for r in runs if r.verdict is not None), None)
+        if failed is not None:
+            return replace(failed, depth=depth)
+        verdict = bench.judge_runs(cases, runs, depth, twin=twin)
+        suspect = next((r.suspect for r in runs if r.suspect), "")
+        return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
+
+    def _judge_sixteen(self, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+        """Judges 16-bit floats unwidened too, each operation rounded, where the seed itself is right in that way."""
+        bench = self.candidate.bench
+        halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
+        if not halves:
+            return verdict
+        if bench.rounds_sixteen is None:
+            seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
+            bench.rounds_sixteen = seed.run(halves, twin=False).accepted
+        if not bench.rounds_sixteen:
+            return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
+        again = self.run(halves, twin=False)
+        if again.accepted:
+            return _with_error_of(verdict, again)
+        return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
+
+    def _judge_long(self, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+        """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
+
+        The first of each kind come first, so that one slow size does not leave a whole kind unseen.
+        """
+        notes: dict[str, list[str]] = {}
+        for case in sorted(cases, key=lambda c: c.shape.partition(":")[2]):
+            if len(notes.get(TOO_SLOW, ())) >= PATIENCE:
+                notes[TOO_SLOW].append(case.shape)
+                continue
+            seed = judge_seed(self.candidate.bench, case, self.limit_s)
+            if not seed.accepted:
+                notes.setdefault(SEED_SLOW if seed.word is Word.TIMEOUT else NOT_RIGHT, []).append(case.shape)
+                continue
+            again = seed if self.candidate.is_seed else self.run((case,))
+            if again.word is Word.TIMEOUT:
+                notes.setdefault(TOO_SLOW, []).append(case.shape)
+                continue
+            if not again.accepted:
+                return again
+            verdict = _with_error_of(verdict, again)
+            if "not sampled" in again.detail:
+                notes.setdefault(NOT_ALONE, []).append(case.shape)
+        return replace(verdict, detail={**verdict.detail, **notes})
+
+
+def _with_error_of(verdict: Verdict, again: Verdict) -> Verdict:
+    return replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0))

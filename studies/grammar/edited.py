@@ -46,11 +46,11 @@ def parents(bench: Bench) -> list[tuple[str, Kernel, Config]]:
 def refused(bench: Bench, kernel: Kernel, config: Config) -> str:
     """Why the kernel does not compile; empty when it does."""
     try:
-        bound = bench.bound(kernel, config, (bench.facts.shapes[0].key,))
+        bound = bench.bind_launches(kernel, config, (bench.facts.shapes[0].key,))
         specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
     except LaunchError as error:
         return f"launch: {error}"
-    _, verdict = bench.binaries(kernel, specs)
+    _, verdict = bench.build_binaries(kernel, specs)
     return verdict.reason if verdict is not None else ""
 
 

@@ -41,11 +41,11 @@ def compiled(bench: Bench, kernel: Kernel, config: Config) -> tuple[str, str, fr
     """(`compiles`, `launch`, `compile` or `precision`; the message; its machine code) of a kernel at every timed shape."""
     shapes = tuple(s.key for s in bench.facts.shapes)
     try:
-        bound = bench.bound(kernel, config, shapes)
+        bound = bench.bind_launches(kernel, config, shapes)
         specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
     except LaunchError as error:
         return "launch", str(error), frozenset()
-    binaries, verdict = bench.binaries(kernel, specs)
+    binaries, verdict = bench.build_binaries(kernel, specs)
     if verdict is None:
         return "compiles", "", frozenset(b.identity for b in binaries.values())
     return "precision" if verdict.word is Word.PRECISION else "compile", verdict.reason, frozenset()

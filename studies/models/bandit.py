@@ -22,13 +22,14 @@ import simulated
 from kernelsearch.core.model_calls import Answered, ModelCall
 from kernelsearch.core.types import Outcome, Verdict, Word
 from kernelsearch.propose.bandit import Params
-from kernelsearch.propose.contract import Request, Rewrite
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.mixed import Limits, Mix
 from kernelsearch.propose.models.model import Models
 from kernelsearch.propose.models.prompt import Device
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.verify import gate
 from simulated import structure_of
 
@@ -94,7 +95,7 @@ def knows(land: simulated.Landscape):
 
 
 @dataclass(frozen=True)
-class Junk:
+class Junk(Evaluator):
     """Refuses three in five of what the useless model made; the others take up to 30 % longer than without the junk."""
 
     inner: simulated.Simulated
@@ -122,7 +123,7 @@ def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, p
     proposer = Mix([model], shared, Limits(trials), edits=edits, params=params) if model else edits
     rewrites: list[int] = []
 
-    class Counting:
+    class Counting(Proposer):
         def propose(self, request, rng):
             rewrites.append(request.number)
             return proposer.propose(request, rng)

@@ -20,7 +20,6 @@ import sys
 import time
 from pathlib import Path
 
-from kernelsearch.kernel.space import known_constraints
 from kernelsearch.kernel.targets import named
 from kernelsearch.propose.engines import Ask, Engine, Reply, Sample
 from kernelsearch.propose.mixed import Limits, Mix
@@ -34,7 +33,7 @@ from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.reuse import Reusing, terms
+from kernelsearch.trial.reuse import Reusing, Terms
 from kernelsearch.verify import gate
 
 STUDIES = Path(__file__).resolve().parents[1]
@@ -58,17 +57,17 @@ class Judged:
 
     def __init__(self, evaluation: Evaluation, inner: Reusing) -> None:
         stages, verdicts = evaluation.stages, {}
-        plain = stages.judged
+        plain = stages.judge
 
-        def judged(kernel, config, cases, depth):
-            key = kernel.digest, depth
+        def judged(candidate, cases, depth):
+            key = candidate.kernel.digest, depth
             if key not in verdicts:
-                verdicts[key] = plain(kernel, config, cases, depth)
+                verdicts[key] = plain(candidate, cases, depth)
             return verdicts[key]
 
         if not hasattr(evaluation, "judged_once"):
             evaluation.judged_once = True
-            stages.judged = judged
+            stages.judge = judged
         self.evaluate, self.complete = inner.evaluate, inner.complete
 
 
@@ -80,9 +79,9 @@ def run(bench: Bench, evaluation: Evaluation, store: Store, arm: str, seed: int,
     else:
         proposer = TypedEdits()
     told = RunFacts("evolve", arm, seed, WINDOW, trials, target=bench.target.name, versions=benches.versions())
-    evaluator = Judged(evaluation, Reusing(evaluation, terms(evaluation, facts, told.target, told.versions), store))
+    evaluator = Judged(evaluation, Reusing(evaluation, Terms.of(evaluation, facts), store))
     strategy = strategies.make("evolve", start_for(facts, seed, trials))
-    settings = Settings(told, 3, None, known_constraints(facts))
+    settings = Settings(told, 3)
     started = time.monotonic()
     result = Search(facts, strategy, proposer, evaluator, store, settings).run()
     made = [s.edit or "" for s in store.structures(result.run.id).values()]

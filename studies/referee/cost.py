@@ -68,12 +68,13 @@ def measured(task: str) -> dict:
                 again.once("seed takes padded rows", lambda: takes_padded)
                 cases = again._cases(depth)
                 row[f"{depth}_cases"] = len(cases)
+                candidate = again.bind(kernel, config)
                 if bench.device is None:
-                    return again.stages.judged(kernel, config, cases, depth)
+                    return again.stages.judge(candidate, cases, depth)
                 if depth == "full":
-                    return again.stages.full(kernel, config, cases)
-                binaries = again.builder.compiled(kernel, config, tuple({c.shape for c in cases}))
-                return again.stages.run_cases(kernel, config, binaries, cases, depth)
+                    return again.stages.judge_full(candidate, cases)
+                binaries = candidate.compile(tuple({c.shape for c in cases}))
+                return again.stages.run_cases(candidate, binaries, cases, depth)
 
             judged()
             cpu, wall = spent(bench, judged)

@@ -99,10 +99,10 @@ def outputs_of(bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.
             )
             runs = asked_of(bench.interpreters, job, LIMIT_S, "run")
         else:
-            binaries = evaluation.builder.compiled(kernel, config, (case.shape,))
-            candidate = bench.candidate(kernel, config, code=False)
-            runs = evaluation.stages.on_gpu(
-                kernel, binaries, lambda b: jobs.RunCases(bench.path, candidate, b, (case.shape,), packed)
+            candidate = evaluation.bind(kernel, config)
+            binaries, message = candidate.compile((case.shape,)), candidate.message(code=False)
+            runs = evaluation.stages.run_job(
+                candidate, binaries, lambda b: jobs.RunCases(bench.path, message, b, (case.shape,), packed)
             )
     except Rejected as rejected:
         return rejected.verdict.word.value

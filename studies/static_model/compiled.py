@@ -99,7 +99,7 @@ def compile_all(
 def launches(bench: Bench, kernel: Kernel, config: Config, shape: str, cache: Cache) -> tuple[Launched, ...] | None:
     """The device launches of a candidate at a shape from cached compiles; None where it does not compile."""
     try:
-        bound = bench.bound(kernel, config, (shape,))
+        bound = bench.bind_launches(kernel, config, (shape,))
     except LaunchError:
         return None
     binaries = {}
@@ -114,7 +114,7 @@ def launches(bench: Bench, kernel: Kernel, config: Config, shape: str, cache: Ca
 
 def _specs(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...]):
     try:
-        bound = bench.bound(kernel, config, shapes)
+        bound = bench.bind_launches(kernel, config, shapes)
     except LaunchError:
         return
     for fact, one in bound:

@@ -39,7 +39,9 @@ def screen_file(bench: Bench, entry: corpus.Entry) -> str:
     evaluation = Evaluation(bench, limit_s=20.0)
     try:
         config = referee.config_of(kernel, bench.facts)
-        return evaluation.stages.screened(kernel, config, evaluation._cases("screen"), None)[0].word.value
+        return evaluation.stages.screen(evaluation.bind(kernel, config), evaluation._cases("screen"), None)[
+            0
+        ].word.value
     except Rejected as rejected:
         return rejected.verdict.word.value
 

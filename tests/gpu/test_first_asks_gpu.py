@@ -10,7 +10,6 @@ import torch
 
 import simulated
 from kernelsearch.core.types import config_key
-from kernelsearch.kernel.space import known_constraints
 from kernelsearch.measure.timing import racing
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
@@ -59,7 +58,7 @@ def test_the_first_configs_are_the_static_models():
 
         first = FirstAsks.of(timed, 8)
         told = RunFacts("bayes", "edits", 0, 8, 8, settings=first.as_facts())
-        settings = Settings(told, possible=known_constraints(facts), first=first)
+        settings = Settings(told, first=first)
         strategy = strategies.make("bayes", start_for(facts, 0, 8))
         proposer = simulated.SimulatedProposer(simulated.Landscape())  # never asked
         trials = tuple(Search(facts, strategy, proposer, evaluation, store, settings).run().trials)

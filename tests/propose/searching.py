@@ -12,6 +12,7 @@ from kernelsearch.propose.models.model import ModelProposer, Settings
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.search import Search, start_for, strategies
 from kernelsearch.search import Settings as SearchSettings
+from kernelsearch.trial.evaluator import Evaluator
 from simulated import unit
 
 TASK = edit_seeds.facts(
@@ -21,7 +22,7 @@ BUDGET = 24
 SHAPE = ShapeFact("timed:0", "rows=64", {})
 
 
-class Judge:
+class Judge(Evaluator):
     """Times that are a function of the candidate; a fifth of the kernels does not compile."""
 
     def evaluate(self, kernel, config, incumbent=None):

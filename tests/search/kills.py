@@ -24,7 +24,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for, strategies
-from kernelsearch.search.contract import Evaluator
+from kernelsearch.trial.evaluator import Evaluator
 
 TRIALS = 120
 LAND = simulated.Landscape(5)

@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import simulated
+from kernelsearch.propose.contract import Proposer
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for, strategies
@@ -11,7 +12,7 @@ from kernelsearch.search import Search, Settings, start_for, strategies
 TRIALS, LIMIT_S = 30, 120
 
 
-class Thinking:
+class Thinking(Proposer):
     """Proposes what the landscape's proposer does, once it may."""
 
     def __init__(self, inner, may):

@@ -9,6 +9,7 @@ from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
+from kernelsearch.trial.evaluator import Evaluator
 
 LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)
@@ -67,7 +68,7 @@ def test_a_strategy_that_is_compared_with_is_spared_the_compiles(name):
 def test_the_order_is_worked_out_while_the_seed_is_evaluated():
     begun, seen = threading.Event(), []
 
-    class Waiting:
+    class Waiting(Evaluator):
         def evaluate(self, kernel, config, incumbent=None):
             if incumbent is None:
                 seen.append(begun.wait(30))

@@ -21,16 +21,18 @@ from kernelsearch.core.types import (
     Word,
     config_key,
 )
-from kernelsearch.propose.contract import Rewrite
+from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search.contract import Strategy
+from kernelsearch.trial.evaluator import Evaluator
 
 LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)
 
 
-class Counting:
+class Counting(Evaluator):
     """Counts what an evaluator is asked."""
 
     def __init__(self, inner):
@@ -75,7 +77,7 @@ def story(trials):
     ]
 
 
-class Recording:
+class Recording(Strategy):
     """Retunes the seed and remembers how many trials it had been told at each ask."""
 
     def __init__(self, task=None):
@@ -113,7 +115,7 @@ def test_the_same_run_on_any_number_of_workers(name):
 def test_up_to_a_window_of_candidates_is_in_flight():
     running, most, lock = [0], [0], threading.Lock()
 
-    class Watching:
+    class Watching(Evaluator):
         def evaluate(self, kernel, config, incumbent=None):
             with lock:
                 running[0] += 1
@@ -161,7 +163,7 @@ def test_a_rewrite_starts_at_its_parents_best_config():
 
 
 def test_a_kernels_own_space_and_config_come_before_its_parents():
-    class Once:
+    class Once(Proposer):
         def propose(self, request, rng):
             child = request.parent.changed(
                 constants=("tile = tl.constexpr(1)",), space={"ROWS": (16, 32)}, config={"ROWS": 16}
@@ -176,7 +178,7 @@ def test_a_kernels_own_space_and_config_come_before_its_parents():
 
 
 def test_without_rewrites_every_proposal_becomes_a_retune():
-    class Nothing:
+    class Nothing(Proposer):
         def propose(self, request, rng):
             return None
 
@@ -195,7 +197,7 @@ def test_a_used_up_space_ends_the_run_early_or_becomes_a_rewrite():
 def test_the_proposer_is_given_hints_weights_and_what_was_seen():
     asked = []
 
-    class Watching:
+    class Watching(Proposer):
         inner = simulated.SimulatedProposer(LAND)
 
         def propose(self, request, rng):
@@ -220,7 +222,7 @@ def test_an_unknown_parent_is_the_strategys_fault():
 # ---------------------------------------------------------------- scores
 
 
-class Fixed:
+class Fixed(Evaluator):
     """Times by BLOCK: (time of timed:0 or None, time of timed:1, abandoned)."""
 
     def __init__(self, table):
@@ -255,7 +257,7 @@ def test_the_score_is_the_geometric_mean_over_shapes_and_the_best_per_shape_is_k
 
 
 def test_a_wrong_seed_stops_the_run_and_says_where_and_by_how_much():
-    class Wrong:
+    class Wrong(Evaluator):
         def evaluate(self, kernel, config, incumbent=None):
             return Outcome(Verdict(Word.WRONG, "judge", "wrong values", error_ratio=812.0, detail={"shape": "timed:1"}))
 
@@ -355,7 +357,7 @@ def test_a_finished_run_resumed_evaluates_nothing():
 
 
 def test_a_proposer_that_cannot_repeat_itself_is_not_asked_again():
-    class Moody:
+    class Moody(Proposer):
         def __init__(self):
             self.rng = random.SystemRandom()
 
@@ -402,7 +404,7 @@ def test_a_full_disk_ends_the_run_with_what_was_stored(tmp_path):
 # ---------------------------------------------------------------- full depth when its turn comes
 
 
-class Screening:
+class Screening(Evaluator):
     """Accepts at `screen`; `complete` rejects what `wrong` says and remembers what it was asked."""
 
     def __init__(self, wrong=lambda config: False):

@@ -14,22 +14,6 @@ HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.03), 0.2)
 WINDOW = 8
 
 
-class Reusable:
-    """An evaluator as `Reusing` asks one; work is empty, as it is where nothing runs on a GPU."""
-
-    def __init__(self, inner):
-        self.inner = inner
-
-    def evaluate(self, kernel, config, incumbent=None):
-        return self.inner.evaluate(kernel, config, incumbent)
-
-    def complete(self, kernel, config, outcome):
-        return outcome
-
-    def work(self, kernel, config):
-        return ""
-
-
 def ordered(kernel, configs):
     return sorted(((c, LAND.ratio(frozenset(), c)) for c in configs), key=lambda one: one[1])
 
@@ -40,7 +24,7 @@ def trials(name, evaluator, workers, count=60):
     settings = Settings(RunFacts(name, "simulated", 3, WINDOW, count), workers=workers, first=FirstAsks(ordered, 16, 4))
     terms = Terms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
     with Store.in_memory() as store:
-        known = Reusing(Reusable(evaluator), terms, store)
+        known = Reusing(evaluator, terms, store)
         found = tuple(Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials)
     return [
         (

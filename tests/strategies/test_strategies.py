@@ -10,6 +10,7 @@ from kernelsearch.core.types import Proposal, ProposalKind, config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search.contract import Strategy
 
 LAND = simulated.Landscape(7)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
@@ -72,7 +73,7 @@ def test_the_state_is_what_was_told(name):
     for trial in result.trials:
         other.tell(trial)
     assert [strategy.ask(n) for n in range(30, 40)] == [other.ask(n) for n in range(30, 40)]
-    assert getattr(strategy, "weights", dict)() == getattr(other, "weights", dict)()
+    assert strategy.weights() == other.weights()
 
 
 @pytest.mark.parametrize("name", strategies.shipped())
@@ -170,6 +171,7 @@ def test_a_users_file_is_loaded_by_path(tmp_path, monkeypatch):
     start = start_for(simulated.task())
     made = strategies.make(str(tmp_path / "mine.py"), start)
     assert made.ask(1) == Proposal(ProposalKind.RETUNE, (start.kernel,))
+    assert isinstance(made, Strategy) and made.rewrites and made.ordered and made.weights() == {}
     monkeypatch.chdir(tmp_path)
     assert strategies.load("./mine.py").Params(step=2).step == 2
     _, result = searched(str(tmp_path / "mine.py"), 10)

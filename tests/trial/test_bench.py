@@ -31,7 +31,7 @@ def by_specialisation(bench):
     """The timed and test shapes' labels by the key of what is compiled for them."""
     groups = defaultdict(set)
     for shape in (*bench.facts.shapes, *bench.facts.test_shapes):
-        for fact, bound in bench.bound(bench.seed, bench.facts.config, (shape.key,)):
+        for fact, bound in bench.bind_launches(bench.seed, bench.facts.config, (shape.key,)):
             (spec,) = bound.specialisations(fact)
             groups[spec].add((fact.args["n_cols"], fact.args["x_stride"]))
     return groups
@@ -54,9 +54,9 @@ def test_unaligned_rows_never_share_a_binary_with_aligned_ones(opened, name):
         odd, even = (next(k for label, k in shape.items() if f"cols={n}" in label) for n in (257, 1024))
         keys = []
         for key in (odd, even):
-            ((fact, bound),) = bench.bound(bench.seed, {"num_warps": 4}, (key,))
+            ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 4}, (key,))
             (spec,) = bound.specialisations(fact)
-            found, verdict = bench.binaries(bench.seed, ((spec, False),))
+            found, verdict = bench.build_binaries(bench.seed, ((spec, False),))
             assert verdict is None
             keys.append(found[jobs.spec_key(spec, False)])
         assert keys[0].identity != keys[1].identity
@@ -65,25 +65,25 @@ def test_unaligned_rows_never_share_a_binary_with_aligned_ones(opened, name):
 
 def test_the_same_specialisation_is_built_once_and_refusals_are_remembered(opened):
     bench = opened(shipped.path("softmax"))
-    ((fact, bound),) = bench.bound(bench.seed, {"num_warps": 2}, ("timed:1",))
+    ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 2}, ("timed:1",))
     spec = bound.specialisations(fact)[0]
-    first, _ = bench.binaries(bench.seed, ((spec, False),))
-    again, _ = bench.binaries(bench.seed, ((spec, False),))
+    first, _ = bench.build_binaries(bench.seed, ((spec, False),))
+    again, _ = bench.build_binaries(bench.seed, ((spec, False),))
     key = jobs.spec_key(spec, False)
     assert first[key] is again[key] and first[key].num_warps == 2
     broken = Kernel.parse(bench.facts.seed.replace("tl.exp(x)", "tl.exp(undefined)"))
     for _ in range(2):
-        found, verdict = bench.binaries(broken, ((spec, False),))
+        found, verdict = bench.build_binaries(broken, ((spec, False),))
         assert found == {} and verdict.word is Word.COMPILE and "undefined" in verdict.reason
 
 
 def test_a_rewrite_with_a_grid_of_its_own_and_one_that_cannot_be_bound(opened):
     bench = opened(shipped.path("softmax"))
     kernel = bench.seed.changed(grid={"softmax_kernel": "(num_sms * 2,)"})
-    ((_, bound),) = bench.bound(kernel, {}, ("timed:0",))
+    ((_, bound),) = bench.bind_launches(kernel, {}, ("timed:0",))
     assert bound.plan.steps[0].grid == (264, 1, 1) and not bound.of_seed
     with pytest.raises(LaunchError, match="not an argument"):
-        bench.bound(bench.seed.changed(grid={"softmax_kernel": "(rows,)"}), {}, ("timed:0",))
+        bench.bind_launches(bench.seed.changed(grid={"softmax_kernel": "(rows,)"}), {}, ("timed:0",))
 
 
 def test_the_run_worker_gets_no_text_of_a_candidate(opened):
@@ -115,10 +115,10 @@ def test_targets_by_name_and_by_device():
 @pytest.mark.parametrize("compilers", [FEW_COMPILERS, FEW_COMPILERS + 1])
 def test_a_build_begun_ahead_is_the_one_that_is_asked_for_later_and_takes_nobodys_place(borrowing, compilers):
     with Bench.open(shipped.path("softmax"), "h100", compile_workers=compilers) as bench:
-        ((fact, bound),) = bench.bound(bench.seed, {"num_warps": 2}, ("timed:1",))
+        ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 2}, ("timed:1",))
         specs = tuple((s, False) for s in bound.specialisations(fact))
         bench.begin(bench.seed, specs)
         begun = dict(bench._built)
         assert len(begun) == (1 if compilers > FEW_COMPILERS else 0)
-        found, verdict = bench.binaries(bench.seed, specs)
+        found, verdict = bench.build_binaries(bench.seed, specs)
         assert verdict is None and all(future.result() in found.values() for future in begun.values())

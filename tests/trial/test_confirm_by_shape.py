@@ -79,7 +79,7 @@ def ended():
         patch.setattr(run_optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
         patch.setattr(run_optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
         with Confirmation(bench, Plan(2.0, seed=3), said.append) as confirmation:
-            found = run_optimize._confirmed(bench, task, store, result, confirmation, said.append)
+            found = run_optimize._confirm(bench, task, store, result, confirmation, said.append)
     return task, store, result, found, gpu
 
 

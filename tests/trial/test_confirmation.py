@@ -115,8 +115,8 @@ def opened(gpu, form="native"):
     return SimpleNamespace(
         workplace=SimpleNamespace(pool=lambda role, size, fork: pool), gpu=threading.Lock(), judge=pool, path="t.py",
         facts=facts, target=targets.named("h100"), device=SimpleNamespace(name="FAKE"),
-        candidate=lambda kernel, config, code: (kernel, config), bound=lambda kernel, config, shapes: [],
-        binaries=lambda kernel, specs: ({}, None),
+        candidate=lambda kernel, config, code: (kernel, config), bind_launches=lambda kernel, config, shapes: [],
+        build_binaries=lambda kernel, specs: ({}, None),
     )  # fmt: skip
 
 
@@ -310,3 +310,13 @@ def test_ceilings_are_measured_once_and_kept():
         with Confirmation(opened(gpu), Plan()) as confirmation:
             assert confirmation.known_ceilings(store) == {"copy_gbps": 3000.0, "empty_kernel_us": 2.0}
     assert sum(isinstance(j, MeasureCeilings) for j in gpu.asked) == 1
+
+
+def test_a_process_that_dies_over_the_ceilings_is_a_worker_error():
+    class Dying(FakeGpu):
+        def measureceilings(self, job):
+            raise WorkerDied("its process ended")
+
+    with Confirmation(opened(Dying(TIMES)), Plan(1.0)) as confirmation:
+        with pytest.raises(WorkerError, match="its process ended"):
+            confirmation.known_ceilings(None)

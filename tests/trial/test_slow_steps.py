@@ -44,13 +44,13 @@ def test_a_task_file_that_never_ends_is_named_while_it_is_read(tmp_path, monkeyp
     monkeypatch.setattr(benches, "OPEN_LIMIT_S", 1.0)
     monkeypatch.setattr(module, "FIRST_S", 0.0)
     monkeypatch.setattr(module, "AGAIN_S", 600.0)
-    spoken, opened = threading.Event(), benches._opened
+    spoken, opened = threading.Event(), benches._read_task
 
     def once_spoken(*args):
         assert spoken.wait(60)
         return opened(*args)
 
-    monkeypatch.setattr(benches, "_opened", once_spoken)
+    monkeypatch.setattr(benches, "_read_task", once_spoken)
     task = tmp_path / "endless.py"
     task.write_text("while True:\n    pass\n")
     said = []

@@ -1,1 +1,1 @@
-"""Recorded spaces: measured once, replayed anywhere; what a search does on them, without a compiler or a GPU."""
+"""Simulated searches on recorded spaces, without a compiler or a GPU."""

@@ -1,4 +1,4 @@
-"""A recorded space as an evaluator: what a config took when it was measured, or how it failed."""
+"""A recorded space as an evaluator: the time of a config when it was measured, or how it failed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from kernelsearch.core.types import Config, Evidence, Measurement, Outcome, ShapeTime, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.trial.evaluator import Evaluator
 
 PROTOCOL = "recorded"
 WORDS = {"compile": Word.COMPILE, "runtime": Word.CRASH, "correctness": Word.WRONG, "timeout": Word.TIMEOUT}
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """Answers from the rows of a recorded space, whichever kernel is asked about.
+class Replayed(Evaluator):
+    """Answers from the rows of a recorded space, for any kernel.
 
-    With a noise seed the time is not the recorded one but the median of as many samples, drawn from the row's own with
-    replacement: what another measurement could have given. A function of (noise seed, config), as if measured once.
+    With a noise seed the time is the median of as many samples, drawn from the row's own with replacement, as another
+    measurement could have given. It is a function of (noise seed, config), as if measured once.
     """
 
     space: Recorded

@@ -1,10 +1,10 @@
-"""How good runs on a recorded space are: evaluations to come near the optimum, and a score against random search.
+"""Scores of runs on a recorded space: evaluations until near the optimum, and a score against random search.
 
-The score follows KernelTuner's methodology (Willemsen et al., 2024, "A methodology for comparing optimization algorithms
-for auto-tuning"): unique evaluations only; the baseline is the *calculated* expectation of random search without
-replacement; at each evaluation count the gain is the distance from the baseline over the baseline's own distance from
-the optimum (1: the optimum, 0: no better than random, below: worse); the mean over a budget that ends where the
-baseline has come 95 % of the way from the median to the optimum. Evaluations stand for time here.
+The score follows KernelTuner's methodology (Willemsen et al., 2024, "A methodology for comparing optimization
+algorithms for auto-tuning"): unique evaluations only; the baseline is the *calculated* expectation of random search
+without replacement; at each evaluation count the gain is the distance from the baseline over the baseline's own
+distance from the optimum (1: the optimum, 0: no better than random, below: worse); the mean over a budget that ends
+where the baseline has come 95 % of the way from the median to the optimum. Evaluations stand for time here.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def random_search(space: Recorded, trials: int) -> list[float]:
     times = sorted(row.time_us for row in space.rows if row.time_us is not None)
     total = len(space.rows)
     above = [1.0] * (len(times) + 1)  # above[i]: the chance that none of the i fastest is drawn
-    found = []
+    expected = []
     for drawn in range(min(trials, total)):
         above = [p * max(0, total - i - drawn) / (total - drawn) for i, p in enumerate(above)]
-        found.append(sum((above[i] - above[i + 1]) * t for i, t in enumerate(times)) + above[-1] * times[-1])
-    return found
+        expected.append(sum((above[i] - above[i + 1]) * t for i, t in enumerate(times)) + above[-1] * times[-1])
+    return expected
 
 
 def budget(space: Recorded) -> int:
@@ -57,17 +57,17 @@ def score(space: Recorded, runs: Sequence[Simulated], most: int | None = None) -
     """
     expected = random_search(space, min(budget(space), most or len(space.rows)))
     worst = max(row.time_us for row in space.rows if row.time_us is not None)
-    found = []
+    scores = []
     for run in runs:
         best = [worst if us is None else us for us in run.best_us] or [worst]
         best += [best[-1]] * (len(expected) - len(best))
         gaps = [(e - b) / (e - space.optimum_us) for e, b in zip(expected, best, strict=False) if e > space.optimum_us]
-        found.append(statistics.fmean(gaps) if gaps else 0.0)
-    return statistics.fmean(found)
+        scores.append(statistics.fmean(gaps) if gaps else 0.0)
+    return statistics.fmean(scores)
 
 
 def as_text(space: Recorded, runs: Sequence[Simulated]) -> str:
-    """One line on how the runs did."""
+    """One line about the runs."""
     needed = [evaluations_to(space, run) for run in runs]
     median = statistics.median(needed)
     reached = f"{median:g} evaluations" if median < NEVER else "more than were made"

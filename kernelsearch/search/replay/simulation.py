@@ -1,11 +1,12 @@
-"""`simulate`: a strategy on a recorded space, unique evaluations only, as often as there are seeds.
+"""`simulate`: runs of a strategy on a recorded space, which count unique evaluations only.
 
-The loop is the search's own without compilers, GPU and database: ask n has seen the trials up to n - window, each
-config is free once, and where a strategy asks for a rewrite it gets a retune, since there is one kernel.
+The loop is the search's own without compilers, GPU and database: ask n has seen the trials up to n - window, no
+config is tried twice, and a strategy that asks for a rewrite gets a retune, since there is one kernel.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ KERNEL = "recorded"
 
 @dataclass(frozen=True)
 class Simulated:
-    """One run: its seed, and the true time of the config that looked best after 1, 2, ... unique trials.
+    """One run: its seed, and the recorded time of the config that looked best after 1, 2, ... unique trials.
 
     None before the first config that did not fail.
     """
@@ -36,8 +37,8 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class TunerAlone:
-    """The strategy that a sampler's name stands for: every ask is the sampler's."""
+class TunerAlone(Strategy):
+    """The strategy of a sampler's name: the sampler answers every ask."""
 
     sampler: str
 
@@ -49,7 +50,7 @@ class TunerAlone:
 
 
 def named(name: str) -> Callable[[Start], Strategy]:
-    """The strategy of a shipped name or a path, or a sampler of the tuner by its name. Raises StrategyError."""
+    """Makes the strategy of a shipped name, a path or a sampler's name. Raises StrategyError."""
     if name not in strategies.shipped() and name in SAMPLERS:
         return lambda start: TunerAlone(name)
     try:
@@ -74,26 +75,29 @@ def simulated(
 ) -> Simulated:
     """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
 
-    strategy is what `named` knows, or what makes one; first are configs that the tuner gives first, estimates configs with
-    estimated times that its default sampler goes by.
+    strategy is a name for `named`, or a function that makes one. The tuner gives the configs `first` first; its default
+    sampler goes by the configs with estimated times in `estimates`.
     """
-    parameters = {name: values for name, values in space.parameters.items()}
+    parameters = dict(space.parameters)
     tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])
     tuner.first, tuner.estimates = [dict(c) for c in first], estimates
     strategy = (named(strategy) if isinstance(strategy, str) else strategy)(Start(KERNEL, parameters, {}, seed, trials))
     evaluator = Replayed(space, seed if noise else None)
-    told, flight, best = _Told(space), [], []
+    flight, best, least = [], [None], math.inf
 
     def land(trial: Trial) -> None:
+        nonlocal least
         tuner.tell(trial.config, trial.score)
         strategy.tell(trial)
-        best.append(told.add(trial))
+        better = trial.score is not None and trial.score < least
+        least = trial.score if better else least
+        best.append(space.by_key[config_key(trial.config)].time_us if better else best[-1])
 
     for number in range(1, min(trials, len(space.rows)) + 1):
         while len(flight) >= window:
             land(flight.pop(0))
         proposal = strategy.ask(number)
-        config = None if proposal is None else _config(tuner, proposal, random.Random(f"{seed}/{number}/tuner"))
+        config = None if proposal is None else _ask(tuner, proposal, random.Random(f"{seed}/{number}/tuner"))
         if config is None:
             break
         outcome = evaluator.evaluate(None, config)
@@ -101,30 +105,17 @@ def simulated(
         flight.append(Trial(number, proposal, KERNEL, config, outcome, score))
     for trial in flight:
         land(trial)
-    return Simulated(seed, tuple(best))
+    return Simulated(seed, tuple(best[1:]))
 
 
 def as_json(space: Recorded, strategy: str, runs: list[Simulated]) -> dict[str, Any]:
-    """The command's output."""
-    found = [{"seed": run.seed, "best_us": list(run.best_us)} for run in runs]
-    return {"strategy": strategy, "optimum_us": space.optimum_us, "runs": found}
+    """The runs as the command prints them with --json."""
+    rows = [{"seed": run.seed, "best_us": list(run.best_us)} for run in runs]
+    return {"strategy": strategy, "optimum_us": space.optimum_us, "runs": rows}
 
 
-def _config(tuner: Tuner, proposal: Proposal, rng: random.Random) -> Config | None:
+def _ask(tuner: Tuner, proposal: Proposal, rng: random.Random) -> Config | None:
     if proposal.kind is not ProposalKind.REWRITE and proposal.config is not None:
         best = tuner.best[1] if tuner.best else {}
         return tuner.take({**best, **proposal.config})
     return tuner.ask(rng, proposal.sampler)
-
-
-class _Told:
-    """The config that looked best so far, and the time that was recorded for it."""
-
-    def __init__(self, space: Recorded) -> None:
-        self.space, self.looked, self.best_us = space, float("inf"), None
-
-    def add(self, trial: Trial) -> float | None:
-        if trial.score is not None and trial.score < self.looked:
-            self.looked = trial.score
-            self.best_us = self.space.by_key[config_key(trial.config)].time_us
-        return self.best_us

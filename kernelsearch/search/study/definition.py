@@ -1,4 +1,4 @@
-"""A study as a file: which tasks, which arms, which seeds, at what equal budget; read from TOML and checked.
+"""Reads a study from a TOML file: its tasks, arms and seeds, at equal budget.
 
 trials = 200
 seeds = 5                                   # 0 to 4; or a list
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,12 @@ from kernelsearch.search import strategies
 CHECKPOINTS = (25, 50, 100, 200)
 BASELINES = ("eager", "compile", "max-autotune")
 WINDOW = 16
-"""Candidates in flight in each run: equal for all arms, and recorded, since an ask has not seen what is in flight."""
+"""Candidates in flight in each run. Equal for all arms and recorded, since an ask has not seen what is in flight."""
 
 
 @dataclass(frozen=True)
 class StudyTask:
-    """A task of a study: its file, and which of its timed shapes (all by default)."""
+    """A task of a study: its file, and the keys of its timed shapes (all by default)."""
 
     path: str
     shapes: tuple[str, ...] = ()
@@ -50,21 +50,21 @@ class StudyTask:
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to search: strategy, its parameters, and who proposes.
+    """One way to search: a strategy, its parameters, and who proposes.
 
-    model is that as the file says it, and what a run's record calls it; opening is the same with paths that lead there.
+    model is as in the file, and names the proposer in a run's record; opening is the same with paths from here.
     """
 
     name: str
     strategy: str
-    params: Mapping[str, Any] | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
     model: ModelOptions = ModelOptions(EDITS)
     opening: ModelOptions = ModelOptions(EDITS)
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is run: every task with every arm and every seed, each for `trials` trials."""
+    """Runs of every task with every arm and every seed, each for `trials` trials."""
 
     name: str
     tasks: tuple[StudyTask, ...]
@@ -91,51 +91,45 @@ def read(path: str | Path) -> Study:
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}") from None
     try:
-        told = tomllib.loads(text)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise StudyError(f"{path} is not TOML: {error}") from None
-    _known(path, told, _TOP, "the study")
-    tasks = tuple(_task(path, t) for t in _tables(path, told, "task"))
-    arms = tuple(_arm(path, a) for a in _tables(path, told, "arm"))
+    _refuse_unknown(path, table, _TOP, "the study")
+    tasks = tuple(_task(path, t) for t in _tables(path, table, "task"))
+    arms = tuple(_arm(path, a) for a in _tables(path, table, "arm"))
     for what, names in (("arm", [a.name for a in arms]), ("task", [t.name for t in tasks])):
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice is not None:
             raise StudyError(f"{path} has two {what}s named {twice!r}: give each its own name")
-    trials = _count(path, told, "trials", 200)
-    checkpoints = told.get("checkpoints", [n for n in CHECKPOINTS if n <= trials] or [trials])
-    if (
-        not isinstance(checkpoints, list)
-        or not all(_positive(n) and n <= trials for n in checkpoints)
-        or not checkpoints
-    ):
+    trials = _count(path, table, "trials", 200)
+    checkpoints = table.get("checkpoints", [n for n in CHECKPOINTS if n <= trials] or [trials])
+    if not (isinstance(checkpoints, list) and checkpoints and all(_positive(n) and n <= trials for n in checkpoints)):
         raise StudyError(f"{path}: checkpoints is a list of trial counts up to {trials}, not {checkpoints!r}")
-    baselines = told.get("baselines", list(BASELINES))
+    baselines = table.get("baselines", list(BASELINES))
     if not isinstance(baselines, list) or any(b not in BASELINES for b in baselines):
         raise StudyError(f"{path}: baselines is a list of {', '.join(BASELINES)}, not {baselines!r}")
-    name = told.get("name", path.resolve().parent.name if path.stem == "study" else path.stem)
+    name = table.get("name", path.resolve().parent.name if path.stem == "study" else path.stem)
     if not isinstance(name, str) or not name:
         raise StudyError(f"{path}: name is a text, not {name!r}")
-    window = _count(path, told, "window", WINDOW)
-    return Study(
-        name, tasks, arms, _seeds(path, told), trials, window, tuple(sorted(set(checkpoints))), tuple(baselines)
-    )
+    window, points = _count(path, table, "window", WINDOW), tuple(sorted(set(checkpoints)))
+    return Study(name, tasks, arms, _seeds(path, table), trials, window, points, tuple(baselines))
 
 
-def _known(path: Path, table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+def _refuse_unknown(path: Path, table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
     unknown = next((key for key in table if key not in known), None)
     if unknown is not None:
         raise StudyError(f"{path}: {what} has an unknown key {unknown!r}: the known ones are {', '.join(known)}")
 
 
-def _tables(path: Path, told: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = told.get(name)
-    if not isinstance(found, list) or not found or not all(isinstance(t, dict) for t in found):
+def _tables(path: Path, table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    tables = table.get(name)
+    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
         raise StudyError(f"{path} has no {name}: add at least one [[{name}]] table")
-    return found
+    return tables
 
 
 def _task(path: Path, table: Mapping[str, Any]) -> StudyTask:
-    _known(path, table, _TASK, "a [[task]]")
+    _refuse_unknown(path, table, _TASK, "a [[task]]")
     file = table.get("path")
     if not isinstance(file, str):
         raise StudyError(f"{path}: each [[task]] needs its path, a text")
@@ -149,7 +143,7 @@ def _task(path: Path, table: Mapping[str, Any]) -> StudyTask:
 
 
 def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
-    _known(path, table, _ARM, "an [[arm]]")
+    _refuse_unknown(path, table, _ARM, "an [[arm]]")
     strategy = table.get("strategy", table.get("name"))
     if not isinstance(strategy, str):
         raise StudyError(f"{path}: each [[arm]] needs its strategy, one of {', '.join(strategies.shipped())} or a file")
@@ -163,11 +157,11 @@ def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
     unknown = next((key for key in params if key not in known), None)
     if unknown is not None:
         raise StudyError(f"{path}: {strategy} has no parameter {unknown!r}: it has {', '.join(known) or 'none'}")
-    return Arm(name, strategy, params, model, _led(path.parent, model))
+    return Arm(name, strategy, params, model, _resolve(path.parent, model))
 
 
 def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
-    """Who proposes in an arm. What the command line says of options is said here of keys."""
+    """Who proposes in an arm. Errors about the command line's options speak of the file's keys here."""
     models, price = table.get("models", []), table.get("price")
     proposer = table.get("proposer", "" if models else EDITS)
     if not isinstance(proposer, str) or not isinstance(models, list) or not all(isinstance(m, str) for m in models):
@@ -180,25 +174,25 @@ def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
     try:
         return ModelOptions(proposer, tuple(models), tokens, usd, tuple(price) if price else None)
     except ModelError as error:
-        raise StudyError(f"{path}: arm {arm!r}: {_as_keys(str(error))}") from None
+        raise StudyError(f"{path}: arm {arm!r}: {_options_to_keys(str(error))}") from None
 
 
-def _as_keys(said: str) -> str:
+def _options_to_keys(text: str) -> str:
     """An error of the command line's options, in the words of the file."""
     for option in ("max-tokens", "max-usd", "proposer", "price", "record", "model"):
-        said = said.replace(f"--{option}", "models" if option == "model" else option.replace("-", "_"))
-    return said
+        text = text.replace(f"--{option}", "models" if option == "model" else option.replace("-", "_"))
+    return text
 
 
-def _led(folder: Path, model: ModelOptions) -> ModelOptions:
-    """The same models; those that are files are looked for from the study's folder."""
+def _resolve(folder: Path, model: ModelOptions) -> ModelOptions:
+    """The same models, with the paths of those that are files taken from the study's folder."""
 
-    def led(spec: str) -> str:
+    def resolve(spec: str) -> str:
         kind, colon, rest = spec.partition(":")
         file = kind == "replay" or rest.startswith(("./", "../"))
         return f"{kind}:{folder / rest}" if colon and kind in _FILES and file else spec
 
-    return replace(model, proposer=led(model.proposer), models=tuple(map(led, model.models)))
+    return replace(model, proposer=resolve(model.proposer), models=tuple(map(resolve, model.models)))
 
 
 def _amount(value: Any) -> bool:
@@ -209,15 +203,15 @@ def _positive(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _count(path: Path, told: Mapping[str, Any], name: str, default: int) -> int:
-    value = told.get(name, default)
+def _count(path: Path, table: Mapping[str, Any], name: str, default: int) -> int:
+    value = table.get(name, default)
     if not _positive(value):
         raise StudyError(f"{path}: {name} is a whole number above 0, not {value!r}")
     return value
 
 
-def _seeds(path: Path, told: Mapping[str, Any]) -> tuple[int, ...]:
-    value = told.get("seeds", 5)
+def _seeds(path: Path, table: Mapping[str, Any]) -> tuple[int, ...]:
+    value = table.get("seeds", 5)
     if _positive(value):
         return tuple(range(value))
     if isinstance(value, list) and value and all(isinstance(s, int) and not isinstance(s, bool) for s in value):

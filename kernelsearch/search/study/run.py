@@ -1,37 +1,38 @@
-"""One process's share of a study: runs side by side on one thread, each advanced when what it waits for is there."""
+"""Runs a study: several runs side by side on one thread, each advanced when the result that it waits for is there."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from kernelsearch.core import words
 from kernelsearch.core.errors import KernelsearchError, StoreError
 from kernelsearch.core.interrupts import Interrupts
-from kernelsearch.core.types import TaskFacts, content_digest
-from kernelsearch.kernel.space import known_constraints
+from kernelsearch.core.types import content_digest
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.propose.proposers import Place
+from kernelsearch.propose.engines import Opened
+from kernelsearch.propose.mixed import Limits
+from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
-from kernelsearch.search.study.arms import Proposers
+from kernelsearch.search.loop import Search
+from kernelsearch.search.planned_run import PlannedRun, count_threads
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
-from kernelsearch.search.study.tasks import Opened, Tasks
+from kernelsearch.search.study.tasks import OpenTask, Tasks
 from kernelsearch.trial import bench as benches
-from kernelsearch.trial.pruning import ordered
+from kernelsearch.trial.slow_steps import Say
 
 SWITCH_S = 0.0005
-"""How soon this thread gets Python's lock back from those that evaluate: it drives all runs, and a tuner's arithmetic
-gives the lock away at every step. The interpreter's own 5 ms made it wait a third of a study on 16 cores."""
+"""Seconds until this thread gets Python's lock back from those that evaluate: it drives all runs, and a tuner's
+arithmetic gives the lock away at every step. The interpreter's own 5 ms made it wait a third of a study on 16 cores.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Options:
 
 @dataclass
 class _Active:
-    """A run under way: what it waits for, and what to say when it ends.
+    """A run under way: its future that is awaited, and the facts of its last message.
 
     asking is a thread of its own where it may wait for a model, so that the other runs do not wait too.
     """
@@ -58,7 +59,7 @@ class _Active:
     proposer: Proposer
     steps: Iterator[Future]
     label: str
-    opened: Opened
+    opened: OpenTask
     started: float
     asking: ThreadPoolExecutor | None = None
     awaited: Future | None = None
@@ -71,7 +72,7 @@ class Running:
     study: Study
     store: Store
     options: Options
-    say: Callable[[str], None]
+    say: Say
     failed: dict[str, str] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
@@ -79,15 +80,16 @@ class Running:
         """How many runs could not be done."""
         target, device = benches.choose_target(self.options.target)
         self.tasks = Tasks(self.store, self.options.target, target, device, failed=self.failed)
-        self.proposers = Proposers(self.study.trials, self.say)
+        self.edits, self.engines = TypedEdits(), Opened()  # for all runs
         jobs = self.options.jobs or (len(self.study.arms) if device else 1)
         sys.setswitchinterval(SWITCH_S)
         where = f"measuring on {device.name}" if device else f"no GPU here: times are estimated for {target.name}"
         runs = len(self.study.tasks) * len(self.study.arms) * len(self.study.seeds)
         self.say(f"{self.study.name}: {runs} runs of {self.study.trials} trials; {where}")
-        pool = ThreadPoolExecutor(jobs * self._threads(), thread_name_prefix="evaluate")
+        threads = jobs * count_threads(self.study.window, device is not None)
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="evaluate")
         with ExitStack() as stack, Interrupts(ending=True) as interrupts:
-            stack.callback(self.proposers.close)
+            stack.callback(self.engines.close)
             stack.callback(self.tasks.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
             self.stopping = lambda: interrupts.count > 0 or self._out_of_time()
@@ -95,7 +97,7 @@ class Running:
                 if device:
                     todo = (t for t, arm, seed in self._planned() if not self._done_before(t, arm, seed))
                     self.tasks.open_ahead(list(dict.fromkeys(todo)))
-                self._interleaved(pool, jobs)
+                self._interleave(pool, jobs)
                 if device and not self.stopping():
                     self.tasks.time_baselines(self.study.tasks, self.study.baselines, self.stopping, self.say)
             except KeyboardInterrupt:
@@ -104,25 +106,21 @@ class Running:
             self.say(f"{label} could not be run: {reason}")
         return len(self.failed)
 
-    def _threads(self) -> int:
-        cores = len(os.sched_getaffinity(0))
-        return self.study.window if self.tasks.device else min(self.study.window, 2 + cores)
-
     def _out_of_time(self) -> bool:
         budget = self.options.budget_seconds
         return budget is not None and time.monotonic() - self.began >= budget
 
-    def _interleaved(self, pool: ThreadPoolExecutor, jobs: int) -> None:
-        """Keeps `jobs` runs under way; each is advanced when what it waits for is there."""
+    def _interleave(self, pool: ThreadPoolExecutor, jobs: int) -> None:
+        """Keeps `jobs` runs under way; each is advanced when the result that it waits for is there."""
         waiting, used_up = self._planned(), False
         active: list[_Active] = []
         while True:
             while len(active) < jobs and not used_up and not self.stopping():
                 planned = next(waiting, None)
                 used_up = planned is None
-                begun = self._begun(*planned, pool) if planned else None
-                active += [begun] if begun and self._advanced(begun) else []
-            active = [a for a in active if self._advanced(a)]
+                begun = self._begin(*planned, pool) if planned else None
+                active += [begun] if begun and self._advance(begun) else []
+            active = [a for a in active if self._advance(a)]
             if len(active) < jobs and not used_up and not self.stopping():
                 continue
             if not active:
@@ -135,8 +133,8 @@ class Running:
                 for arm in self.study.arms:
                     yield task, arm, seed
 
-    def _begun(self, task: StudyTask, arm: Arm, seed: int, pool: ThreadPoolExecutor) -> _Active | None:
-        """The run under way, None when it is done already or cannot be done."""
+    def _begin(self, task: StudyTask, arm: Arm, seed: int, pool: ThreadPoolExecutor) -> _Active | None:
+        """Begins a run; None when it is done already or cannot be done."""
         label = f"{task.name} {arm.name} seed {seed}"
         if task.name in self.failed:
             return None
@@ -144,7 +142,7 @@ class Running:
             if self._done_before(task, arm, seed):
                 return None
             opened = self.tasks.opened(task)
-            search, proposer = self._search(opened, arm, seed)
+            search, proposer = self._set_up(opened, arm, seed)
         except StoreError:
             raise
         except KernelsearchError as error:
@@ -155,8 +153,8 @@ class Running:
         steps = search.steps(pool, self.stopping, asking=asking)
         return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
 
-    def _advanced(self, active: _Active) -> bool:
-        """Moves a run on as far as it goes without waiting; whether it is still under way."""
+    def _advance(self, active: _Active) -> bool:
+        """Moves a run on as far as it goes without waiting. Returns whether it is still under way."""
         while active.awaited is None or active.awaited.done():
             try:
                 active.awaited = next(active.steps)
@@ -174,94 +172,66 @@ class Running:
             active.asking.shutdown(wait=False)
         proposers.ended(active.proposer)
         proposers.close(active.proposer)
-        self.say(self._said(active))
+        self.say(self._summarise(active))
         return False
 
-    def _said(self, active: _Active) -> str:
+    def _summarise(self, active: _Active) -> str:
         result = active.search.result()
         reused = sum(1 for t in result.trials if t.outcome.measured_by)
         gain = f"{1 / result.best.score:.3f}x" if result.best else "nothing accepted"
         spent = words.duration(time.monotonic() - active.started)
         ended = "" if result.used_up or len(result.trials) >= self.study.trials else ", unfinished"
-        cost = getattr(active.proposer, "spending", str)()
-        paid = f", {cost}" if cost else ""
-        return f"{active.label}: {gain}, {len(result.trials)} trials ({reused} known) in {spent}{paid}{ended}"
+        cost = active.proposer.spending()
+        cost = f", {cost}" if cost else ""
+        return f"{active.label}: {gain}, {len(result.trials)} trials ({reused} known) in {spent}{cost}{ended}"
 
-    def _search(self, opened: Opened, arm: Arm, seed: int) -> tuple[Search, Proposer]:
-        facts = opened.facts
-        first = FirstAsks.of(partial(ordered, opened.evaluation), self.study.window) if self.tasks.device else None
-        told = RunFacts(
-            strategy=_plain(arm.strategy),
-            proposer=arm.model.name,
-            seed=seed,
-            window=self.study.window,
-            trials=self.study.trials,
-            target=self.tasks.where,
-            versions=benches.versions(),
-            settings={**_settings(self.study, arm, facts), **(first.as_facts() if first else {})},
+    def _set_up(self, opened: OpenTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
+        task = next(t for t in self.study.tasks if os.path.abspath(t.path) == opened.facts.path)
+        plan = PlannedRun(
+            opened.evaluation,
+            opened.facts,
+            arm.strategy,
+            Path(arm.strategy).stem if arm.strategy.endswith(".py") else arm.strategy,
+            arm.model,
+            seed,
+            self.study.window,
+            self.study.trials,
+            arm.params,
+            {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)},
         )
-        strategy = strategies.make(arm.strategy, start_for(facts, seed, self.study.trials), **(arm.params or {}))
-        proposer = self.proposers.opened(arm, Place(self.tasks.where, opened.bench.target))
-        settings = Settings(told, possible=known_constraints(facts), first=first)
-        resumed = _stored(self.store, facts.digest, told)
-        search = Search(facts, strategy, proposer, opened.evaluator, self.store, settings, resumed)
-        proposers.bind(proposer, self.store, search.run_row, resumed)
-        return search, proposer
+        proposer = proposers.opened(
+            arm.opening,
+            proposers.Place(self.tasks.where, opened.bench.target),
+            Limits(self.study.trials),
+            self.say,
+            None if arm.model.specs else self.edits,  # runs with a model may ask on threads of their own
+            self.engines.engine,
+        )
+        resumed = _find_stored(self.store, opened.facts.digest, plan.facts)
+        return plan.set_up(proposer, opened.evaluator, self.store, resumed), proposer
 
     def _done_before(self, task: StudyTask, arm: Arm, seed: int) -> bool:
-        """Whether the database has this run whole; asked before the task is opened, which takes seconds."""
-        for run in _of_study(self.store, self.study.name):
-            told = run.facts.settings
-            same = (told["task"], told["arm"], told["params"], run.facts.proposer, run.facts.seed) == (
-                _identity(task),
-                arm.name,
-                _params(arm),
-                arm.model.name,
-                seed,
-            )
-            if same and run.finished is not None and run.facts.trials >= self.study.trials:
-                return True
-        return False
+        """Whether the database has this run whole; looked up before the task is opened, which takes seconds."""
+        wanted = (self.study.name, _digest(task), arm.name, dict(arm.params), arm.model.name, seed)
+
+        def described(run: Run) -> tuple:
+            settings = run.facts.settings
+            ours = [settings.get(name) for name in ("study", "task", "arm", "params")]
+            return (*ours, run.facts.proposer, run.facts.seed)
+
+        return any(
+            run.finished is not None and run.facts.trials >= self.study.trials and described(run) == wanted
+            for run in self.store.runs()
+        )
 
 
-def _plain(strategy: str) -> str:
-    return Path(strategy).stem if strategy.endswith(".py") else strategy
-
-
-def _params(arm: Arm) -> dict:
-    return dict(arm.params or {})
-
-
-def _identity(task: StudyTask) -> str:
+def _digest(task: StudyTask) -> str:
     """The digest of a task's file and of the shapes that are run."""
     return content_digest(Path(task.path).read_text(errors="replace"), *task.shapes)
 
 
-def _settings(told: Study, arm: Arm, facts: TaskFacts) -> dict:
-    task = next(t for t in told.tasks if os.path.abspath(t.path) == facts.path)
-    shapes, model = [s.key for s in facts.shapes], proposers.as_facts(arm.model)
-    return {
-        "study": told.name,
-        "arm": arm.name,
-        "params": _params(arm),
-        "task": _identity(task),
-        "shapes": shapes,
-        **model,
-    }
-
-
-def _of_study(store: Store, name: str) -> list[Run]:
-    return [r for r in store.runs() if r.facts.settings.get("study") == name]
-
-
-def _stored(store: Store, task: str, told: RunFacts) -> Run | None:
-    """This run as the database has it, unfinished; None for a new one."""
-    for run in store.runs(task):
-        same = (dict(run.facts.settings), run.facts.proposer, run.facts.seed) == (
-            dict(told.settings),
-            told.proposer,
-            told.seed,
-        )
-        if same:
-            return run
-    return None
+def _find_stored(store: Store, task: str, facts: RunFacts) -> Run | None:
+    """This run in the database, unfinished; None for a new one."""
+    wanted = (dict(facts.settings), facts.proposer, facts.seed)
+    runs = store.runs(task)
+    return next((r for r in runs if (dict(r.facts.settings), r.facts.proposer, r.facts.seed) == wanted), None)

@@ -1,4 +1,4 @@
-"""The tasks of a study, opened: workers and an evaluator that all runs of a task share, and PyTorch's own times."""
+"""Opens the tasks of a study, with workers and an evaluator that all runs of a task share, and times PyTorch."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from kernelsearch.record.store import Store
 from kernelsearch.search.study.definition import StudyTask
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
-from kernelsearch.trial import bench as benches
-from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.reuse import Reusing, terms
+from kernelsearch.trial.reuse import Reusing, Terms
 
 MOST_OPEN = 8
-"""Tasks that stay open on a GPU, which has the memory; opening one costs seconds."""
+"""Tasks that stay open on a GPU machine, which has the memory; opening one costs seconds."""
 
 
 @dataclass
-class Opened:
-    """An opened task: the facts of its shapes, and the evaluator that all its runs share. users are runs under way."""
+class OpenTask:
+    """An opened task, the facts of its shapes and the evaluator that its runs share. users counts runs under way."""
 
     bench: Bench
     facts: TaskFacts
@@ -45,36 +44,36 @@ class Tasks:
     asked: str
     target: Target
     device: LiveDevice | None
-    open: dict[str, Opened] = field(default_factory=dict)
+    open: dict[str, OpenTask] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     gpu: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def where(self) -> str:
-        """The name of what is measured, or estimated for."""
+        """The name of the device that measures, or of the target that times are estimated for."""
         return self.device.name if self.device else self.target.name
 
     @property
     def most(self) -> int:
         return MOST_OPEN if self.device else 1
 
-    def opened(self, task: StudyTask) -> Opened:
-        """The task, opened now if need be. Raises KernelsearchError."""
+    def opened(self, task: StudyTask) -> OpenTask:
+        """The task, opened now if it is not yet open. Raises KernelsearchError."""
         if task.name not in self.open:
             idle = [name for name, one in self.open.items() if not one.users]
             for name in idle[: max(0, len(self.open) + 1 - self.most)]:
                 self.open.pop(name).bench.workplace.close()
-            self.open[task.name] = self._served(task, self._bench(task))
+            self.open[task.name] = self._serve(task, self._open_bench(task))
         return self.open[task.name]
 
     def open_ahead(self, tasks: Sequence[StudyTask]) -> None:
         """Opens as many of these as may be open, side by side and before anything is timed."""
         some = list(tasks)[: self.most]
         with ThreadPoolExecutor(max(1, len(some))) as pool:
-            found = [pool.submit(self._bench, task) for task in some]
-        for task, bench in zip(some, found, strict=True):
+            opening = [pool.submit(self._open_bench, task) for task in some]
+        for task, bench in zip(some, opening, strict=True):
             try:
-                self.open[task.name] = self._served(task, bench.result())
+                self.open[task.name] = self._serve(task, bench.result())
             except KernelsearchError as error:
                 self.failed[task.name] = str(error)
 
@@ -90,7 +89,7 @@ class Tasks:
             if task.name in self.failed:
                 continue
             opened = self.opened(task)
-            known = self.store.baselines(opened.facts.digest, self.device.name, PROTOCOL, benches.versions())
+            known = self.store.baselines(opened.facts.digest, self.device.name, PROTOCOL, versions())
             for shape in opened.facts.shapes:
                 for name in names:
                     if (shape.key, name) in known or stopping():
@@ -101,24 +100,14 @@ class Tasks:
                     except WorkerError as error:
                         failure = str(error)[:300]
                     middle = sorted(times)[len(times) // 2] if times else None
-                    self.store.add_baseline(
-                        opened.facts,
-                        shape.key,
-                        self.device.name,
-                        name,
-                        PROTOCOL,
-                        benches.versions(),
-                        middle,
-                        spread_us(times),
-                        failure,
-                    )
+                    measured = (PROTOCOL, versions(), middle, spread_us(times), failure)
+                    self.store.add_baseline(opened.facts, shape.key, self.device.name, name, *measured)
                     say(f"{task.name} {shape.label}: {name} {words.time(middle) if middle else failure}")
 
-    def _bench(self, task: StudyTask) -> Bench:
+    def _open_bench(self, task: StudyTask) -> Bench:
         return Bench.open(task.path, self.asked, compiled=default_folder(), gpu=self.gpu)
 
-    def _served(self, task: StudyTask, bench: Bench) -> Opened:
+    def _serve(self, task: StudyTask, bench: Bench) -> OpenTask:
         facts = narrow_to_shapes(bench.facts, task.shapes)
-        evaluation = Evaluation(bench, tuple(s.key for s in facts.shapes))
-        known = Reusing(evaluation, terms(evaluation, facts, self.where, benches.versions()), self.store)
-        return Opened(bench, facts, evaluation, known)
+        evaluation = Evaluation.of(bench, facts)
+        return OpenTask(bench, facts, evaluation, Reusing(evaluation, Terms.of(evaluation, facts), self.store))

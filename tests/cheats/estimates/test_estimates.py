@@ -21,7 +21,8 @@ def task_of(path):
 
 def counts(bench, kernel, config):
     """What the programs of each timed shape load, compute and multiply, by shape."""
-    found = Evaluation(bench).stages.profiled(kernel, config).counts
+    evaluation = Evaluation(bench)
+    found = evaluation.stages.profile(evaluation.bind(kernel, config)).counts
     return {s: (sum(c.load_bytes for c in cs), sum(c.special for c in cs), sum(sum(c.flops_dot.values()) for c in cs))
             for s, cs in found.items()}  # fmt: skip
 

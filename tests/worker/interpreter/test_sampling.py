@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial.interpret import asks_for_sms
+from kernelsearch.trial.without_gpu import asks_for_sms
 from kernelsearch.worker.interpreter.sampling import Sample, _line
 
 

@@ -1,0 +1,99 @@
+"""A run of a search before it begins: its facts for the record, and the search set up with its parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+from kernelsearch.core.model_calls import ModelCall
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.propose import proposers
+from kernelsearch.propose.contract import Proposer
+from kernelsearch.propose.proposers import ModelOptions
+from kernelsearch.record.rows import Run, RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import strategies
+from kernelsearch.search.contract import Strategy
+from kernelsearch.search.facts import FirstAsks, Settings
+from kernelsearch.search.loop import Search, start_for
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial.bench import versions
+from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.pruning import ordered
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a strategy on an opened task.
+
+    name is what the record calls the strategy; task is narrowed to the shapes of the run; params are the strategy's;
+    settings are further facts that must match on resume.
+    """
+
+    evaluation: Evaluation
+    task: TaskFacts
+    strategy: str
+    name: str
+    model: ModelOptions
+    seed: int
+    window: int
+    trials: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def first(self) -> FirstAsks | None:
+        """The order of the seed's first configs; None without a GPU, where times are the static model's anyway."""
+        if self.evaluation.bench.device is None:
+            return None
+        return FirstAsks.of(partial(ordered, self.evaluation), self.window)
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        return RunFacts(
+            strategy=self.name,
+            proposer=self.model.name,
+            seed=self.seed,
+            window=self.window,
+            trials=self.trials,
+            target=self.evaluation.bench.where,
+            versions=versions(),
+            settings={
+                "shapes": [s.key for s in self.task.shapes],
+                **proposers.as_facts(self.model),
+                **self.settings,
+                **(self.first.as_facts() if self.first else {}),
+            },
+        )
+
+    def make_strategy(self) -> Strategy:
+        return strategies.make(self.strategy, start_for(self.task, self.seed, self.trials), **self.params)
+
+    def set_up(
+        self,
+        proposer: Proposer,
+        evaluator: Evaluator,
+        store: Store,
+        resumed: Run | None,
+        before: Sequence[ModelCall] = (),
+        budget_seconds: float | None = None,
+        waits: bool = True,
+    ) -> Search:
+        """The search, with its row in the store and its proposer bound to it.
+
+        before are the model calls that wrote the seed. Without waits the run goes on while `full` verdicts are awaited,
+        and is told again where one rejects.
+        """
+        threads = count_threads(self.window, self.evaluation.bench.device is not None)
+        settings = Settings(self.facts, threads, budget_seconds, self.first, None if waits else self.make_strategy)
+        search = Search(self.task, self.make_strategy(), proposer, evaluator, store, settings, resumed)
+        proposers.bind(proposer, store, search.run_row, resumed, before)
+        return search
+
+
+def count_threads(window: int, on_gpu: bool) -> int:
+    """Threads that evaluate one run's candidates: on a GPU they wait for workers, elsewhere they use the cores."""
+    return window if on_gpu else min(window, 2 + len(os.sched_getaffinity(0)))

@@ -1,0 +1,83 @@
+"""A candidate of an opened task, bound to the launches of its shapes and compiled."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from kernelsearch.compile.build import Binary
+from kernelsearch.core.types import Config, LaunchFact, Verdict, Word
+from kernelsearch.kernel.launch import Bound, LaunchError, Specialisation
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.rejection import Rejected
+from kernelsearch.worker.messages import jobs
+
+Spec = tuple[Specialisation, bool]
+"""What one binary is compiled for, and whether it is the seed's."""
+
+
+class BoundCandidate:
+    """A kernel at a config. Each shape is bound once; the bench keeps the binaries.
+
+    Its methods raise Rejected for what the launch or a compiler refuses.
+    """
+
+    def __init__(self, bench: Bench, kernel: Kernel, config: Config) -> None:
+        self.bench, self.kernel, self.config = bench, kernel, config
+        self._shapes: dict[str, tuple[list[tuple[LaunchFact, Bound]], list[Spec]]] = {}
+
+    @classmethod
+    def of_seed(cls, bench: Bench) -> BoundCandidate:
+        """The task's own kernel at its own config."""
+        return cls(bench, bench.seed, bench.facts.config)
+
+    @property
+    def is_seed(self) -> bool:
+        seed = self.bench.seed
+        return self.kernel.digest == seed.digest and dict(self.config) == dict(self.bench.facts.config)
+
+    def launches(self, shape: str) -> list[tuple[LaunchFact, Bound]]:
+        """Every launch of a shape, and what the candidate runs there."""
+        return self._bind(shape)[0]
+
+    def specialisations(self, *shapes: str) -> tuple[Spec, ...]:
+        """What must be compiled for these shapes, in the order of the launches."""
+        return tuple(dict.fromkeys(spec for shape in shapes for spec in self._bind(shape)[1]))
+
+    def _bind(self, shape: str) -> tuple[list[tuple[LaunchFact, Bound]], list[Spec]]:
+        if shape not in self._shapes:
+            try:
+                launches = self.bench.bind_launches(self.kernel, self.config, (shape,))
+                specs = [(spec, bound.of_seed) for fact, bound in launches for spec in bound.specialisations(fact)]
+            except LaunchError as error:
+                raise Rejected(Verdict(Word.STATIC, "launch", str(error))) from None
+            self._shapes[shape] = launches, specs
+        return self._shapes[shape]
+
+    def compile(self, shapes: tuple[str, ...]) -> dict[str, Binary]:
+        """The binaries that the launches of these shapes need, by `jobs.spec_key`."""
+        return self.build(self.specialisations(*shapes))
+
+    def compile_ahead(self, shapes: tuple[str, ...]) -> None:
+        """Begins to compile where there are compilers to spare; `compile` raises what is refused."""
+        with contextlib.suppress(Rejected):
+            self.bench.begin(self.kernel, self.specialisations(*shapes))
+
+    def build(self, specs: tuple[Spec, ...]) -> dict[str, Binary]:
+        """The binaries of these specialisations, by `jobs.spec_key`."""
+        binaries, verdict = self.bench.build_binaries(self.kernel, specs)
+        if verdict is not None:
+            raise Rejected(verdict)
+        unsupported = next((b.unsupported for b in binaries.values() if b.unsupported), "")
+        if unsupported:
+            raise Rejected(Verdict(Word.COMPILE, "launch", unsupported))
+        return binaries
+
+    def identities(self, shape: str, binaries: Mapping[str, Binary]) -> list[str]:
+        """The identity of each binary that runs at a shape, in order."""
+        return [binaries[jobs.spec_key(*spec)].identity for spec in self._bind(shape)[1]]
+
+    def message(self, *, code: bool) -> jobs.Candidate:
+        """What a worker gets of it; the run worker gets none of its code."""
+        return self.bench.candidate(self.kernel, self.config, code=code)

@@ -1,0 +1,27 @@
+"""The contract of whatever gives candidates their verdicts and times."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from kernelsearch.core.types import Config, Measurement, Outcome
+from kernelsearch.kernel.source import Kernel
+
+
+class Evaluator(ABC):
+    """Gives a candidate its verdict and its time. May be called from several threads at once."""
+
+    @abstractmethod
+    def evaluate(self, kernel: Kernel, config: Config, incumbent: Measurement | None = None) -> Outcome:
+        """The outcome of one candidate; never raises for what a candidate did.
+
+        incumbent is the best measurement so far, so that a clearly worse candidate can be abandoned early.
+        """
+
+    def complete(self, kernel: Kernel, config: Config, outcome: Outcome) -> Outcome:
+        """The outcome with a verdict at full depth, which a search needs of each new best that only passed `screen`."""
+        return outcome
+
+    def work(self, kernel: Kernel, config: Config) -> str:
+        """The digest of what a candidate makes the GPU do; empty where that is not known."""
+        return ""

@@ -1,0 +1,82 @@
+"""A GPU trial from the gate to the hints on a simulated device: each shape is bound once."""
+
+import contextlib
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from kernelsearch.core.types import Evidence, Verdict, Word
+from kernelsearch.measure.timing.device import LiveDevice
+from kernelsearch.tasks import shipped
+from kernelsearch.trial import Evaluation
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.worker.messages import jobs
+
+ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.5, depth="full")
+
+
+class Runners:
+    """Run workers that answer every job with an accepted run, at 10 us a call."""
+
+    layers = ("simulated",)
+
+    def __init__(self, bench):
+        self.asked, self.judge = [], bench.judge
+
+    @contextlib.contextmanager
+    def lease(self):
+        yield self
+
+    def ask(self, job, limit_s):
+        self.asked.append(type(job).__name__)
+        if isinstance(job, jobs.JudgeSeeded):
+            return ACCEPT
+        if isinstance(job, jobs.RunCases):
+            return tuple(jobs.Ran() for _ in job.shapes)
+        if isinstance(job, jobs.RunSeeded):
+            return jobs.Ran()
+        if isinstance(job, jobs.Time):
+            return jobs.Timed({s: (10.0, 11.0, 12.0) for s in job.shapes}, {s: {} for s in job.shapes})
+        return self.judge.ask(job, limit_s)
+
+
+@pytest.fixture
+def bench(borrowing, monkeypatch):
+    with Bench.open(shipped.path("softmax"), "h100", compile_workers=1) as bench:
+        traced = {d: tuple(c for c in bench.cases(d) if c.shape in bench.facts.traces) for d in ("screen", "full")}
+        monkeypatch.setattr(bench, "cases", traced.__getitem__)
+        bench.interpreters, bench.device = None, LiveDevice("SIMULATED", 90, 132)
+        bench.runners = bench.judge = Runners(bench)
+        bench.judge.source = SimpleNamespace(role="judge")
+        monkeypatch.setattr(bench, "judge_runs", lambda cases, runs, depth, **how: ACCEPT)
+        yield bench
+
+
+def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkeypatch):
+    bound, bind = Counter(), Bench.bind_launches
+
+    def counting(self, kernel, config, shapes):
+        bound.update((config["num_warps"], shape) for shape in shapes)
+        return bind(self, kernel, config, shapes)
+
+    monkeypatch.setattr(Bench, "bind_launches", counting)
+    evaluation = Evaluation(bench, ("timed:0", "timed:1"))
+    reusing = Reusing(evaluation, Terms.of(evaluation, bench.facts))
+    config = {**bench.facts.config, "num_warps": 2}
+    seed = reusing.evaluate(bench.seed, {**bench.facts.config, "num_warps": 4})
+    outcome = reusing.evaluate(bench.seed, config, seed.measurement)
+    whole = reusing.complete(bench.seed, config, outcome)
+    own = {shape: count for (warps, shape), count in bound.items() if warps == 2}
+    assert own.keys() >= {"timed:0", "timed:1", "test:0"} and set(own.values()) == {1}
+    assert whole.verdict.accepted and whole.work and whole.hints == outcome.hints
+    assert outcome.measurement.evidence is Evidence.MEASURED and outcome.measurement.by_shape == {
+        "timed:0": 11.0,
+        "timed:1": 11.0,
+    }
+    assert outcome.measurement.times[0].detail["niche"] and outcome.measurement.times[0].specialisation
+    assert {"RunCases", "RunSeeded", "Time", "JudgeSeeded"} <= set(bench.runners.asked)
+    verdict, samples = evaluation.sampled(bench.seed, config, {})
+    assert verdict.accepted and samples["timed:0"] == (10.0, 11.0, 12.0)
+    assert evaluation.verify(bench.seed, config).error_ratio == 0.5 and evaluation.compiles(bench.seed, config).accepted
