@@ -24,7 +24,7 @@ class Strategy:
     def __init__(self, params: Params, start: Start) -> None:
         self.start = start
         own = config_key(start.config)
-        every = ({**start.config, **point} for point in Space(start.space).configs())
+        every = ({**start.config, **point} for point in Space(start.space).iterate_configs())
         self.configs = (c for c in every if config_key(c) != own)  # the seed's own config is trial 0
         self.listed: list[dict] = []
 

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key
-from kernelsearch.measure.hints.changes import suggested_edits
+from kernelsearch.measure.hints.changes import list_suggested_edits
 from kernelsearch.search.contract import Start
 
 
@@ -120,7 +120,7 @@ class Strategy:
         self._note_asked(trial)
         if score < member.best:
             member.best, member.config = score, trial.config
-            member.hinted, member.told = suggested_edits(trial.outcome.hints), bool(trial.outcome.hints)
+            member.hinted, member.told = list_suggested_edits(trial.outcome.hints), bool(trial.outcome.hints)
             self._place(trial.kernel)
         self._credit(member, before)
         self._update_young(trial.kernel, member)

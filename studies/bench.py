@@ -90,14 +90,14 @@ def search(trials: int, database: Path) -> tuple[float, float, dict]:
 def against_baselines(database: Path, shape: str) -> list[tuple[str, str, str]]:
     """Rows of times at one shape, all taken in one process one after the other: found kernel and baselines."""
     from kernelsearch.kernel.source import Kernel
-    from kernelsearch.record import lineage
+    from kernelsearch.record import family_tree
     from kernelsearch.record.store import Store
-    from kernelsearch.report.show import kernel_file
+    from kernelsearch.report.kernel_file import render_kernel_file
     from kernelsearch.trial import Evaluation
     from kernelsearch.trial.bench import Bench
 
     with Store.open(database, write=False) as store:
-        best = Kernel.parse(kernel_file(store, lineage.best(store)))
+        best = Kernel.parse(render_kernel_file(store, family_tree.find_best_kernel(store)))
     rows = []
     with Bench.open(TASK) as bench:
         evaluation = Evaluation(bench, (shape,))
@@ -106,7 +106,7 @@ def against_baselines(database: Path, shape: str) -> list[tuple[str, str, str]]:
         label = next(s.label for s in bench.facts.shapes if s.key == shape)
         rows.append((f"found kernel, {label}", f"{found:.1f} us", "measured"))
         for name in ("eager", "compile", "max-autotune"):
-            time_us = statistics.median(evaluation.baseline(name, shape))
+            time_us = statistics.median(evaluation.time_baseline(name, shape))
             aim = ">= 1.3x" if name == "max-autotune" else ""
             rows.append((f"  against torch {name}", f"{time_us:.1f} us, {time_us / found:.2f}x", aim))
     return rows
@@ -118,9 +118,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from kernelsearch.measure.timing.device import live_device
+    from kernelsearch.measure.timing.device import find_live_device
 
-    device = live_device()
+    device = find_live_device()
     limit_s, where = (90, device.name) if device else (120, f"no GPU, {len(os.sched_getaffinity(0))} cores")
     rows = [("kernelsearch --help", f"{start_up():.2f} s", "<= 0.3 s")]
     with tempfile.TemporaryDirectory() as folder:

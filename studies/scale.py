@@ -21,7 +21,7 @@ import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 TASK = simulated.task()
 WINDOW = 16
@@ -30,7 +30,7 @@ WINDOW = 16
 def search(store: Store, name: str, trials: int, seed: int = 0, resume=None) -> Search:
     """A run over a landscape with as many edits as a long run can use."""
     land = simulated.Landscape(seed, edits=40)
-    strategy = strategies.make(name, start_for(TASK, seed, trials))
+    strategy = strategies.make(name, make_start(TASK, seed, trials))
     settings = Settings(RunFacts(name, "simulated", seed, WINDOW, trials), workers=1)
     return Search(TASK, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings, resume)
 
@@ -84,14 +84,14 @@ def database(rows: int) -> list[tuple[str, str, str]]:
         count = filled(path, rows)
         before = megabytes()
         with Store.open(path, write=False) as store:
-            first = timed(lambda: leaderboard.rows(store, limit=10))
-            again = timed(lambda: leaderboard.rows(store, limit=10))
+            first = timed(lambda: leaderboard.build_rows(store, limit=10))
+            again = timed(lambda: leaderboard.build_rows(store, limit=10))
         found.append((f"leaderboard, {count:,} trials", f"{first:.2f} s, again {again:.2f} s", "<= 0.5 s"))
         with Store.open(path) as store:
             cut = search(store, "evolve", 1000, 99)
             steps = cut.run(lambda trial, progress: None)
             store.query("SELECT 1")
-            resumed = timed(lambda: search(store, "evolve", 1000, 99, store.run(steps.run.id)).run())
+            resumed = timed(lambda: search(store, "evolve", 1000, 99, store.load_run(steps.run.id)).run())
         found.append(("--resume of a run of 1,000 trials there", f"{resumed:.2f} s", "<= 5 s"))
         found.append(("memory that this added", f"{megabytes() - before:.0f} MiB", "flat"))
     return found

@@ -190,7 +190,7 @@ class SimulatedProposer(Proposer):
 
 
 def _add_edit(kernel: Kernel, edit: str) -> Kernel:
-    return kernel.changed(constants=tuple(sorted([*kernel.constants, f"{edit} = tl.constexpr(1)"])), config={})
+    return kernel.with_changes(constants=tuple(sorted([*kernel.constants, f"{edit} = tl.constexpr(1)"])), config={})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 
-from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
 
 PARAMETERS = {
     "tile height": (8, 16, 32, 64, 128),
@@ -31,8 +31,8 @@ def made(failing=0.1, share=1.0, seed=0):
         if chance.random() > share and time_us > 100.0:
             continue
         if chance.random() < failing and time_us > 110.0:
-            rows.append(Row(config, failure=chance.choice(["compile", "runtime", "correctness", "timeout"])))
+            rows.append(SpaceRow(config, failure=chance.choice(["compile", "runtime", "correctness", "timeout"])))
         else:
             samples = tuple(time_us * (1 + 0.01 * chance.random()) for _ in range(5))
-            rows.append(Row(config, time_us, samples_us=samples))
-    return Recorded("bowl", "made up", {}, PARAMETERS, tuple(rows))
+            rows.append(SpaceRow(config, time_us, samples_us=samples))
+    return RecordedSpace("bowl", "made up", {}, PARAMETERS, tuple(rows))

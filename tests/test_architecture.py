@@ -23,21 +23,21 @@ LAYERS = {
         "bare kernelbench", "load",
     ),
     "record": (
-        "completions migrations recorded_space rows", "confirmed opening", "store",
-        "exchange export_queries lineage pages queries",
+        "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
+        "exchange export_queries family_tree stored_trials queries",
     ),
     "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "body precision regime_words regimes tolerance unseen", "expectation literals", "gate judge", "sampled",
+        "body precision regime_words regimes tolerance blind_spots", "expectation literals", "gate judge", "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (
-        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first mixed", "proposers",
+        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first mix", "proposers",
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
         "compile_cache evaluator leader niche once rejection run_jobs slow_steps", "bench", "bound_candidate",
-        "confirm_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
+        "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
         "pruning referee reuse",
     ),
     "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "planned_run replay", "study"),
@@ -46,7 +46,7 @@ LAYERS = {
         "module_form", "package",
     ),
     "report": (
-        "confirmed hints lineage progress proposals spending study_text", "by_shape show study", "board_text summary",
+        "findings hint_report lineage progress proposal_report model_costs study_text", "by_shape_text kernel_file study_facts", "leaderboard_text summary",
         "leaderboard", "html",
     ),
 }  # fmt: skip

@@ -7,14 +7,14 @@ import sys
 
 import click
 
-from kernelsearch.cli import complete
+from kernelsearch.cli import completion
 from kernelsearch.cli.options import db_option, json_option
 
 
 @click.command()
 @db_option
-@click.option("--task", help="Only this task's kernels.", shell_complete=complete.tasks)
-@click.option("--device", help="Only this device or target.", shell_complete=complete.devices)
+@click.option("--task", help="Only this task's kernels.", shell_complete=completion.tasks)
+@click.option("--device", help="Only this device or target.", shell_complete=completion.devices)
 @click.option(
     "--limit",
     default=10,
@@ -39,26 +39,26 @@ def leaderboard(
     with Store.open(db, write=False) as store:
         if html:
             from kernelsearch.core.files import write_user_file
-            from kernelsearch.report.html import page
+            from kernelsearch.report.html import render_page
 
-            write_user_file(html, page(store, task, device, limit or None))
+            write_user_file(html, render_page(store, task, device, limit or None))
             click.echo(f"wrote {html}", err=True)
             return
-        rows = board.rows(store, task, device, limit or None)
+        rows = board.build_rows(store, task, device, limit or None)
         if not rows:
-            board.must_know(store, task, device)
-        gained = board.gains_by_shape(store, task, device) if not (as_json or as_csv) else {}
+            board.refuse_unknown(store, task, device)
+        gained = board.compute_gains_by_shape(store, task, device) if not (as_json or as_csv) else {}
     text = board.as_json(rows) if as_json else board.as_csv(rows) if as_csv else board.as_text(rows, gained)
     click.echo(text.rstrip("\n"))
 
 
 _task_option = click.option(
-    "--task", help="Whose `best` is meant (default: the newest run's task).", shell_complete=complete.tasks
+    "--task", help="Whose `best` is meant (default: the newest run's task).", shell_complete=completion.tasks
 )
 
 
 @click.command()
-@click.argument("digest", shell_complete=complete.kernels)
+@click.argument("digest", shell_complete=completion.kernels)
 @db_option
 @_task_option
 @click.option("--diff/--no-diff", default=True, show_default=True, help="Show what each step changed.")
@@ -68,12 +68,12 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 
     Who proposed what, and what it gained. DIGEST is a kernel's, or the beginning of it, or `best`.
     """
-    from kernelsearch.record.lineage import best
+    from kernelsearch.record.family_tree import find_best_kernel
     from kernelsearch.record.store import Store
     from kernelsearch.report import lineage as report
 
     with Store.open(db, write=False) as store:
-        whole = best(store, task) if digest == "best" else store.digest(digest)
+        whole = find_best_kernel(store, task) if digest == "best" else store.find_digest(digest)
         text = (
             json.dumps(report.as_dict(store, whole), indent=2) if as_json else report.as_text(store, whole, diffs=diff)
         )
@@ -81,7 +81,7 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 
 
 @click.command()
-@click.argument("digest", shell_complete=complete.kernels)
+@click.argument("digest", shell_complete=completion.kernels)
 @db_option
 @_task_option
 def show(digest: str, db: str, task: str | None) -> None:
@@ -91,10 +91,10 @@ def show(digest: str, db: str, task: str | None) -> None:
     kernel's best config.
     """
     from kernelsearch.record.store import Store
-    from kernelsearch.report.show import kernel_file
+    from kernelsearch.report.kernel_file import render_kernel_file
 
     with Store.open(db, write=False) as store:
-        click.echo(kernel_file(store, digest, task), nl=False)
+        click.echo(render_kernel_file(store, digest, task), nl=False)
 
 
 @click.command()

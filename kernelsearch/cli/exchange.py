@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli import complete
+from kernelsearch.cli import completion
 from kernelsearch.cli.options import db_option, force_option, target_option
 
 
@@ -31,8 +31,8 @@ def import_(file: str, db: str, task: str | None, out: str | None, target: str, 
 
 @click.command()
 @db_option
-@click.option("--task", help="Only this task's trials.", shell_complete=complete.tasks)
-@click.option("--device", help="Only this device's or target's.", shell_complete=complete.devices)
+@click.option("--task", help="Only this task's trials.", shell_complete=completion.tasks)
+@click.option("--device", help="Only this device's or target's.", shell_complete=completion.devices)
 @click.option(
     "--format",
     "form",
@@ -49,9 +49,9 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
     and --device do not narrow it.
     """
     from kernelsearch.record.exchange import optuna_storage
-    from kernelsearch.record.exchange import trials as dump
+    from kernelsearch.record.exchange import trial_dump as dump
     from kernelsearch.record.store import Store
-    from kernelsearch.report.leaderboard import must_know
+    from kernelsearch.report.leaderboard import refuse_unknown
 
     with Store.open(db, write=False) as store:
         if form == "optuna":
@@ -61,9 +61,9 @@ def trials(db: str, task: str | None, device: str | None, form: str, out: str | 
                 click.echo(f"{run.name}: {added} trials added", err=True)
             click.echo(url)
             return
-        rows = dump.rows(store, task, device)
+        rows = dump.load_rows(store, task, device)
         if not rows:
-            must_know(store, task, device)
+            refuse_unknown(store, task, device)
     text = dump.as_csv(rows) if form == "csv" else dump.as_t4(rows)
     if out:
         from kernelsearch.core.files import write_user_file

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli import complete
+from kernelsearch.cli import completion
 from kernelsearch.cli.options import json_option
 
 
@@ -18,7 +18,7 @@ from kernelsearch.cli.options import json_option
     multiple=True,
     required=True,
     metavar="NAME|FILE.py",
-    shell_complete=complete.tasks,
+    shell_complete=completion.tasks,
     help="A task by its name, its digest or its file; may be repeated.",
 )
 @click.option("--out", required=True, type=click.Path(file_okay=False), help="The folder to write.")
@@ -27,7 +27,7 @@ from kernelsearch.cli.options import json_option
     "--db",
     "dbs",
     multiple=True,
-    default=[complete.DEFAULT_DB],
+    default=[completion.DEFAULT_DB],
     show_default=True,
     type=click.Path(),
     help="SQLite file of all trials; may be repeated, to merge several devices.",
@@ -73,10 +73,10 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
     It needs only torch and triton, and has its evidence, tests and benchmark inside.
     """
     from kernelsearch.core.types import Evidence
-    from kernelsearch.export.package import Options, export
+    from kernelsearch.export.package import ExportOptions, export
 
     options["evidence"] = Evidence(options["evidence"])
-    done = export(Options(format=form, license=licence, **options))
+    done = export(ExportOptions(format=form, license=licence, **options))
     if as_json:
         summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
         summary["kernels"] = [

@@ -35,7 +35,7 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
     verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True))
     click.echo(json.dumps(referee.as_json(verdict)))
     if explain:
-        click.echo(referee.explained(verdict), err=True)
+        click.echo(referee.explain(verdict), err=True)
     sys.exit(0 if verdict.accepted else 1)
 
 
@@ -57,7 +57,7 @@ def measure(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_measure
 
-    sys.exit(run_measure.main(task, run_measure.Options(**options)))
+    sys.exit(run_measure.main(task, run_measure.MeasureOptions(**options)))
 
 
 @click.command()
@@ -77,4 +77,4 @@ def hints(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_hints
 
-    sys.exit(run_hints.main(task, run_hints.Options(**options)))
+    sys.exit(run_hints.main(task, run_hints.HintsOptions(**options)))

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli import complete
+from kernelsearch.cli import completion
 
 db_option = click.option(
-    "--db", default=complete.DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
+    "--db", default=completion.DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on stderr.")
@@ -28,7 +28,7 @@ target_option = click.option(
     "--target",
     default="auto",
     show_default=True,
-    shell_complete=complete.targets,
+    shell_complete=completion.targets,
     help="Machine to compile for: auto (the live GPU, else h100), or h100, h200, a100, l4, l40s, rtx4090, b200.",
 )
 task_argument = click.argument("task", type=click.Path(dir_okay=False), metavar="TASK.py")

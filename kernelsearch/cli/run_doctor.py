@@ -7,20 +7,20 @@ from importlib import metadata
 
 from kernelsearch.core import extras
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.measure.timing.device import live_device
-from kernelsearch.propose.engines.registry import ENGINES, Kind
+from kernelsearch.measure.timing.device import find_live_device
+from kernelsearch.propose.engines.registry import ENGINES, EngineKind
 from kernelsearch.propose.engines.secrets import key_from
-from kernelsearch.verify.unseen import WITHOUT_A_GPU
+from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.processes.pool import Workplace
 
 PACKAGES = ("torch", "triton", "numpy", "optuna", "sqlite-utils", "libcst", "click", "rich")
 
 
-def findings() -> list[dict[str, str]]:
+def collect_findings() -> list[dict[str, str]]:
     """One row for each part: its name, whether it works (`yes`, `no`, `part`), and what that means."""
     rows = [_package(name) for name in PACKAGES]
-    device = live_device()
+    device = find_live_device()
     if device is None:
         blind = "; ".join(WITHOUT_A_GPU)
         estimates = "none visible: times are estimated for --target (default h100)"
@@ -32,7 +32,7 @@ def findings() -> list[dict[str, str]]:
     return rows + [_engine(name, kind) for name, kind in ENGINES.items() if kind.packages]
 
 
-def render(rows: list[dict[str, str]]) -> str:
+def format_findings(rows: list[dict[str, str]]) -> str:
     width = max(len(r["name"]) for r in rows)
     return "".join(f"{r['works']:4} {r['name']:{width}}  {r['meaning']}\n" for r in rows)
 
@@ -48,11 +48,11 @@ def _package(name: str) -> dict[str, str]:
         return _row(name, "no", f"pip install {name}")
 
 
-def _engine(name: str, kind: Kind) -> dict[str, str]:
+def _engine(name: str, kind: EngineKind) -> dict[str, str]:
     """Whether a kind of model engine can be opened, and whether (but not which) key is set."""
     if kind.missing:
         apart = " in an environment of its own (see README)" if name == "vllm" else ""
-        return _row(f"model engine {name}", "no", f"optional: {extras.install(kind.extra)}{apart}")
+        return _row(f"model engine {name}", "no", f"optional: {extras.install_command(kind.extra)}{apart}")
     key = f"; OPENAI_API_KEY is {'set' if key_from('OPENAI_API_KEY') else 'not set'}" if name == "openai" else ""
     return _row(f"model engine {name}", "yes", f"{kind.form}: {kind.summary}{key}")
 

@@ -14,13 +14,13 @@ from kernelsearch.compile import sass
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.hints.findings import Call
-from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.measure.hints.findings import LauncherCall
+from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
-from kernelsearch.report import hints as report
+from kernelsearch.report import hint_report as report
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
@@ -28,22 +28,22 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.confirmation import Confirmation
 from kernelsearch.trial.estimate import estimate_times
 from kernelsearch.trial.hints import describe_calls
-from kernelsearch.trial.rejection import Rejected
+from kernelsearch.trial.rejection import Rejection
 from kernelsearch.trial.without_gpu import profile_programs
-from kernelsearch.worker.gpu.counters_main import Counted, counted
+from kernelsearch.worker.gpu.counters_main import Counted, count_launches
 from kernelsearch.worker.processes.pool import Pool
 
 PROFILE_LIMIT_S = 120.0
 NO_GPU = (
     "a measured time (no GPU here): times are the static model's, and the verdict is not asked for; "
-    f"{KNOWN_ERROR.said()}"
+    f"{KNOWN_ERROR.as_text()}"
 )
 NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 
 
 @dataclass(frozen=True)
-class Options:
+class HintsOptions:
     """The command's options, as the command line names them."""
 
     kernel: str | None = None
@@ -54,18 +54,18 @@ class Options:
     as_json: bool = False
 
 
-def main(path: str, options: Options) -> int:
+def main(path: str, options: HintsOptions) -> int:
     """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
     say = make_say()
-    text = referee.asked(path, options.kernel)
-    if text is not None and not (verdict := referee.checked(text)).accepted:
+    text = referee.read_kernel_argument(path, options.kernel)
+    if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return _print_refusal(verdict, options)
-    if note := nvml.busy_now(nvml.ALONE):  # before anything of ours runs on it
+    if note := nvml.check_busy(nvml.ALONE):  # before anything of ours runs on it
         say(f"note: {note}")
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, say=say))
-        pool = counting_pool(bench)
-        bench.ceilings = known_ceilings(bench, options.db)
+        pool = open_counting_pool(bench)
+        bench.ceilings = find_ceilings(bench, options.db)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         found = examine(bench, facts, text, pool, profile=options.counters)
     if isinstance(found, Verdict):
@@ -74,16 +74,16 @@ def main(path: str, options: Options) -> int:
     return 0
 
 
-def known_ceilings(bench: Bench, db: str) -> Mapping[str, float]:
+def find_ceilings(bench: Bench, db: str) -> Mapping[str, float]:
     """The best rates of the live device, from the database or else measured now; empty without a GPU."""
     if bench.device is None:
         return {}
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(db, write=False)) if os.path.exists(db) else None
-        return stack.enter_context(Confirmation(bench)).known_ceilings(store, keep=False)
+        return stack.enter_context(Confirmation(bench)).find_ceilings(store, keep=False)
 
 
-def counting_pool(bench: Bench) -> Pool:
+def open_counting_pool(bench: Bench) -> Pool:
     """The interpreters that count what sampled programs do, also on a machine with a GPU; they start at once."""
     pool = bench.interpreters or bench.workplace.pool("interpret", 1)
     pool.warm()
@@ -92,7 +92,7 @@ def counting_pool(bench: Bench) -> Pool:
 
 def examine(
     bench: Bench, facts: TaskFacts, text: str | None = None, pool: Pool | None = None, *, profile: bool = True
-) -> report.Report | Verdict:
+) -> report.HintReport | Verdict:
     """The hints about a kernel file's text, or about the task's own kernel; a Verdict when it is refused.
 
     profile asks for the hardware's counters too, which takes some seconds a shape.
@@ -104,7 +104,7 @@ def examine(
     missing: list[str] = []
     measurement = None
     with ThreadPoolExecutor(1) as beside:
-        counting = beside.submit(_count, candidate, pool or counting_pool(bench), shapes)
+        counting = beside.submit(_count, candidate, pool or open_counting_pool(bench), shapes)
         if bench.device is not None:
             outcome = Evaluation(bench, shapes).evaluate(kernel, config)
             if outcome.measurement is None:
@@ -115,7 +115,7 @@ def examine(
             missing += [NO_GPU, NO_COUNTERS.format(reason="no GPU here")]
         try:
             binaries, verdict = bench.build_binaries(kernel, candidate.specialisations(*shapes))
-        except Rejected as rejected:
+        except Rejection as rejected:
             verdict = rejected.verdict
         counts, reason = counting.result()
     if reason:
@@ -124,7 +124,7 @@ def examine(
         return verdict
     if measurement is None and counts is not None:
         measurement = estimate_times(candidate, binaries, counts, shapes)
-    if sass.disassembler() is None:
+    if sass.find_disassembler() is None:
         missing.append("the disassembly: this Triton has no nvdisasm")
     calls = describe_calls(candidate, binaries, shapes, measurement, counts)
     if bench.device is not None:
@@ -133,8 +133,8 @@ def examine(
             calls, reason = _add_counters(candidate, binaries, calls)
         missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     labels = {s.key: s.label for s in facts.shapes}
-    machine = {b.identity: sass.counts(b.cubin) for b in binaries.values()}
-    return report.Report(
+    machine = {b.identity: sass.count_cubin(b.cubin) for b in binaries.values()}
+    return report.HintReport(
         task=facts.name,
         kernel=kernel.digest,
         config=dict(config),
@@ -147,8 +147,8 @@ def examine(
 
 
 def _add_counters(
-    candidate: BoundCandidate, binaries: Mapping[str, Binary], calls: tuple[Call, ...]
-) -> tuple[tuple[Call, ...], str]:
+    candidate: BoundCandidate, binaries: Mapping[str, Binary], calls: tuple[LauncherCall, ...]
+) -> tuple[tuple[LauncherCall, ...], str]:
     """The calls with the hardware's counters where they can be read, and the reason where they cannot."""
     bench, message = candidate.bench, candidate.message(code=False)
     with_counters, reason = [], ""
@@ -156,7 +156,9 @@ def _add_counters(
         if not reason:
             functions = [one.function for one in call.launches]
             with bench.gpu:
-                counters = counted(Counted(bench.path, call.shape, message, binaries), functions, bench.workplace.cache)
+                counters = count_launches(
+                    Counted(bench.path, call.shape, message, binaries), functions, bench.workplace.cache
+                )
             if isinstance(counters, str):
                 reason = counters
             else:
@@ -168,16 +170,16 @@ def _add_counters(
 
 def _count(
     candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...]
-) -> tuple[Mapping[str, tuple[Counts, ...]] | None, str]:
+) -> tuple[Mapping[str, tuple[LaunchCounts, ...]] | None, str]:
     """The counts of sampled programs by shape, or None and the reason."""
     try:
         return profile_programs(candidate, pool, shapes, PROFILE_LIMIT_S).counts, ""
-    except Rejected as rejected:
+    except Rejection as rejected:
         return None, f"the interpreter could not run them: {rejected.verdict.reason}"
 
 
-def _print_refusal(verdict: Verdict, options: Options) -> int:
+def _print_refusal(verdict: Verdict, options: HintsOptions) -> int:
     if options.as_json:
         print(json.dumps({"refused": referee.as_json(verdict)}))
-    make_say()(f"no hints for a kernel that is refused: {referee.explained(verdict)}")
+    make_say()(f"no hints for a kernel that is refused: {referee.explain(verdict)}")
     return 1

@@ -11,8 +11,8 @@ from kernelsearch.core.errors import SpaceError, StoreError
 from kernelsearch.core.types import Config, TaskFacts
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import recorded_space
-from kernelsearch.record.exchange import helion, merge, tuners
-from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.record.exchange import helion, merge, tuner_files
+from kernelsearch.record.recorded_space import RecordedSpace
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.space import TILE
 
@@ -43,9 +43,9 @@ def _merge_database(path: Path, db: Path) -> None:
 
 def _write_space(path: Path, out: Path, force: bool) -> None:
     _refuse_existing(out, force)
-    kernels = tuners.kernels(path)
+    kernels = tuner_files.count_configs_by_kernel(path)
     chosen = next(iter(kernels), None)
-    space = tuners.read(path, chosen)
+    space = tuner_files.read(path, chosen)
     recorded_space.write(space, out)
     failed = sum(row.failure is not None for row in space.rows)
     if len(kernels) > 1:
@@ -64,7 +64,7 @@ def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: b
     with Bench.open(task, target) as bench:
         facts, seed = bench.facts, bench.seed
     config, origin = _best_config(path, facts, seed)
-    text = f"# {origin}\n{seed.changed(config={**facts.config, **config}).render()}"
+    text = f"# {origin}\n{seed.with_changes(config={**facts.config, **config}).render()}"
     if out:
         files.write_user_file(out, text)
         click.echo(f"wrote {out}; next: kernelsearch measure {task} {out}")
@@ -75,20 +75,20 @@ def _write_kernel(path: Path, task: str, out: Path | None, target: str, force: b
 def _best_config(path: Path, facts: TaskFacts, seed: Kernel) -> tuple[Config, str]:
     """(The file's best config in the names of the task's kernel, a sentence about its origin). Raises SpaceError."""
     names = {*facts.space, *facts.config}
-    kernels = tuners.kernels(path)
+    kernels = tuner_files.count_configs_by_kernel(path)
     if kernels and seed.digest not in kernels:
         raise SpaceError(
             f"{path} has no config of the task's own kernel {seed.digest[:8]}, only of kernels that were found: "
             "`kernelsearch show DIGEST` prints one with its config"
         )
     try:
-        space: Recorded | None = tuners.read(path, seed.digest if kernels else None)
+        space: RecordedSpace | None = tuner_files.read(path, seed.digest if kernels else None)
     except SpaceError:
         space = None
     if space is None:
         parameters = [p for site in facts.sites for p in seed.function(site).constexprs]
         tiles = [name for name in dict.fromkeys(parameters) if TILE.search(name) and name in names]
-        config = helion.carried(helion.read(path), tiles, facts.space)
+        config = helion.translate_config(helion.read(path), tiles, facts.space)
         return config, f"config of {path.name} (Helion); block sizes were given to {', '.join(tiles)} in this order"
     best = min((row for row in space.rows if row.time_us is not None), key=lambda row: row.time_us)
     known = {name: value for name, value in best.config.items() if name in names or name in ("num_warps", "num_stages")}

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 
 from kernelsearch.cli.say import make_say
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
@@ -19,11 +19,11 @@ from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed
+from kernelsearch.report import findings
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
-from kernelsearch.trial.confirmation import SECONDS, Confirmation, Contestant, Plan
+from kernelsearch.trial.confirmation import SECONDS, Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.trial.slow_steps import Say
 
 CANDIDATE = "kernel"
@@ -35,7 +35,7 @@ NO_GPU = (
 
 
 @dataclass(frozen=True)
-class Options:
+class MeasureOptions:
     """The command's options, as the command line names them; seconds of sampling per shape."""
 
     kernel: str | None = None
@@ -47,13 +47,13 @@ class Options:
     quiet: bool = False
 
 
-def main(path: str, options: Options) -> int:
+def main(path: str, options: MeasureOptions) -> int:
     """Measures and prints. Returns the exit code; raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
-    text = referee.asked(path, options.kernel)
-    if text is not None and not (verdict := referee.checked(text)).accepted:
+    text = referee.read_kernel_argument(path, options.kernel)
+    if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return _print_refusal(verdict, options)
-    note = nvml.busy_now()  # before anything of ours runs on it
+    note = nvml.check_busy()  # before anything of ours runs on it
     if note:
         say(f"note: {note}")
     with Bench.open(path, options.target, say=say) as bench:
@@ -67,30 +67,30 @@ def main(path: str, options: Options) -> int:
         return _confirm(bench, facts, contestants, options, say)
 
 
-def _confirm(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Say) -> int:
+def _confirm(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: MeasureOptions, say: Say) -> int:
     candidate = contestants[-1]
     with ExitStack() as stack:
-        confirmation = stack.enter_context(Confirmation(bench, Plan(options.seconds), say))
+        confirmation = stack.enter_context(Confirmation(bench, ConfirmationPlan(options.seconds), say))
         confirmation.prepare()
         say(f"judging {candidate.name} before it is timed")
         verdict = Evaluation.of(bench, facts).verify(candidate.kernel, candidate.config)
         if not verdict.accepted:
             return _print_refusal(verdict, options)
         store = stack.enter_context(Store.open(options.db))
-        ceilings = confirmation.known_ceilings(store)
-        runs = confirmation.run(facts.shapes, contestants)
-        finding = confirmed.finding(candidate, runs, bench.where, ceilings)
+        ceilings = confirmation.find_ceilings(store)
+        runs = confirmation.confirm_shapes(facts.shapes, contestants)
+        finding = findings.build_finding(candidate, runs, bench.where, ceilings)
         if finding["shapes"]:
             store.add_confirmation(facts, Structure(candidate.kernel, 0), candidate.config, finding, versions())
     if options.as_json:
         print(json.dumps({**finding, "ceilings": ceilings, "versions": versions()}, indent=2))
     else:
-        print(confirmed.as_text(finding), end="")
-    return 0 if finding["status"] in (confirmed.CONFIRMED, confirmed.UNSTABLE) else 1
+        print(findings.as_text(finding), end="")
+    return 0 if finding["status"] in (findings.CONFIRMED, findings.UNSTABLE) else 1
 
 
-def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: Options, say: Say) -> int:
-    reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.said())
+def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], options: MeasureOptions, say: Say) -> int:
+    reason = NO_GPU.format(target=bench.target.name, error=KNOWN_ERROR.as_text())
     say(reason)
     evaluation = Evaluation.of(bench, facts)
     outcomes = {c.name: evaluation.evaluate(c.kernel, c.config) for c in contestants}
@@ -107,14 +107,16 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], opt
         print(json.dumps({**about, "known_error": asdict(KNOWN_ERROR), "shapes": rows}, indent=2))
         return 0
     for row in rows:
-        print(f"{row['label']}: estimated {', '.join(f'{n} {words.time(t)}' for n, t in row['estimated_us'].items())}")
+        print(
+            f"{row['label']}: estimated {', '.join(f'{n} {formats.format_time(t)}' for n, t in row['estimated_us'].items())}"
+        )
     return 0
 
 
-def _print_refusal(verdict: Verdict, options: Options) -> int:
+def _print_refusal(verdict: Verdict, options: MeasureOptions) -> int:
     """Prints the verdict on a wrong kernel, which is not timed. Returns the exit code."""
     if options.as_json:
         print(json.dumps(referee.as_json(replace(verdict, depth="full"))))
     else:
-        print(f"not measured, because it is not right: {referee.explained(verdict)}")
+        print(f"not measured, because it is not right: {referee.explain(verdict)}")
     return 1

@@ -20,27 +20,28 @@ from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
-from kernelsearch.propose.engines import Opened
-from kernelsearch.propose.mixed import Limits
+from kernelsearch.propose.engines import EngineCache
+from kernelsearch.propose.mix import RunLimits
 from kernelsearch.record.rows import Run, Structure
 from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed, progress, show, summary
+from kernelsearch.report import findings as confirmed
+from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.search import Result, first_kernel, strategies
-from kernelsearch.search.finalists import Finalist, comparisons, finalists
+from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.trial.pruning import Pruned
-from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
+from kernelsearch.trial.pruning import PruningEvaluator
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import trusted
+from kernelsearch.worker.processes.pool import ask_trusted
 
 LEAST_WINDOW = 8
 """Candidates in flight where there are fewer cores; with more, one per core keeps the compilers busy."""
@@ -50,7 +51,7 @@ CONFIRM_SECONDS = 12.0
 
 
 @dataclass(frozen=True)
-class Options:
+class OptimizeOptions:
     """The command's options, as the command line names them."""
 
     trials: int = 200
@@ -83,7 +84,7 @@ class Options:
         )
 
 
-def main(path: str, options: Options) -> int:
+def main(path: str, options: OptimizeOptions) -> int:
     """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
@@ -91,17 +92,17 @@ def main(path: str, options: Options) -> int:
     if options.out and not Path(options.out).absolute().parent.is_dir():
         raise KernelsearchError(f"{options.out} cannot be written: its folder does not exist")
     benches.choose_target(options.target)
-    note = nvml.busy_now()  # before anything of ours runs on it
+    note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db))
-        engines = Opened()
+        engines = EngineCache()
         stack.callback(engines.close)
         bench, path, before = _open(path, options, stack, say, engines)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = searched(bench, facts, store, options, say, before, engines)
+        result, findings = search_and_confirm(bench, facts, store, options, say, before, engines)
         again = f"kernelsearch optimize {shlex.quote(path)} {_format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
@@ -109,7 +110,7 @@ def main(path: str, options: Options) -> int:
             print(summary.as_text(store, facts, result, again, findings), end="")
         if options.out and result.best is not None:
             best = next((f["kernel"] for f in findings if not confirmed.is_champion(f)), result.best.kernel)
-            files.write_user_file(options.out, show.kernel_file(store, best, run=result.run.id))
+            files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
             say(f"wrote {options.out}")
         db = "" if options.db == DEFAULT_DB else f" --db {shlex.quote(options.db)}"
         commands = ", ".join(f"kernelsearch {name}{db}" for name in ("leaderboard", "lineage best", "show best"))
@@ -118,7 +119,7 @@ def main(path: str, options: Options) -> int:
 
 
 def _open(
-    path: str, options: Options, stack: ExitStack, say: Say, engines: Opened
+    path: str, options: OptimizeOptions, stack: ExitStack, say: Say, engines: EngineCache
 ) -> tuple[Bench, str, tuple[ModelCall, ...]]:
     """Opens the task; returns its file too, and the model calls that wrote the first kernel of a task without one."""
     before: tuple[ModelCall, ...] = ()
@@ -127,33 +128,33 @@ def _open(
     except NoKernelError:
         if not options.model().specs:
             raise
-        path, before = first_kernel.seeded(path, options.model(), options.target, say, engines)
+        path, before = first_kernel.write_first_kernel(path, options.model(), options.target, say, engines)
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
     return stack.enter_context(bench), path, before
 
 
-def searched(
+def search_and_confirm(
     bench: Bench,
     facts: TaskFacts,
     store: Store,
-    options: Options,
+    options: OptimizeOptions,
     say: Say,
     before: tuple[ModelCall, ...] = (),
-    engines: Opened | None = None,
+    engines: EngineCache | None = None,
 ) -> tuple[Result, list[confirmed.Finding]]:
     """Searches an opened task and confirms its finalists, best first. The caller closes the engines that it gives."""
     with ExitStack() as stack:
         if engines is None:
-            engines = Opened()
+            engines = EngineCache()
             stack.callback(engines.close)
         confirmation = None
         if bench.device is not None:
-            bench.ceilings = store.ceilings(bench.device.name)
+            bench.ceilings = store.load_ceilings(bench.device.name)
             if options.confirm:
                 seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(facts.shapes)))
-                confirmation = stack.enter_context(Confirmation(bench, Plan(seconds), say))
+                confirmation = stack.enter_context(Confirmation(bench, ConfirmationPlan(seconds), say))
                 confirmation.prepare()  # beside the search
-        if passing := trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S):
+        if passing := ask_trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S):
             raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
         proposer = _open_proposer(bench, facts, options, stack, say, engines)
         result = _search(bench, facts, store, options, proposer, before)
@@ -170,29 +171,34 @@ def _introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
     for note in facts.notes:
         say(f"note: {note}")
     if bench.device is None:
-        say(f"note: estimates come from a static model; {KNOWN_ERROR.said()}")
+        say(f"note: estimates come from a static model; {KNOWN_ERROR.as_text()}")
     verdict = gate.check(facts.seed)
     if not verdict.accepted:
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
 
 
 def _open_proposer(
-    bench: Bench, facts: TaskFacts, options: Options, stack: ExitStack, say: Say, engines: Opened
+    bench: Bench, facts: TaskFacts, options: OptimizeOptions, stack: ExitStack, say: Say, engines: EngineCache
 ) -> Proposer:
     """The proposer of rewrites; one that proposes nothing for a seed that the gate refuses."""
     if not gate.check(facts.seed).accepted:
         return _Nobody()
-    limits = Limits(options.trials, options.budget_seconds)
-    place = proposers.Place(bench.where, bench.target)
-    proposer = proposers.opened(options.model(), place, limits, say, make=engines.engine)
-    stack.callback(proposers.close, proposer)
-    if estimate := proposers.estimate(proposer, facts, options.trials):
+    limits = RunLimits(options.trials, options.budget_seconds)
+    place = proposers.MachineFacts(bench.where, bench.target)
+    proposer = proposers.open_proposer(options.model(), place, limits, say, make=engines.engine)
+    stack.callback(proposers.close_engines, proposer)
+    if estimate := proposers.estimate_cost(proposer, facts, options.trials):
         say(f"model: {estimate}")
     return proposer
 
 
 def _search(
-    bench: Bench, facts: TaskFacts, store: Store, options: Options, proposer: Proposer, before: tuple[ModelCall, ...]
+    bench: Bench,
+    facts: TaskFacts,
+    store: Store,
+    options: OptimizeOptions,
+    proposer: Proposer,
+    before: tuple[ModelCall, ...],
 ) -> Result:
     resumed = _find_unfinished(store, facts, options) if options.resume else None
     cores = len(os.sched_getaffinity(0))
@@ -207,19 +213,21 @@ def _search(
         options.trials,
         settings={"prune": options.prune} if options.prune else {},
     )
-    evaluator = Reusing(plan.evaluation, Terms.of(plan.evaluation, facts), None if options.fresh else store)
+    evaluator = ReusingEvaluator(
+        plan.evaluation, ReuseTerms.of(plan.evaluation, facts), None if options.fresh else store
+    )
     if options.prune and bench.device is not None:
-        evaluator = Pruned(evaluator, plan.evaluation, options.prune)
-        if resumed and (trials := store.trials(resumed.id, 0, 1)) and trials[0].accepted:
+        evaluator = PruningEvaluator(evaluator, plan.evaluation, options.prune)
+        if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
             evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
     search = plan.set_up(proposer, evaluator, store, resumed, before, options.budget_seconds, waits=False)
     if options.quiet:
         result = search.run(ending=True)
     else:
         with progress.ProgressLine() as line:
-            proposers.speak(proposer, line.note)
+            proposers.send_sentences_to(proposer, line.note)
             result = search.run(line, ending=True)
-    proposers.ended(proposer)
+    proposers.end_run(proposer)
     return result
 
 
@@ -232,18 +240,19 @@ def _confirm(
     chosen = _choose_finalists(bench, facts, store, result)
     if not chosen:
         return []
-    level = confirmed.level_for(comparisons([f for f, _ in chosen]))
+    level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
     confirmation.plan = replace(confirmation.plan, level=level)
     seed = Contestant(SEED, bench.seed, dict(facts.config))
     findings: list[confirmed.Finding] = []
     try:
-        ceilings = confirmation.known_ceilings(store)
+        ceilings = confirmation.find_ceilings(store)
         runs = {
-            s.key: confirmation.shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)]) for s in facts.shapes
+            s.key: confirmation.confirm_shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)])
+            for s in facts.shapes
         }
         for finalist, contestant in chosen:
             own = [runs[shape] for shape in finalist.shapes]
-            finding = confirmed.finding(contestant, own, bench.device.name, ceilings, level, finalist.champion)
+            finding = confirmed.build_finding(contestant, own, bench.device.name, ceilings, level, finalist.champion)
             findings.append(finding)
             store.add_confirmation(
                 facts, Structure(contestant.kernel, 0), contestant.config, finding, benches.versions()
@@ -252,20 +261,20 @@ def _confirm(
         say(f"the finalists could not be confirmed: {error}")
     except KeyboardInterrupt:
         say("interrupted while the finalists were being confirmed: `kernelsearch measure` does that later")
-    return sorted(findings, key=confirmed.rank)
+    return sorted(findings, key=confirmed.rank_key)
 
 
 def _choose_finalists(
     bench: Bench, facts: TaskFacts, store: Store, result: Result
 ) -> list[tuple[Finalist, Contestant]]:
     """The finalists, each under its own name: its digest's beginning, numbered where only the config differs."""
-    structures, evaluation = store.structures(result.run.id), Evaluation.of(bench, facts)
+    structures, evaluation = store.load_structures(result.run.id), Evaluation.of(bench, facts)
 
     def accepted(trial: Trial) -> bool:
         return evaluation.verify(structures[trial.kernel].kernel, trial.config).accepted
 
     chosen: list[tuple[Finalist, Contestant]] = []
-    for finalist in finalists(facts, bench.seed.digest, result.trials, accepted):
+    for finalist in choose_finalists(facts, bench.seed.digest, result.trials, accepted):
         trial = finalist.trial
         same = sum(f.trial.kernel == trial.kernel for f, _ in chosen)
         name = trial.kernel[:8] + (f"-{same + 1}" if same else "")
@@ -280,10 +289,10 @@ class _Nobody(Proposer):
         return None
 
 
-def _find_unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
-    for run in store.runs(facts.digest):
+def _find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
+    for run in store.load_runs(facts.digest):
         if run.facts.strategy == options.strategy and run.facts.seed == options.seed:
-            if run.finished is None or store.count(run.id) < options.trials:
+            if run.finished is None or store.count_trials(run.id) < options.trials:
                 return run
     raise StoreError(
         f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
@@ -291,12 +300,12 @@ def _find_unfinished(store: Store, facts: TaskFacts, options: Options) -> Run:
     )
 
 
-def _format_options(options: Options) -> str:
+def _format_options(options: OptimizeOptions) -> str:
     """The options that a resumed run must repeat, as they would be typed."""
     parts = []
     for name in ("trials", "strategy", "proposer", "max_tokens", "max_usd", "target", "db", "seed", "window"):
         value = getattr(options, name)
-        if value != getattr(Options(), name):
+        if value != getattr(OptimizeOptions(), name):
             parts.append(f"--{name.replace('_', '-')} {shlex.quote(str(value))}")
     parts += [f"--model {shlex.quote(s)}" for s in options.models]
     parts += ["--price {:g} {:g}".format(*options.price)] if options.price else []

@@ -21,15 +21,15 @@ from kernelsearch.propose.engines import Ask, Failure, Sample
 from kernelsearch.propose.grammar import STAGES as LOCAL
 from kernelsearch.propose.grammar import Grammar, NoGrammar
 from kernelsearch.propose.history import History
-from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import ideas, prompt
-from kernelsearch.propose.models.answers import SEEN, fate
-from kernelsearch.propose.models.launches import launched
-from kernelsearch.propose.models.model import Settings
+from kernelsearch.propose.models.answers import SEEN, check_answer
+from kernelsearch.propose.models.launch_words import describe_launch
+from kernelsearch.propose.models.model import ModelSettings
 from kernelsearch.propose.models.spending import Price
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.report import proposals as report
-from kernelsearch.report.proposals import Proposed, Report
+from kernelsearch.report import proposal_report as report
+from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
@@ -46,7 +46,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Options:
+class ProposeOptions:
     """The command's options, as the command line names them."""
 
     proposer: str
@@ -75,24 +75,26 @@ class _Parent:
         return Trial(0, Proposal(ProposalKind.SEED), self.kernel.digest, self.config, self.outcome, 1.0)
 
 
-def main(path: str, options: Options) -> int:
+def main(path: str, options: ProposeOptions) -> int:
     """Asks, judges and prints. Returns 0, or 1 when there was no answer at all or the parent is refused."""
     say = make_say(options.quiet)
-    settings = Settings(min(options.n, AT_ONCE), temperature=options.temperature)
+    settings = ModelSettings(min(options.n, AT_ONCE), temperature=options.temperature)
     model = proposers.ModelOptions(options.proposer, price=options.price, record=options.record, settings=settings)
     if options.proposer == proposers.MIX:
         raise ModelError("propose asks one proposer: edits, or the spec of a model")
     if options.page and options.proposer == proposers.EDITS:
         raise ModelError(NO_PAGE)
-    text = referee.asked(path, options.kernel)
-    if text is not None and not (verdict := referee.checked(text)).accepted:
+    text = referee.read_kernel_argument(path, options.kernel)
+    if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return _print_refusal(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         facts = narrow_to_shapes(bench.facts, options.shapes)
         evaluation = Evaluation.of(bench, facts)
-        proposer = proposers.opened(model, proposers.Place(bench.where, bench.target), Limits(options.n), say)
-        stack.callback(proposers.close, proposer)
+        proposer = proposers.open_proposer(
+            model, proposers.MachineFacts(bench.where, bench.target), RunLimits(options.n), say
+        )
+        stack.callback(proposers.close_engines, proposer)
         kernel = Kernel.parse(text) if text is not None else bench.seed
         config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
         say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")
@@ -100,7 +102,7 @@ def main(path: str, options: Options) -> int:
         if not parent.outcome.verdict.accepted:
             return _print_refusal(parent.outcome.verdict)
         if options.page:
-            if not isinstance(proposer, Mix):
+            if not isinstance(proposer, ProposerMix):
                 raise ModelError(NO_PAGE)
             page = _write_page(proposer, _make_grammar(proposer, parent, facts), parent, facts, options.seed)
             print(f"{prompt.SYSTEM}\n\n{page}")
@@ -117,9 +119,13 @@ def main(path: str, options: Options) -> int:
 # ---------------------------------------------------------------- answers
 
 
-def _collect_answers(facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options, say: Say) -> Report:
-    answers = Report(facts.name, parent.kernel.digest, options.proposer, STAGES[: STAGES.index(options.until) + 1])
-    if not isinstance(proposer, Mix):
+def _collect_answers(
+    facts: TaskFacts, parent: _Parent, proposer: Proposer, options: ProposeOptions, say: Say
+) -> ProposalReport:
+    answers = ProposalReport(
+        facts.name, parent.kernel.digest, options.proposer, STAGES[: STAGES.index(options.until) + 1]
+    )
+    if not isinstance(proposer, ProposerMix):
         answers.proposals.extend(_apply_edits(facts, parent, proposer, options))
         return answers
     (model,) = proposer.models
@@ -147,49 +153,51 @@ def _collect_answers(facts: TaskFacts, parent: _Parent, proposer: Proposer, opti
     return answers
 
 
-def _make_grammar(proposer: Mix, parent: _Parent, facts: TaskFacts) -> Grammar:
+def _make_grammar(proposer: ProposerMix, parent: _Parent, facts: TaskFacts) -> Grammar:
     grammar = proposer.shared.grammar(parent.kernel, facts, proposer.models[0].settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         raise TaskError(f"no model can be asked for this kernel: {grammar}")
     return grammar
 
 
-def _write_page(proposer: Mix, grammar: Grammar, parent: _Parent, facts: TaskFacts, seed: int) -> str:
+def _write_page(proposer: ProposerMix, grammar: Grammar, parent: _Parent, facts: TaskFacts, seed: int) -> str:
     """The page as a search would show it, with nothing tried yet; each seed draws an idea."""
     (model,), history = proposer.models, History()
     history.tell(parent.trial, parent.kernel, None)
     hints = parent.outcome.hints
-    idea = ideas.choose(ideas.ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
-    page = prompt.Page(
+    idea = ideas.choose_idea(ideas.list_ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
+    page = prompt.PromptPage(
         facts,
         model.models.device,
         grammar.lines,
         idea,
-        prompt.configured(parent.config),
+        prompt.describe_config(parent.config),
         parent.trial,
         None,
         hints,
-        edits=prompt.offered(grammar),
-        fresh=prompt.fresh(grammar),
-        launch=launched(grammar.parent, facts),
+        edits=prompt.describe_edits(grammar),
+        fresh=prompt.describe_fresh_names(grammar),
+        launch=describe_launch(grammar.parent, facts),
     )
     try:
-        return prompt.written(page, model.engine.count, model.settings.page_tokens)
+        return prompt.write_page(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:
         most = model.settings.page_tokens
         raise TaskError(f"the shortest prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
 
 
-def _read_sample(sample: Sample, grammar: Grammar) -> Proposed:
-    end = fate(sample, grammar, gate.check)
+def _read_sample(sample: Sample, grammar: Grammar) -> ProposalResult:
+    end = check_answer(sample, grammar, gate.check)
     if end.answer is None:
         passed = LOCAL[: LOCAL.index(end.stage)]
-        return Proposed(sample.text, "", passed=passed, refused=end.stage, reason=end.reason)
+        return ProposalResult(sample.text, "", passed=passed, refused=end.stage, reason=end.reason)
     again = end.reason if end.stage == SEEN else ""
-    return Proposed(sample.text, end.answer.edit, end.answer.kernel, LOCAL, note=again)
+    return ProposalResult(sample.text, end.answer.edit, end.answer.kernel, LOCAL, note=again)
 
 
-def _apply_edits(facts: TaskFacts, parent: _Parent, proposer: Proposer, options: Options) -> Iterator[Proposed]:
+def _apply_edits(
+    facts: TaskFacts, parent: _Parent, proposer: Proposer, options: ProposeOptions
+) -> Iterator[ProposalResult]:
     """n rewrites by typed edits, each once; they pass the stages before the gate by construction."""
     seen: set[str] = set()
     for number in range(options.n):
@@ -200,19 +208,21 @@ def _apply_edits(facts: TaskFacts, parent: _Parent, proposer: Proposer, options:
         seen.add(rewrite.kernel.digest)
         verdict = gate.check(rewrite.kernel.render())
         if verdict.accepted:
-            yield Proposed(rewrite.rationale, rewrite.edit, rewrite.kernel, LOCAL)
+            yield ProposalResult(rewrite.rationale, rewrite.edit, rewrite.kernel, LOCAL)
         else:
-            yield Proposed(rewrite.rationale, rewrite.edit, None, LOCAL[:-1], LOCAL[-1], verdict.reason)
+            yield ProposalResult(rewrite.rationale, rewrite.edit, None, LOCAL[:-1], LOCAL[-1], verdict.reason)
 
 
 # ---------------------------------------------------------------- compiler, referee, clock
 
 
-def _judge(evaluation: Evaluation, parent: _Parent, facts: TaskFacts, answers: Report, options: Options) -> None:
+def _judge(
+    evaluation: Evaluation, parent: _Parent, facts: TaskFacts, answers: ProposalReport, options: ProposeOptions
+) -> None:
     """Takes each proposal up to the stage `options.until`; equal candidates are judged once."""
     if options.until in LOCAL:
         return
-    futures: dict[tuple[str, str], Future[Proposed]] = {}
+    futures: dict[tuple[str, str], Future[ProposalResult]] = {}
     with ThreadPoolExecutor(2 + len(os.sched_getaffinity(0))) as pool:
         waiting = []
         for proposed in answers.proposals:
@@ -228,8 +238,10 @@ def _judge(evaluation: Evaluation, parent: _Parent, facts: TaskFacts, answers: R
     answers.proposals[:] = judged
 
 
-def _judge_one(evaluation: Evaluation, parent: _Parent, proposed: Proposed, config: Config, until: str) -> Proposed:
-    verdict = evaluation.compiles(proposed.kernel, config)
+def _judge_one(
+    evaluation: Evaluation, parent: _Parent, proposed: ProposalResult, config: Config, until: str
+) -> ProposalResult:
+    verdict = evaluation.try_compile(proposed.kernel, config)
     if not verdict.accepted:
         return _stop(proposed, "compiles", verdict)
     proposed = replace(proposed, passed=(*proposed.passed, "compiles"))
@@ -247,7 +259,7 @@ def _judge_one(evaluation: Evaluation, parent: _Parent, proposed: Proposed, conf
     return replace(proposed, passed=(*proposed.passed, "faster"))
 
 
-def _stop(proposed: Proposed, stage: str, verdict: Verdict) -> Proposed:
+def _stop(proposed: ProposalResult, stage: str, verdict: Verdict) -> ProposalResult:
     return replace(proposed, refused=stage, reason=f"{verdict.word.value}: {verdict.reason}")
 
 
@@ -258,5 +270,5 @@ def _ratio(outcome: Outcome, parent: Outcome) -> float:
 
 
 def _print_refusal(verdict: Verdict) -> int:
-    print(f"no proposals for a kernel that is refused: {referee.explained(verdict)}", file=sys.stderr)
+    print(f"no proposals for a kernel that is refused: {referee.explain(verdict)}", file=sys.stderr)
     return 1

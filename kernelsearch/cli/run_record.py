@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.cli.say import make_say
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, SpaceError, TargetError
 from kernelsearch.core.interrupts import Interrupts
 from kernelsearch.core.types import Config, TaskFacts, Value, Verdict, Word, config_key
-from kernelsearch.kernel.space import Space, checked, known_constraints
+from kernelsearch.kernel.space import Space, make_predicate, require_possible_config
 from kernelsearch.record import recorded_space
-from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
@@ -57,14 +57,14 @@ FAILURE = {
 
 
 @dataclass(frozen=True)
-class Options:
+class RecordOptions:
     """The command's options, as the command line names them."""
 
     shapes: tuple[str, ...] = ()
     quiet: bool = False
 
 
-def main(path: str, out: str, options: Options) -> int:
+def main(path: str, out: str, options: RecordOptions) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
     _refuse_unwritable(out)
@@ -72,11 +72,11 @@ def main(path: str, out: str, options: Options) -> int:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
     with Bench.open(path, say=say) as bench:
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        plan = Plan.of(bench, facts)
-        with Part(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
+        plan = RecordingPlan.of(bench, facts)
+        with PartFile(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
                 say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
-            recording = Recording(Evaluation.of(bench, facts), plan, say)
+            recording = SpaceRecorder(Evaluation.of(bench, facts), plan, say)
             for row in recording.rows([c for c in plan.configs if config_key(c) not in part.rows], interrupts):
                 part.add(row)
             if len(part.rows) < len(plan.configs):
@@ -90,7 +90,7 @@ def main(path: str, out: str, options: Options) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecordingPlan:
     """The configs to record: every possible one of the space, in enumeration order."""
 
     facts: TaskFacts
@@ -99,10 +99,10 @@ class Plan:
     configs: tuple[dict[str, Value], ...]
 
     @classmethod
-    def of(cls, bench: Bench, facts: TaskFacts) -> Plan:
-        space, possible = Space(facts.space), known_constraints(facts)
-        checked(space, bench.seed, possible)
-        configs = tuple(c for c in space.configs() if possible(bench.seed, {**facts.config, **c}))
+    def of(cls, bench: Bench, facts: TaskFacts) -> RecordingPlan:
+        space, possible = Space(facts.space), make_predicate(facts)
+        require_possible_config(space, bench.seed, possible)
+        configs = tuple(c for c in space.iterate_configs() if possible(bench.seed, {**facts.config, **c}))
         return cls(facts, bench.device.name, space.values, configs)
 
     @property
@@ -117,20 +117,20 @@ class Plan:
             "parameters": {name: list(values) for name, values in self.parameters.items()},
         }
 
-    def space(self, rows: Mapping[str, Row]) -> Recorded:
+    def space(self, rows: Mapping[str, SpaceRow]) -> RecordedSpace:
         ordered = tuple(rows[config_key(c)] for c in self.configs)
         labels = tuple(s.label for s in self.facts.shapes)
-        return Recorded(self.facts.name, self.device, benches.versions(), self.parameters, ordered, labels)
+        return RecordedSpace(self.facts.name, self.device, benches.versions(), self.parameters, ordered, labels)
 
 
-class Part:
+class PartFile:
     """The unfinished file: a header line, then one line per row. Raises SpaceError when it is of another recording."""
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         self.path, self.header = path, header
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, SpaceRow] = {}
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> PartFile:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         if lines:
             self._read(lines)
@@ -156,10 +156,10 @@ class Part:
             fields = _load_line(line)
             if fields:  # the last line may be torn
                 samples = tuple(fields.get("samples_us", ()))
-                row = Row(fields["config"], fields.get("time_us"), fields.get("failure"), samples)
+                row = SpaceRow(fields["config"], fields.get("time_us"), fields.get("failure"), samples)
                 self.rows[config_key(row.config)] = row
 
-    def add(self, row: Row) -> None:
+    def add(self, row: SpaceRow) -> None:
         self.rows[config_key(row.config)] = row
         print(_dump_row(row), file=self.file, flush=True)
 
@@ -167,15 +167,15 @@ class Part:
         self.file.close()
 
 
-class Recording:
+class SpaceRecorder:
     """Evaluates configs with compiles running ahead; gives rows as they finish, in any order."""
 
-    def __init__(self, evaluation: Evaluation, plan: Plan, say: Say) -> None:
+    def __init__(self, evaluation: Evaluation, plan: RecordingPlan, say: Say) -> None:
         self.evaluation, self.plan, self.say = evaluation, plan, say
         self._best: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def rows(self, configs: Sequence[dict[str, Value]], interrupts: Interrupts) -> Iterator[Row]:
+    def rows(self, configs: Sequence[dict[str, Value]], interrupts: Interrupts) -> Iterator[SpaceRow]:
         """Ctrl-C finishes what is in flight, a second one drops it."""
         ahead = AHEAD * len(os.sched_getaffinity(0))
         pool = ThreadPoolExecutor(ahead, thread_name_prefix="record")
@@ -197,26 +197,26 @@ class Recording:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _measure_row(self, config: dict[str, Value]) -> tuple[Row, Verdict]:
+    def _measure_row(self, config: dict[str, Value]) -> tuple[SpaceRow, Verdict]:
         facts = self.plan.facts
         one = len(facts.shapes) == 1  # of several shapes all are needed for the mean
         limits = {s: SLOW * t for s, t in self._best.items()} if one else {}
-        verdict, samples = self.evaluation.sampled(self.evaluation.bench.seed, {**facts.config, **config}, limits)
+        verdict, samples = self.evaluation.sample_times(self.evaluation.bench.seed, {**facts.config, **config}, limits)
         if not verdict.accepted:
-            return Row(config, failure=FAILURE[verdict.word]), verdict
+            return SpaceRow(config, failure=FAILURE[verdict.word]), verdict
         with self._lock:
             for shape, times in samples.items():
                 self._best[shape] = min(self._best.get(shape, math.inf), statistics.median(times))
-        return timed_row(config, list(samples.values())), verdict
+        return make_row(config, list(samples.values())), verdict
 
 
-def timed_row(config: Config, samples_us: Sequence[Sequence[float]]) -> Row:
+def make_row(config: Config, samples_us: Sequence[Sequence[float]]) -> SpaceRow:
     """A row from the raw samples of every shape: geometric means over the shapes, of medians and of single samples."""
     time_us = geometric_mean([statistics.median(s) for s in samples_us])
     single = [geometric_mean(at) for at in zip(*samples_us, strict=False)]
     step = max(1.0, len(single) / KEPT_SAMPLES)  # spread over the whole measurement, not its first samples
     kept = [single[int(i * step)] for i in range(min(len(single), KEPT_SAMPLES))]
-    return Row(config, _round(time_us, DIGITS + 1), samples_us=tuple(_round(t, DIGITS) for t in kept))
+    return SpaceRow(config, _round(time_us, DIGITS + 1), samples_us=tuple(_round(t, DIGITS) for t in kept))
 
 
 class _Progress:
@@ -227,7 +227,7 @@ class _Progress:
         self.started, self.best, self.done = time.monotonic(), math.inf, 0
         self.failed: Counter[str] = Counter()
 
-    def add(self, row: Row, verdict: Verdict) -> None:
+    def add(self, row: SpaceRow, verdict: Verdict) -> None:
         self.done += 1
         if row.failure:
             self.failed[row.failure] += 1
@@ -238,17 +238,17 @@ class _Progress:
             self.best = min(self.best, row.time_us)
         if self.done % max(1, self.total // 20) == 0 or self.done == self.total:
             rate = self.done / max(1e-9, time.monotonic() - self.started)
-            best = words.time(self.best) if self.best < math.inf else "none"
+            best = formats.format_time(self.best) if self.best < math.inf else "none"
             failed = "".join(f", {n} {kind}" for kind, n in self.failed.items())
-            left = words.duration((self.total - self.done) / rate)
+            left = formats.format_duration((self.total - self.done) / rate)
             self.say(f"{self.name}: {self.done}/{self.total}  best {best}{failed}  {rate:.1f}/s  {left} left")
 
 
-def _summarise(space: Recorded) -> str:
+def _summarise(space: RecordedSpace) -> str:
     times = [row.time_us for row in space.rows if row.time_us is not None]
     near = sum(t <= 1.02 * space.optimum_us for t in times)
     return (
-        f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {words.time(space.optimum_us)}, "
+        f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {formats.format_time(space.optimum_us)}, "
         f"{near} within 2 % of it"
     )
 
@@ -265,7 +265,7 @@ def _round(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def _dump_row(row: Row) -> str:
+def _dump_row(row: SpaceRow) -> str:
     return json.dumps(recorded_space.row_as_json(row))
 
 

@@ -13,26 +13,26 @@ from pathlib import Path
 from kernelsearch.cli.say import make_say
 from kernelsearch.core.errors import StudyError
 from kernelsearch.record.store import Store
-from kernelsearch.report import study as report
+from kernelsearch.report import study_facts as report
 from kernelsearch.search.study import definition
-from kernelsearch.search.study.run import Options, Running
+from kernelsearch.search.study.run import StudyOptions, StudyRunner
 
-__all__ = ["Options", "main"]
+__all__ = ["StudyOptions", "main"]
 
 
-def main(path: str, options: Options) -> int:
+def main(path: str, options: StudyOptions) -> int:
     """Runs the rest of a study and prints its report. Returns the exit code; raises KernelsearchError for misuse."""
-    study = None if _is_database(path) else definition.read(path)
+    study = None if _is_database(path) else definition.read_study(path)
     db = options.db or (path if study is None else str(Path(path).with_suffix(".db")))
     if study is None and not options.report:
         raise StudyError(f"{path} is a database: give the study's .toml to run it, or --report for its report")
     failed = 0
     if not options.report:
         with Store.open(db) as store:
-            failed = Running(study, store, options, make_say(options.quiet)).run()
+            failed = StudyRunner(study, store, options, make_say(options.quiet)).run()
     of_study = (study.name, tuple(a.name for a in study.arms), study.checkpoints) if study else (None,)
     with Store.open(db, write=False) as store:
-        facts = report.facts(store, *of_study)
+        facts = report.collect_facts(store, *of_study)
     print(json.dumps(facts, separators=(",", ":")) if options.as_json else report.as_markdown(facts), end="")
     return 1 if failed else 0
 

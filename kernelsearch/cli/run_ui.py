@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.core import extras, words
+from kernelsearch.core import extras, formats
 from kernelsearch.core.errors import KernelsearchError
-from kernelsearch.record import lineage, queries
-from kernelsearch.record.exchange import datasette, optuna_storage
+from kernelsearch.record import family_tree, queries
+from kernelsearch.record.exchange import datasette_metadata, optuna_storage
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
-from kernelsearch.report.lineage import diff
+from kernelsearch.report.lineage import diff_structures
 
 NOTED_KERNELS = 5
 """The number of best kernels of a run that get a note and their source as an artifact."""
@@ -37,7 +37,7 @@ def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: 
 
 def _require(module: str) -> None:
     if importlib.util.find_spec(module) is None:
-        raise KernelsearchError(f"{module.replace('_', '-')} is not installed: {extras.install('ui')}")
+        raise KernelsearchError(f"{module.replace('_', '-')} is not installed: {extras.install_command('ui')}")
 
 
 # ---------------------------------------------------------------- Datasette
@@ -46,7 +46,7 @@ def _require(module: str) -> None:
 def _serve_datasette(db: Path, host: str, port: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         about = Path(folder) / "metadata.json"
-        about.write_text(json.dumps(datasette.metadata(db)))
+        about.write_text(json.dumps(datasette_metadata.build_metadata(db)))
         command = [sys.executable, "-m", "datasette", "serve", str(db), "--metadata", str(about)]
         command += ["--host", host, "--port", str(port), "--setting", "default_page_size", "50"]
         command += ["--setting", "facet_time_limit_ms", "1000", "--setting", "sql_time_limit_ms", "5000"]
@@ -85,18 +85,18 @@ def _add_notes(store: Store, run: Run, study, folder: Path) -> None:
         "`structure` numbers the run's kernels, 0 is the seed.",
     )
     artifact_store = optuna.artifacts.FileSystemArtifactStore(str(folder))
-    steps = lineage.tree(store, run.id)
+    steps = family_tree.load_tree(store, run.id)
     trials = study.get_trials(deepcopy=False)
     uploaded = {meta.filename for meta in optuna.artifacts.get_all_artifact_meta(study)}
     for row in queries.best_trials(store, run.id, abandoned=False)[:NOTED_KERNELS]:
-        chain = lineage.ancestors(steps, row["kernel"])
+        chain = family_tree.ancestors(steps, row["kernel"])
         path = " > ".join(step.edit or "seed" for step in chain)
-        changed = diff(chain[-2], chain[-1]) if len(chain) > 1 else ""
+        changed = diff_structures(chain[-2], chain[-1]) if len(chain) > 1 else ""
         fenced = f"\n\n```diff\n{changed}```" if changed else ""
         trial = trials[row["number"]]
         optuna_dashboard.save_note(
             optuna.trial.Trial(study, trial._trial_id),
-            f"Kernel `{row['kernel'][:8]}`, {words.speedup(row['score'], evidence)}: {path}.{fenced}",
+            f"Kernel `{row['kernel'][:8]}`, {formats.format_speedup(row['score'], evidence)}: {path}.{fenced}",
         )
         name = f"{row['kernel'][:8]}.py"
         if name in uploaded:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kernelsearch.cli import complete
+from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
     db_option,
     json_option,
@@ -31,7 +31,7 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     "--strategy",
     default="evolve",
     show_default=True,
-    shell_complete=complete.strategies,
+    shell_complete=completion.strategies,
     help="A shipped strategy's name, or a path to a file.",
 )
 @click.option(
@@ -72,7 +72,7 @@ def optimize(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_optimize
 
-    sys.exit(run_optimize.main(task, run_optimize.Options(**options)))
+    sys.exit(run_optimize.main(task, run_optimize.OptimizeOptions(**options)))
 
 
 @click.command()
@@ -106,7 +106,7 @@ def propose(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_propose
 
-    sys.exit(run_propose.main(task, run_propose.Options(**options)))
+    sys.exit(run_propose.main(task, run_propose.ProposeOptions(**options)))
 
 
 @click.command()
@@ -141,4 +141,4 @@ def study(file: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_study
 
-    sys.exit(run_study.main(file, run_study.Options(**options)))
+    sys.exit(run_study.main(file, run_study.StudyOptions(**options)))

@@ -24,7 +24,7 @@ def record(task: str, out: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_record
 
-    sys.exit(run_record.main(task, out, run_record.Options(**options)))
+    sys.exit(run_record.main(task, out, run_record.RecordOptions(**options)))
 
 
 @click.command()
@@ -49,8 +49,8 @@ def simulate(space: str, strategy: str, trials: int, seeds: int, noise: bool, wi
     from kernelsearch.search.replay import score, simulation
 
     recorded = recorded_space.read(space)
-    simulation.named(strategy)
-    runs = [simulation.simulated(recorded, strategy, trials, seed, noise, window) for seed in range(seeds)]
+    simulation.find_strategy(strategy)
+    runs = [simulation.simulate(recorded, strategy, trials, seed, noise, window) for seed in range(seeds)]
     click.echo(json.dumps(simulation.as_json(recorded, strategy, runs)))
     if not quiet:
         click.echo(score.as_text(recorded, runs), err=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.cli import complete
+from kernelsearch.cli import completion
 from kernelsearch.cli.options import force_option, json_option
 
 
 @click.command()
-@click.argument("name", shell_complete=complete.shipped_tasks)
+@click.argument("name", shell_complete=completion.shipped_tasks)
 @force_option
 def new(name: str, force: bool) -> None:
     """Copies a shipped task into this folder."""
@@ -34,5 +34,5 @@ def doctor(as_json: bool) -> None:
     """Says what works here, what is missing and how to get it."""
     from kernelsearch.cli import run_doctor
 
-    findings = run_doctor.findings()
-    click.echo(json.dumps(findings) if as_json else run_doctor.render(findings), nl=as_json)
+    findings = run_doctor.collect_findings()
+    click.echo(json.dumps(findings) if as_json else run_doctor.format_findings(findings), nl=as_json)

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kernelsearch.compile.code import Block, Loop
-from kernelsearch.compile.ir import Op, Walk, element_of, shape_of, width_of
+from kernelsearch.compile.ir import Op, TextWalk, element_of, shape_of, width_of
 
 _LABEL = re.compile(r"^(?:\$L__(BB\d+_\d+):|// %bb\.)")
 _HEADER = re.compile(r"=>\s*This (?:Inner )?Loop Header: Depth=(\d+)")
@@ -63,7 +63,7 @@ _APPROX = ("ex2.", "lg2.", "rcp.", "rsqrt.", "sqrt.", "sin.", "cos.", "tanh.")
 
 def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]:
     """The blocks of a kernel with these parameters; empty where its loops in the two texts do not agree."""
-    outside, *inner = regions(ptx)
+    outside, *inner = split_regions(ptx)
     loops, apart = _find_loops(ttgir, names)
     for region, ops in zip((outside, *inner), (apart, *(ops for _, ops in loops)), strict=False):
         _count_bulk_loads(region, ops, ttgir)
@@ -105,7 +105,7 @@ def _find_loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[tuple[tuple[Lo
     """(Each loop in order with the loops around it and its own copy operations, the copy operations in no loop)."""
     loops: dict[tuple[int, ...], tuple[tuple[Loop, ...], list[Op]]] = {}
     apart = []
-    for op in Walk(names).ops(ttgir):
+    for op in TextWalk(names).walk_ops(ttgir):
         for depth in range(1, len(op.loops) + 1):
             loops.setdefault(tuple(map(id, op.loops[:depth])), (op.loops[:depth], []))
         if "async" in op.name:
@@ -139,7 +139,7 @@ class Region:
     chain: Counter[str] = field(default_factory=Counter)
 
 
-def regions(ptx: str) -> list[Region]:
+def split_regions(ptx: str) -> list[Region]:
     """The code outside all loops, then each loop in the order of the text."""
     bodies: dict[str, list[str]] = {"": []}
     depths = {"": 0}

@@ -14,10 +14,10 @@ from typing import Any
 
 from kernelsearch.compile import blocks, ttgir, ttir
 from kernelsearch.compile.code import Code, InstructionCounts
-from kernelsearch.compile.elf import identity, resources
-from kernelsearch.compile.ptx import instruction_mix
+from kernelsearch.compile.elf import compute_identity, read_resources
+from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
-from kernelsearch.kernel.language import refusal
+from kernelsearch.kernel.language import explain_refusal
 from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
 
 
@@ -99,12 +99,12 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
     source = ASTSource(
         fn=function,
         signature=signature,
-        constexprs={(order[name],): live_constant(value) for name, value in spec.constexprs},
+        constexprs={(order[name],): as_live_constant(value) for name, value in spec.constexprs},
         attrs={(order[name],): [["tt.divisibility", 16]] for name in spec.divisible},
     )
     options = {k: v for k, v in spec.options if v is not None}
     try:
-        with stopped_early(shared_limit):
+        with stop_early(shared_limit):
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
         return BuildFailure(_message(error))
@@ -116,7 +116,7 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
 
 
 @contextmanager
-def stopped_early(shared_limit: int) -> Iterator[None]:
+def stop_early(shared_limit: int) -> Iterator[None]:
     """Ends a compile early, with a RuntimeError, when a program needs more shared memory than the limit.
 
     This saves LLVM's back end and ptxas: half to three quarters of the time. The hook belongs to the whole process,
@@ -152,18 +152,18 @@ def _too_much(shared: int, limit: int) -> str:
 def _describe(compiled: Any, texts: Texts, params: tuple[tuple[str, str], ...], arch: int) -> Binary:
     metadata = compiled.metadata
     cubin = compiled.asm["cubin"]
-    used = resources(cubin, metadata.name)
+    used = read_resources(cubin, metadata.name)
     return Binary(
         name=metadata.name,
         cubin=cubin,
-        identity=identity(cubin, metadata.name),
+        identity=compute_identity(cubin, metadata.name),
         arch=arch,
         num_warps=metadata.num_warps,
         num_ctas=getattr(metadata, "num_ctas", 1),
         shared=metadata.shared,
         registers=used.registers,
         stack_bytes=used.stack_bytes,
-        mix=instruction_mix(texts.ptx),
+        mix=count_instructions(texts.ptx),
         params=params,
         scratch_bytes=getattr(metadata, "global_scratch_size", 0) or 0,
         unsupported=_unsupported(metadata),
@@ -191,7 +191,7 @@ def _unsupported(metadata: Any) -> str:
     return ""
 
 
-def live_constant(value: Any) -> Any:
+def as_live_constant(value: Any) -> Any:
     """A constexpr's value for Triton: a DtypeFact becomes the `tl` dtype, anything else stays."""
     if isinstance(value, DtypeFact):
         import triton.language as tl
@@ -208,5 +208,5 @@ def _message(error: BaseException) -> str:
     if cause is not None and str(cause).strip() and str(cause) not in text:
         text = f"{text}\n{cause}"
     if "Block pointers have been removed" in text:  # triton/language/core.py of 3.9
-        return f"tl.make_block_ptr: {refusal('make_block_ptr')}"
+        return f"tl.make_block_ptr: {explain_refusal('make_block_ptr')}"
     return text[-600:]

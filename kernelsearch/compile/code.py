@@ -1,7 +1,7 @@
 """The parts of a compiled kernel as data: instruction counts (`compile/ptx.py`) and, for hints, accesses and loops.
 
 `compile/ttir.py` and `compile/ttgir.py` read the second half (`Code`) from the compiler's texts. Sizes that depend on
-a launch's arguments are expressions there, and get their numbers from `measure/static_model/launched.py`.
+a launch's arguments are expressions there, and get their numbers from `measure/static_model/device_launch.py`.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Code:
     """The loops around each reduction or scan of a tile."""
 
 
-def folded(operation: str, a: int, b: int) -> int | None:
+def fold(operation: str, a: int, b: int) -> int | None:
     """The number that an operation of a `Scalar` gives, None for a division by zero and for an unknown operation."""
     if operation in _FOLDS:
         return _FOLDS[operation](a, b)

@@ -25,7 +25,7 @@ class Resources:
     stack_bytes: int
 
 
-def resources(cubin: bytes, kernel: str) -> Resources:
+def read_resources(cubin: bytes, kernel: str) -> Resources:
     """The registers and stack of the kernel of a cubin. Raises ValueError when the cubin lacks this kernel."""
     sections = _sections(cubin)
     if f".text.{kernel}" not in sections:
@@ -41,7 +41,7 @@ def resources(cubin: bytes, kernel: str) -> Resources:
     return Resources(registers, stack)
 
 
-def identity(cubin: bytes, kernel: str) -> str:
+def compute_identity(cubin: bytes, kernel: str) -> str:
     """A 16-hex-digit hash of the machine code: of all sections but the tables of names, without the kernel's name.
 
     Equal identities are the same code under any name. The architecture is among the header's flags.

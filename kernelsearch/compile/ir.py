@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.compile.code import Loop, Scalar, folded
+from kernelsearch.compile.code import Loop, Scalar, fold
 
 _LINE = re.compile(r'^\s*(?:(%[\w$.-]+)(?::\d+)?\s*=\s*)?"?([a-z_]+\.[\w.]+)"?(.*)$')
 _NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
@@ -64,7 +64,7 @@ class Op:
 
 
 @dataclass
-class Walk:
+class TextWalk:
     """The state of one pass over a text; iterate over `ops` to get every operation in order.
 
     names are the kernel's parameters in order; not every version of Triton writes them into its texts.
@@ -74,7 +74,7 @@ class Walk:
     values: dict[str, Value] = field(default_factory=dict)
     _keys: dict[tuple, int] = field(default_factory=dict)
 
-    def ops(self, text: str) -> Iterator[Op]:
+    def walk_ops(self, text: str) -> Iterator[Op]:
         """Every operation of the text in order, but for `tt.func` and `scf.for` themselves."""
         regions: list[tuple[Loop, ...]] = []
         loops: tuple[Loop, ...] = ()
@@ -101,7 +101,7 @@ class Walk:
                     loops = (*loops, Loop(None, None, None))
                 yield self._evaluate(result, name, rest, loops)
 
-    def value(self, name: str) -> Value:
+    def value_of(self, name: str) -> Value:
         known = self.values.get(name) or self.values.get(name.partition("#")[0])
         if known is None:
             known = self.values[name] = Value(key=self._key("unknown", name))
@@ -122,13 +122,13 @@ class Walk:
         if header is None:
             return Loop(None, None, None)
         variable, first, last, step, carried = header.groups()
-        ends = [self.value(n) for n in (first, last, step)]
+        ends = [self.value_of(n) for n in (first, last, step)]
         key = self._key("index", *(v.key for v in ends))
         # The variable has its first value: what moves with it moves the whole tile.
         self.values[variable] = Value((), ends[0].offset, (), "", key)
         pairs = _PAIR.findall(carried or "")
         for number, (name, start) in enumerate(pairs):
-            before = self.value(start)
+            before = self.value_of(start)
             self.values[name] = replace(before, key=self._key("carried", before.key, key))
             if result is not None:
                 self.values[f"{result}#{number}"] = replace(before, key=self._key("after", before.key, key))
@@ -140,7 +140,7 @@ class Walk:
 
     def _evaluate(self, result: str | None, name: str, rest: str, loops: tuple[Loop, ...]) -> Op:
         names = _NAME.findall(rest.partition(" : ")[0])
-        operands = tuple(self.value(n) for n in names)
+        operands = tuple(self.value_of(n) for n in names)
         if result is not None:
             shape = shape_of(rest.rpartition("-> ")[2] if "-> " in rest else rest.rpartition(" : ")[2])
             # A load may give another value each time; everything else is the same for the same operands.
@@ -209,12 +209,12 @@ def width_of(element: str) -> int:
     return WIDTHS.get(element, 1)
 
 
-def combined(operation: str, a: Scalar, b: Scalar) -> Scalar:
+def combine(operation: str, a: Scalar, b: Scalar) -> Scalar:
     """`a operation b`, folded where it is simple."""
     if a is None or b is None:
         return None
     if isinstance(a, int) and isinstance(b, int):
-        return folded(operation, a, b)
+        return fold(operation, a, b)
     if operation == "*" and 0 in (a, b):
         return 0
     if (operation == "+" and a == 0) or (operation == "*" and a == 1):
@@ -229,20 +229,20 @@ def _nodes(value: Scalar) -> int:
 
 
 def _add_values(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
-    strides = tuple(combined(operation, x, y) for x, y in zip(a.strides, b.strides, strict=False))
-    return Value(shape, combined(operation, a.offset, b.offset), strides)
+    strides = tuple(combine(operation, x, y) for x, y in zip(a.strides, b.strides, strict=False))
+    return Value(shape, combine(operation, a.offset, b.offset), strides)
 
 
 def _combine_values(operation: str, a: Value, b: Value, shape: tuple[int, ...]) -> Value:
     if operation in "+-":
         return _add_values(operation, a, b, shape)
     flat_a, flat_b = (all(s == 0 for s in v.strides) for v in (a, b))
-    offset = combined(operation, a.offset, b.offset)
+    offset = combine(operation, a.offset, b.offset)
     if flat_a and flat_b:
         return Value(shape, offset, (0,) * len(shape))
     if operation == "*" and (flat_a or flat_b):
         moving, factor = (b, a.offset) if flat_a else (a, b.offset)
-        return Value(shape, offset, tuple(combined("*", s, factor) for s in moving.strides))
+        return Value(shape, offset, tuple(combine("*", s, factor) for s in moving.strides))
     if operation in ("%", "min", "max"):  # wrapped round or clamped at an edge: neighbours stay neighbours
         return replace(a if not flat_a else b, shape=shape, offset=offset)
     return Value(shape, None, (None,) * len(shape))

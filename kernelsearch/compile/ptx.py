@@ -30,7 +30,7 @@ _KINDS = {
 _ENTRY = re.compile(r"\.entry\s+\w+\s*\(([^)]*)\)")
 
 
-def instruction_mix(ptx: str) -> InstructionCounts:
+def count_instructions(ptx: str) -> InstructionCounts:
     """The mix of a PTX text that holds one entry."""
     entry = _ENTRY.search(ptx)
     body = ptx[entry.end() :] if entry else ptx

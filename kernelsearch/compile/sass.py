@@ -36,7 +36,7 @@ _KINDS = {
 }
 
 
-def disassembler() -> Path | None:
+def find_disassembler() -> Path | None:
     """The wheel's nvdisasm, None where this Triton has none."""
     triton = importlib.util.find_spec("triton")
     if triton is None or triton.origin is None:
@@ -45,9 +45,9 @@ def disassembler() -> Path | None:
     return path if path.exists() else None
 
 
-def counts(cubin: bytes) -> dict[str, int]:
+def count_cubin(cubin: bytes) -> dict[str, int]:
     """Instructions of a cubin by kind, `instructions` for all, `widest_load_bytes`; empty when it cannot be read."""
-    tool = disassembler()
+    tool = find_disassembler()
     if tool is None:
         return {}
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -57,10 +57,10 @@ def counts(cubin: bytes) -> dict[str, int]:
             run = subprocess.run([str(tool), "-c", file.name], capture_output=True, text=True, timeout=LIMIT_S)
         except (OSError, subprocess.TimeoutExpired):
             return {}
-    return counted(run.stdout) if run.returncode == 0 else {}
+    return count_listing(run.stdout) if run.returncode == 0 else {}
 
 
-def counted(sass: str) -> dict[str, int]:
+def count_listing(sass: str) -> dict[str, int]:
     """The counts of a disassembly without its padding (NOP, the closing branch)."""
     numbers: Counter[str] = Counter()
     widest = 0

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from kernelsearch.compile.code import Code, Exchange
-from kernelsearch.compile.ir import Walk, shape_of, width_of
+from kernelsearch.compile.ir import TextWalk, shape_of, width_of
 
 _ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.M)
 _SHARED = re.compile(r"memdesc<((?:\d+x)+)(\w+), (#\w+)")
@@ -36,7 +36,7 @@ def read(code: Code, ttgir: str, names: tuple[str, ...] = ()) -> Code:
     """The code with the exchanges and layout conversions of this TTGIR text."""
     layouts = dict(_ALIAS.findall(ttgir))
     exchanges, conversions = [], 0
-    for op in Walk(names).ops(ttgir):
+    for op in TextWalk(names).walk_ops(ttgir):
         plain = op.name.rpartition(".")[2]
         kinds = op.rest.partition(" : ")[2]
         if plain == "convert_layout":

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 
 from kernelsearch.compile.code import Access, Code, Dot, Loop, Work
-from kernelsearch.compile.ir import Op, Value, Walk, element_of, shape_of, width_of
+from kernelsearch.compile.ir import Op, TextWalk, Value, element_of, shape_of, width_of
 
 _SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
 _FLOAT = frozenset("addf subf mulf maxnumf maximumf minnumf minimumf negf absf fma cmpf".split())
@@ -24,12 +24,12 @@ _SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
 
 def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
     """The accesses, matrix products and element-wise work of a TTIR text with one kernel of these parameters."""
-    walk = Walk(names)
+    walk = TextWalk(names)
     accesses: list[Access] = []
     dots: list[Dot] = []
     work: Counter[tuple[str, tuple[Loop, ...]]] = Counter()
     reduced: list[tuple[Loop, ...]] = []
-    for op in walk.ops(ttir):
+    for op in walk.walk_ops(ttir):
         dialect, _, plain = op.name.partition(".")
         if plain in ("reduce", "scan"):
             reduced.append(op.loops)

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 NAME = "kernelsearch"
 
 
-def install(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that adds an extra of this package, such as `pip install 'kernelsearch[ui]'`."""
     return f"{_pip_command()} install {_requirement_for(extra)}"
 

@@ -30,7 +30,7 @@ class Interrupts:
         if self._before is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN if self.ending and self.count else self._before)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Resets the count: the work was done before the interrupt."""
         self.count = 0
 

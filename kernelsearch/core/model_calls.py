@@ -8,7 +8,7 @@ from kernelsearch.core.types import content_digest
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnswerRecord:
     """One answer of a call: its text, how it ended, the stage that it reached, and the digest of its kernel."""
 
     text: str
@@ -39,7 +39,7 @@ class ModelCall:
     system: str
     page: str
     grammar: str
-    answers: tuple[Answered, ...] = ()
+    answers: tuple[AnswerRecord, ...] = ()
     tokens_in: int = 0
     tokens_cached: int = 0
     tokens_out: int = 0

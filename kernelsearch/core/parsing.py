@@ -9,7 +9,7 @@ from typing import Literal
 _LOCK = threading.Lock()
 
 
-def parsed(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
+def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
     """`ast.parse` of the text. Raises SyntaxError, ValueError (NUL bytes), RecursionError, MemoryError.
 
     Up to Python 3.11.7 and 3.12.1, trees that two threads build at once share a depth counter, and either may end in

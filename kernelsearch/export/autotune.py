@@ -13,15 +13,15 @@ from typing import Any
 
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, config_key
 from kernelsearch.export import ExportError
-from kernelsearch.export.choose import Found
-from kernelsearch.export.examine import Part
+from kernelsearch.export.choose import ExportCandidate
+from kernelsearch.export.examine import ExportedTask
 from kernelsearch.export.launches import (
     INDENT,
     Site,
     as_tuple,
+    choose_launch_helper,
     fill_lines,
-    how_launched,
-    indented,
+    indent_lines,
     launch_name,
     write_expression,
 )
@@ -32,7 +32,9 @@ DEFAULTS = {"num_warps": 4, "num_stages": 3}
 """Triton's own launch options."""
 
 
-def autotuned(part: Part, kernel: Kernel, shape: str, found: Found, number: int) -> tuple[str, dict[str, str]]:
+def write_autotuned(
+    part: ExportedTask, kernel: Kernel, shape: str, found: ExportCandidate, number: int
+) -> tuple[str, dict[str, str]]:
     """(Autotuned kernels and their launch functions, the functions' names by site) for one timed shape.
 
     Raises ExportError where `@triton.autotune` cannot tune the kernel.
@@ -50,19 +52,19 @@ def autotuned(part: Part, kernel: Kernel, shape: str, found: Found, number: int)
     return "\n\n".join(texts), names
 
 
-def as_whole(part: Part) -> dict[str, str]:
+def find_untunable(part: ExportedTask) -> dict[str, str]:
     """The found kernels that `@triton.autotune` cannot tune, by digest, and why."""
     reasons: dict[str, str] = {}
     for digest, kernel in {f.digest: f.kernel for f in part.chosen.found}.items():
         try:
             for number, (shape, candidate) in enumerate(part.buckets(digest)):
-                autotuned(part, kernel, shape, candidate, number)
+                write_autotuned(part, kernel, shape, candidate, number)
         except ExportError as error:
             reasons[digest] = str(error)
     return reasons
 
 
-def _check_tunable(part: Part, kernel: Kernel, steps: tuple[str, ...]) -> None:
+def _check_tunable(part: ExportedTask, kernel: Kernel, steps: tuple[str, ...]) -> None:
     why = ""
     if len(steps) != 1:
         why = f"launches {len(steps)} functions that share a config"
@@ -103,11 +105,15 @@ class _TunedWriter:
         params = fill_lines(["tuned", "grid", *self.site.signature(), "**options"])
         body = [f'"""Launches `{name}`, whose config is tuned at the first call."""', ""]
         body += ["def size(meta):", f"{INDENT}return {self._grid_code()}", "", *(f"{n}.fill_(0)" for n in zeroed)]
-        body += [f"{how_launched(self.function)}({name})[size](", *indented(fill_lines(self._arguments())), ")"]
+        body += [
+            f"{choose_launch_helper(self.function)}({name})[size](",
+            *indent_lines(fill_lines(self._arguments())),
+            ")",
+        ]
         lines = [f"{name} = triton.autotune(", f"{INDENT}configs=["]
         lines += [f"{INDENT * 2}{self._config_code(c)}," for c in self.configs]
         lines += [f"{INDENT}],", f"{INDENT}key=[]{reset},", f")({self.function.name})", "", ""]
-        lines += [f"def {launch_name(self.site.name)}_{self.number}(", *indented(params), "):"]
+        lines += [f"def {launch_name(self.site.name)}_{self.number}(", *indent_lines(params), "):"]
         return "\n".join([*lines, *(INDENT + line if line else "" for line in body)]) + "\n"
 
     def _config_code(self, config: Mapping[str, Any]) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 from kernelsearch.core.types import Config, Evidence, config_key, content_digest
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.by_shape import best, ratios_of, seed_finding
+from kernelsearch.measure.timing.by_shape import choose_best, infer_seed_finding, ratios_of
 from kernelsearch.measure.timing.protocol import LEAST_GAIN
 from kernelsearch.record import export_queries as queries
-from kernelsearch.record import lineage
+from kernelsearch.record import family_tree
 from kernelsearch.record.store import Store
 
 LEVELS = tuple(Evidence)
@@ -48,7 +48,7 @@ class Ancestor:
 
 
 @dataclass(frozen=True)
-class Found:
+class ExportCandidate:
     """A candidate on one device: its times by shape in microseconds, its row in the record, and its evidence.
 
     ratios are times over the seed's, by shape (below 1 is faster), where the seed was timed; finding is the result of
@@ -80,16 +80,16 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class TaskChoice:
     """A task and what to export for it: by device, then by shape key, the candidate that is best there."""
 
     name: str
     digest: str
     path: Path
-    devices: Mapping[str, Mapping[str, Found]]
+    devices: Mapping[str, Mapping[str, ExportCandidate]]
 
     @property
-    def found(self) -> tuple[Found, ...]:
+    def found(self) -> tuple[ExportCandidate, ...]:
         """All candidates, each once, in a fixed order."""
         unique = {
             (device, f.digest, config_key(f.config)): f
@@ -105,9 +105,9 @@ class Chosen:
 
 def choose(
     databases: Sequence[str | Path], task: str, least: Evidence = Evidence.CONFIRMED, device: str | None = None
-) -> Chosen:
+) -> TaskChoice:
     """The kernels to export for a task, which is given by name, digest or file. Raises ExportError, StoreError."""
-    candidates: list[Found] = []
+    candidates: list[ExportCandidate] = []
     rows: dict[str, dict[str, Any]] = {}
     for database in databases:
         with Store.open(database, write=False) as store:
@@ -126,7 +126,7 @@ def choose(
     strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
     if not strong:
         raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
-    return Chosen(row["name"], digest, _find_file(task, row), _choose_by_device(strong))
+    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong))
 
 
 def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: str | None) -> str:
@@ -146,7 +146,7 @@ def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: 
 def _task_row(store: Store, task: str) -> dict[str, Any] | None:
     """The row of a task by name, digest or file; of several the one with an unchanged file, else the newest."""
     if Path(task).suffix == ".py":
-        digest = file_digest(Path(task))
+        digest = compute_file_digest(Path(task))
         if digest is None:
             raise ExportError(f"no such file: {task}")
         rows = queries.task_rows(store, digest)
@@ -157,11 +157,11 @@ def _task_row(store: Store, task: str) -> dict[str, Any] | None:
             )
     else:
         rows = queries.task_rows(store, task)
-    unchanged = [row for row in rows if file_digest(Path(row["path"])) == row["digest"]]
+    unchanged = [row for row in rows if compute_file_digest(Path(row["path"])) == row["digest"]]
     return next(iter(unchanged or rows), None)
 
 
-def file_digest(path: Path) -> str | None:
+def compute_file_digest(path: Path) -> str | None:
     """The task digest of a file as it is now (see `tasks.load` and `tasks.bare`), None when it cannot be read."""
     try:
         digest = content_digest(path.read_text(encoding="utf-8"))
@@ -173,7 +173,7 @@ def file_digest(path: Path) -> str | None:
 
 def _find_file(task: str, row: Mapping[str, Any]) -> Path:
     path = Path(task) if Path(task).suffix == ".py" else Path(row["path"])
-    digest = file_digest(path)
+    digest = compute_file_digest(path)
     if digest is None:
         raise ExportError(f"the task's file {path} is not there any more: name it with --task FILE.py")
     if digest != row["digest"]:
@@ -194,23 +194,23 @@ class _Reader:
         self.store, self.task, self.database, self.device = store, task, database, device
         self.seed_times = cache(partial(queries.seed_times, store))
         self.config_times = cache(partial(queries.config_times, store, task))
-        self.lineage_tree = cache(partial(lineage.tree, store))
+        self.lineage_tree = cache(partial(family_tree.load_tree, store))
 
-    def candidates(self) -> Iterator[Found]:
+    def candidates(self) -> Iterator[ExportCandidate]:
         yield from self._confirmed()
         yield from self._tried()
 
-    def _confirmed(self) -> Iterator[Found]:
+    def _confirmed(self) -> Iterator[ExportCandidate]:
         """Every confirmed candidate, and on each device the seed with the times that these findings give it."""
         seed = queries.seed_candidate(self.store, self.task)
         by_device: dict[str, list[dict[str, Any]]] = {}
-        for finding in self.store.confirmations(self.task, self.device):
+        for finding in self.store.load_confirmations(self.task, self.device):
             if finding["status"] == "confirmed" and finding["shapes"]:
                 by_device.setdefault(finding["device"], []).append(finding)
         for findings in by_device.values():
             others = [f for f in findings if f["candidate"] != seed]
             yield from (self._from_finding(f["candidate"], f) for f in others)
-            own = seed_finding(others) or next((f for f in findings if f["candidate"] == seed), None)
+            own = infer_seed_finding(others) or next((f for f in findings if f["candidate"] == seed), None)
             if seed is not None and own is not None:
                 row = queries.candidate_row(self.store, seed)
                 newest = max(findings, key=lambda f: f["measured"])
@@ -219,7 +219,7 @@ class _Reader:
                     seed, {**own, **{k: newest[k] for k in ("measured", "versions")}, **facts}, is_seed=True
                 )
 
-    def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> Found:
+    def _from_finding(self, candidate: str, finding: Mapping[str, Any], is_seed: bool = False) -> ExportCandidate:
         return self._found(
             candidate,
             finding["device"],
@@ -232,7 +232,7 @@ class _Reader:
             is_seed=is_seed,
         )
 
-    def _tried(self) -> Iterator[Found]:
+    def _tried(self) -> Iterator[ExportCandidate]:
         """The best trials of each device and evidence, over all shapes and at each, and the seed's."""
         for row in queries.best_trials(self.store, self.task, self.device, LOOKED_AT):
             times, seed = queries.times_by_shape(row), self.seed_times(row["run"])
@@ -256,10 +256,10 @@ class _Reader:
         times: Mapping[str, float],
         ratios: Mapping[str, float],
         **more: Any,
-    ) -> Found:
+    ) -> ExportCandidate:
         row, trial = queries.candidate_row(self.store, candidate), queries.accepted_trial(self.store, candidate)
         if trial is not None:
-            steps = lineage.ancestors(self.lineage_tree(trial["run"]), row["kernel"])
+            steps = family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"])
             more |= {
                 "run": trial["run"],
                 "trial": trial["number"],
@@ -272,7 +272,7 @@ class _Reader:
                     "referee": {"mode": trial["referee"], "layers": json.loads(trial["layers"])},
                 },
             }
-        return Found(
+        return ExportCandidate(
             Kernel.parse(row["source"]),
             json.loads(row["config"]),
             device,
@@ -293,8 +293,8 @@ class _Reader:
 # ---------------------------------------------------------------- the best, by device and shape
 
 
-def _choose_by_device(candidates: Sequence[Found]) -> dict[str, dict[str, Found]]:
-    devices: dict[str, dict[str, Found]] = {}
+def _choose_by_device(candidates: Sequence[ExportCandidate]) -> dict[str, dict[str, ExportCandidate]]:
+    devices: dict[str, dict[str, ExportCandidate]] = {}
     for device in sorted({f.device for f in candidates}):
         here = [f for f in candidates if f.device == device]
         strongest = max((f.evidence for f in here), key=LEVELS.index)
@@ -302,12 +302,12 @@ def _choose_by_device(candidates: Sequence[Found]) -> dict[str, dict[str, Found]
         seed = next((f for f in here if f.is_seed), None)
         here = [f for f in here if not f.is_seed or f is seed]
         ahead = LEAST_GAIN if strongest is Evidence.CONFIRMED else MARGIN
-        by_shape = best(here, lambda f: f.ratios or f.times, _plainness, seed, ahead)
+        by_shape = choose_best(here, lambda f: f.ratios or f.times, _plainness, seed, ahead)
         devices[device] = {shape: by_shape[shape] for shape in sorted(by_shape, key=_shape_order)}
     return devices
 
 
-def _plainness(found: Found) -> tuple[int, str, str]:
+def _plainness(found: ExportCandidate) -> tuple[int, str, str]:
     """Sort key among equally fast kernels: the fewest edits first; digest and config make the order complete."""
     return len(found.ancestors), found.digest, config_key(found.config)
 

@@ -17,13 +17,13 @@ import torch
 from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, TensorFact, Trace, config_key
 from kernelsearch.export import cannot_ship
-from kernelsearch.export.choose import Chosen, Found
+from kernelsearch.export.choose import ExportCandidate, TaskChoice
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import Target, named
+from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks import facts, forms
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Case, Params, Task
@@ -47,7 +47,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Examined:
+class ExaminedTask:
     """A task file as an export sees it.
 
     launcher and reference are names of functions, in the KernelBench form of classes. outputs is the number of tensors
@@ -75,7 +75,7 @@ class Examined:
     @property
     def summary(self) -> str:
         """The first paragraph of the task file's docstring, empty without one."""
-        text = ast.get_docstring(parsed(read_text(self.task.path))) or ""
+        text = ast.get_docstring(parse_python(read_text(self.task.path))) or ""
         return " ".join(text.split("\n\n")[0].split())
 
     @property
@@ -84,15 +84,15 @@ class Examined:
 
 
 @dataclass(frozen=True)
-class Part:
+class ExportedTask:
     """One task of a package: the kernels chosen for it, and its file as examined.
 
     autotune says that configs are tuned at the user's first call. as_whole are the kernels by digest that
     `@triton.autotune` cannot tune, with the reason: for these the package itself times whole calls.
     """
 
-    chosen: Chosen
-    examined: Examined
+    chosen: TaskChoice
+    examined: ExaminedTask
     autotune: bool = False
     as_whole: Mapping[str, str] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class Part:
         found = {f.digest: f.kernel for f in self.chosen.found}
         return {self.seed.digest: self.seed, **dict(sorted(found.items()))}
 
-    def tuned(self, digest: str) -> bool:
+    def is_autotuned(self, digest: str) -> bool:
         """Whether `@triton.autotune` chooses a kernel's config at the user's first call."""
         return self.autotune and any(f.digest == digest for f in self.chosen.found) and digest not in self.as_whole
 
@@ -129,7 +129,7 @@ class Part:
             configs.append(self.examined.facts.config)
         return [dict(c) for _, c in sorted({config_key(c): c for c in configs}.items())]
 
-    def choices(self, found: Found, shape: str) -> list[Config]:
+    def choices(self, found: ExportCandidate, shape: str) -> list[Config]:
         """The configs at a shape under which the package times whole calls, the best first; empty without a choice."""
         if not self.autotune or found.digest not in self.as_whole:
             return []
@@ -143,9 +143,9 @@ class Part:
         steps = {s.name: kernel.steps_at(s.name, names) for s in self.examined.sites}
         return {s.name: (s, steps[s.name]) for s in self.examined.sites if steps[s.name] is not None}
 
-    def buckets(self, digest: str) -> list[tuple[str, Found]]:
+    def buckets(self, digest: str) -> list[tuple[str, ExportCandidate]]:
         """(Shape key, candidate) of the timed shapes where a kernel is chosen, for autotuned launches."""
-        pairs: dict[str, Found] = {}
+        pairs: dict[str, ExportCandidate] = {}
         for by_shape in self.chosen.devices.values():
             for shape, found in by_shape.items():
                 if found.digest == digest:
@@ -153,12 +153,12 @@ class Part:
         return sorted(pairs.items())
 
     def table_key(self, digest: str, shape: str) -> str:
-        return f"{digest} {shape}" if self.tuned(digest) else digest
+        return f"{digest} {shape}" if self.is_autotuned(digest) else digest
 
 
-def examine(path: str | Path) -> Examined:
+def examine(path: str | Path) -> ExaminedTask:
     """The task of a file. Raises TaskError for a file that is no task, ExportError for one that cannot be shipped."""
-    machine = named(TARGET)
+    machine = target_by_name(TARGET)
     task = trace.open_task(path, machine)
     file = task.path.name
     launches: list[intercept.Launch] = []
@@ -169,7 +169,7 @@ def examine(path: str | Path) -> Examined:
         run, results[key] = _run(task, key, machine)
         cases[key] = run.case
         launches.extend(run.launches)
-        return Trace(key, tuple(map(trace.launch_fact, run.launches)))
+        return Trace(key, tuple(map(trace.as_launch_fact, run.launches)))
 
     described = facts.describe(task, trace_shape)
     reference, companion = _find_reference(task)
@@ -180,12 +180,12 @@ def examine(path: str | Path) -> Examined:
     if hasattr(launcher, "_opoverload"):
         raise cannot_ship(file, "its launcher is a torch operator of its own; name the plain function in LAUNCHER")
     init = _init_values(task) if task.form == "kernelbench" else ()
-    return Examined(
+    return ExaminedTask(
         task, described, sites, inputs, launcher.__name__, reference, outputs, in_tuple, returned, companion, init
     )
 
 
-def _run(task: Task, key: str, machine: Target) -> tuple[trace.Run, Any]:
+def _run(task: Task, key: str, machine: Target) -> tuple[trace.LauncherRun, Any]:
     """The launcher at one shape, and its result as it is: without data, else with zeros that cost no memory."""
     results: list[Any] = []
 
@@ -198,7 +198,7 @@ def _run(task: Task, key: str, machine: Target) -> tuple[trace.Run, Any]:
 
         return replace(case, launch=launch)
 
-    run = trace.run(replace(task, builder=build), key, machine)
+    run = trace.run_launcher(replace(task, builder=build), key, machine)
     return run, results[-1]
 
 
@@ -206,7 +206,7 @@ def _find_reference(task: Task) -> tuple[str, Path | None]:
     """(The reference's name, the companion file that holds it or None)."""
     if task.form == "kernelbench":
         return "Model", None
-    case = task.build(facts.smallest(task), 0, "cpu")
+    case = task.build(facts.find_smallest_shape(task), 0, "cpu")
     function = inspect.getclosurevars(case.reference).nonlocals["function"]
     module = inspect.getmodule(function)
     return function.__name__, None if module is task.module else Path(inspect.getfile(function))
@@ -232,7 +232,7 @@ def _examine_inputs(task: Task, cases: Mapping[str, Case]) -> tuple[Input, ...]:
 
 def _as_fact(value: Any, name: str, file: str) -> Any:
     if isinstance(value, torch.Tensor):
-        fact = intercept.tensor_fact(value)
+        fact = intercept.as_tensor_fact(value)
         with torch._C.DisableTorchFunction():
             return replace(fact, dtype=str(value.dtype).removeprefix("torch."))
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -309,7 +309,7 @@ def _init_values(task: Task) -> tuple[Any, ...]:
     values = make() if callable(make) else []
     if isinstance(values, Mapping) or not all(map(is_literal, values)):
         raise cannot_ship(task.path.name, "get_init_inputs must give a list of plain values")
-    names = forms.parameters(task.module.ModelNew.__init__)[1:]
+    names = forms.parameter_names(task.module.ModelNew.__init__)[1:]
     if len(values) > len(names) and "args" not in str(inspect.signature(task.module.ModelNew.__init__)):
         raise cannot_ship(task.path.name, "ModelNew takes fewer values than get_init_inputs gives")
     return tuple(values)

@@ -12,12 +12,12 @@ from typing import Any
 
 from kernelsearch.core.types import Evidence, TensorFact
 from kernelsearch.export import ExportError, cannot_ship
-from kernelsearch.export.examine import Input, Part, is_literal, layout
-from kernelsearch.export.task_modules import module_that_defines
+from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout
+from kernelsearch.export.task_modules import find_defining_module
 from kernelsearch.export.texts import render
 
 
-def operator_module(part: Part) -> str:
+def write_function_module(part: ExportedTask) -> str:
     """The text of a task folder's `__init__.py`."""
     e = part.examined
     names = [i.name for i in e.inputs]
@@ -30,16 +30,16 @@ def operator_module(part: Part) -> str:
     key = ", ".join(_key(n, n in optional) if n in tensors else n for n in names)
     if e.outputs is None:
         back = ", ".join(e.returned) + ("," if e.in_tuple and len(e.returned) == 1 else "") if e.returned else "None"
-        returns = tensors_type(len(e.returned), e.in_tuple) if e.returned else "None"
+        returns = write_return_type(len(e.returned), e.in_tuple) if e.returned else "None"
     else:
-        back, returns = "", tensors_type(e.outputs, e.in_tuple)
+        back, returns = "", write_return_type(e.outputs, e.in_tuple)
     return render(
         "task_function.py.jinja",
-        **template_values(part),
+        **collect_template_values(part),
         dispatch_names="Case, Task, Verified",
         optional=optional,
-        typed=", ".join(f"{i.name}: {annotation(i)}" for i in e.inputs),
-        public=", ".join(f"{i.name}: {annotation(i)}{default_text(i)}" for i in _defaults_last(e.inputs)),
+        typed=", ".join(f"{i.name}: {write_annotation(i)}" for i in e.inputs),
+        public=", ".join(f"{i.name}: {write_annotation(i)}{write_default(i)}" for i in _defaults_last(e.inputs)),
         switch=switch,
         returns=returns,
         operator_returns="None" if e.outputs is None else returns,
@@ -62,24 +62,24 @@ def _is_optional(given: Input) -> bool:
 
 
 def _key(name: str, optional: bool) -> str:
-    facts = tensor_key(name)
+    facts = write_tensor_key(name)
     return f"None if {name} is None else ({facts})" if optional else facts
 
 
 def _defaults_last(inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     """The inputs, with defaults only after the last input that has none."""
-    last = max((n for n, i in enumerate(inputs) if not default_text(i)), default=-1)
+    last = max((n for n, i in enumerate(inputs) if not write_default(i)), default=-1)
     return tuple(replace(i, default=inspect.Parameter.empty) if n < last else i for n, i in enumerate(inputs))
 
 
 # ---------------------------------------------------------------- used by both forms of a task
 
 
-def template_values(part: Part) -> dict[str, Any]:
+def collect_template_values(part: ExportedTask) -> dict[str, Any]:
     """The values that the templates of both forms use."""
     e = part.examined
     names = [i.name for i in e.inputs]
-    homes = {name: module_that_defines(part, name) for name in ("reference", "get_inputs")}
+    homes = {name: find_defining_module(part, name) for name in ("reference", "get_inputs")}
     kernels = sorted(part.module_of(d) for d in part.kernels)
     weakest = part.chosen.weakest
     return {
@@ -94,24 +94,24 @@ def template_values(part: Part) -> dict[str, Any]:
         "reference_module": homes["reference"],
         "inputs_module": homes["get_inputs"],
         "seed": part.module_of(part.seed.digest),
-        "launches": launch_rows(part),
-        "wrapped": wrapped_names(part),
-        "verified": verified_text(part),
-        "cases": cases_text(part),
+        "launches": list_launches(part),
+        "wrapped": list_wrapped_kernels(part),
+        "verified": write_verified(part),
+        "cases": write_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
     }
 
 
-def tensor_key(name: str) -> str:
+def write_tensor_key(name: str) -> str:
     """The facts about a tensor on which a choice depends, as code."""
     return f"{name}.shape, {name}.stride(), {name}.dtype, {name}.device"
 
 
-def tensors_type(count: int, in_tuple: bool) -> str:
+def write_return_type(count: int, in_tuple: bool) -> str:
     return f"tuple[{', '.join(['Tensor'] * count)}]" if in_tuple else "Tensor"
 
 
-def launch_rows(part: Part) -> list[tuple[str, str]]:
+def list_launches(part: ExportedTask) -> list[tuple[str, str]]:
     """(Key of the table, launch functions by site as Python); at sites that a kernel leaves alone the seed's run."""
     seed = part.module_of(part.seed.digest)
     rows = []
@@ -119,7 +119,7 @@ def launch_rows(part: Part) -> list[tuple[str, str]]:
         module, own = part.module_of(digest), part.sites_of(digest)
         rest = [s.name for s in part.examined.sites if s.name not in own]
         keys = [(digest, "SITES")]
-        if part.tuned(digest):
+        if part.is_autotuned(digest):
             keys += [(part.table_key(digest, shape), f"SITES_{n}") for n, (shape, _) in enumerate(part.buckets(digest))]
         for key, sites in keys:
             others = "".join(f'"{s}": with_config({seed}.SITES["{s}"], {seed}.CONFIG), ' for s in rest)
@@ -127,7 +127,7 @@ def launch_rows(part: Part) -> list[tuple[str, str]]:
     return rows
 
 
-def wrapped_names(part: Part) -> list[tuple[str, str, str]]:
+def list_wrapped_kernels(part: ExportedTask) -> list[tuple[str, str, str]]:
     """(Module, kernel, its name here) of all kernels that are launched.
 
     The operator's body wraps each by a plain name: there torch looks for the kernels on whose source its caches depend.
@@ -137,17 +137,17 @@ def wrapped_names(part: Part) -> list[tuple[str, str, str]]:
         module = part.module_of(digest)
         steps = {f for _, functions in part.sites_of(digest).values() for f in functions}
         names += [(module, f) for f in sorted(steps)]
-        if part.tuned(digest):
+        if part.is_autotuned(digest):
             names += [(module, f"{f}_{n}") for n, _ in enumerate(part.buckets(digest)) for f in sorted(steps)]
     return [(module, f, f"{f}_{module.rpartition('_')[2]}") for module, f in names]
 
 
-def _tolerance(part: Part) -> float:
+def _tolerance(part: ExportedTask) -> float:
     value = part.examined.task.tolerance
     return float(value) if isinstance(value, (int, float)) else 1.0
 
 
-def _input_lines(part: Part) -> list[str]:
+def _input_lines(part: ExportedTask) -> list[str]:
     """The docstring's lines on tensors and on inputs that change."""
     e = part.examined
     lines = []
@@ -161,19 +161,19 @@ def _input_lines(part: Part) -> list[str]:
 # ---------------------------------------------------------------- what was verified
 
 
-def verified_text(part: Part) -> str:
+def write_verified(part: ExportedTask) -> str:
     """`Verified(...)` as Python."""
     e = part.examined
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in e.inputs]
     by_shape = zip(*(i.values for i in e.inputs), strict=True)
     dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
-    layouts = [f"frozenset({set_text(sorted({layout(v.shape, v.stride) for v in vs}))})" for vs in facts]
+    layouts = [f"frozenset({write_set(sorted({layout(v.shape, v.stride) for v in vs}))})" for vs in facts]
     sizes = [repr(_sizes(i.name, vs, e.task.path.name)) for i, vs in zip(e.inputs, facts, strict=True)]
-    scalars = [f"frozenset({set_text(_scalars(i))})" for i in e.inputs]
+    scalars = [f"frozenset({write_set(_scalars(i))})" for i in e.inputs]
     largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
     return (
         "Verified(\n"
-        f"    dtypes=frozenset({set_text(dtypes)}),\n"
+        f"    dtypes=frozenset({write_set(dtypes)}),\n"
         f"    layouts=({', '.join(layouts)},),\n"
         f"    sizes=({', '.join(sizes)},),\n"
         f"    scalars=({', '.join(scalars)},),\n"
@@ -182,7 +182,7 @@ def verified_text(part: Part) -> str:
     )
 
 
-def set_text(values: Sequence[Any]) -> str:
+def write_set(values: Sequence[Any]) -> str:
     return "(" + "".join(f"{v!r}, " for v in values).rstrip(" ") + ")"
 
 
@@ -198,7 +198,7 @@ def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int
     return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
 
 
-def cases_text(part: Part) -> str:
+def write_cases(part: ExportedTask) -> str:
     """`(Case(...), ...)` as Python: every judged shape with its parameters."""
     e = part.examined
     lines = []
@@ -212,7 +212,7 @@ def cases_text(part: Part) -> str:
     return "(\n" + "\n".join(lines) + "\n)"
 
 
-def annotation(given: Input) -> str:
+def write_annotation(given: Input) -> str:
     """An input's type as Python. Raises ExportError where it is of several kinds."""
     kinds = {type(v) for v in given.values} - {type(None)}
     if kinds == {TensorFact}:
@@ -226,5 +226,5 @@ def annotation(given: Input) -> str:
     return f"Optional[{word}]" if _is_optional(given) else word
 
 
-def default_text(given: Input) -> str:
+def write_default(given: Input) -> str:
     return "" if given.default is inspect.Parameter.empty else f" = {given.default!r}"

@@ -14,13 +14,13 @@ import json
 from collections.abc import Mapping, Sequence
 
 from kernelsearch.export import texts
-from kernelsearch.export.examine import Part
+from kernelsearch.export.examine import ExportedTask
 
 BACKENDS = ("cpu", "cuda")
 
 
-def repository(
-    label: texts.Label, parts: Sequence[Part], inside: Mapping[str, bytes], licence: str
+def build_repository(
+    label: texts.PackageLabel, parts: Sequence[ExportedTask], inside: Mapping[str, bytes], licence: str
 ) -> dict[str, bytes]:
     """All files of the kernel's repository by path. inside is the import package."""
     digest = hashlib.sha256(b"".join(p.encode() + b"\0" + d for p, d in sorted(inside.items()))).hexdigest()[:8]
@@ -28,7 +28,7 @@ def repository(
         "build.toml": texts.render(
             "build.toml.jinja", label=label, version=_major(label.version), backends=texts.quote_all(BACKENDS)
         ).encode(),
-        "README.md": texts.readme(label, parts, "hf").encode(),
+        "README.md": texts.write_readme(label, parts, "hf").encode(),
         "LICENSE": licence.encode(),
         "benchmarks/benchmark.py": texts.render(
             "hf_benchmark.py.jinja", parts=parts, class_name=texts.class_name
@@ -37,7 +37,7 @@ def repository(
     }
     for backend in BACKENDS:
         name = f"_{label.module}_{backend}_{digest}"
-        own = {**inside, "_build.py": texts.build_module(name).encode()}
+        own = {**inside, "_build.py": texts.write_build_module(name).encode()}
         metadata = {
             "id": name,
             "name": label.distribution,

@@ -1,6 +1,6 @@
 """Turns a kernel's launch spec into plain Python: the function that runs where the launcher launches a site.
 
-It follows the rules of `launch.plan`, written out once as readable code instead of evaluated at every launch.
+It follows the rules of `launch.make_plan`, written out once as readable code instead of evaluated at every launch.
 Expressions are parsed and checked by `expressions`; the code is made from their trees, never from their text.
 """
 
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core.errors import ExpressionError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.kernel.launch import TRITON_DTYPES
-from kernelsearch.kernel.source import Function, Kernel, setting_names
+from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
 INDENT = "    "
 _STALE = "?"
@@ -54,7 +54,7 @@ def launch_name(site: str) -> str:
     return f"launch_{site}"
 
 
-def launch_function(site: Site, kernel: Kernel, steps: Sequence[str], configs: Sequence[Config]) -> str:
+def write_launch_function(site: Site, kernel: Kernel, steps: Sequence[str], configs: Sequence[Config]) -> str:
     """The text of the function that launches `steps` of a kernel at a site, under any of these configs.
 
     The function takes the config (`tuned`), the launcher's grid, and the launcher's arguments. Raises ExportError.
@@ -81,7 +81,7 @@ class _LaunchWriter:
         names = ", then ".join(f"`{s}`" for s in steps)
         prelude = [f"{new} = {name}" for name, new in self.saved.items()]
         body = [f'"""Launches {names}."""', *prelude, *self.lines]
-        lines = [f"def {launch_name(self.site.name)}(", *indented(params), "):", *indented(body)]
+        lines = [f"def {launch_name(self.site.name)}(", *indent_lines(params), "):", *indent_lines(body)]
         return "\n".join(lines) + "\n"
 
     def _free_name(self, name: str) -> str:
@@ -136,7 +136,7 @@ class _LaunchWriter:
 
     def _tuned_value(self, function: str, name: str, otherwise: Callable[[], str]) -> str | None:
         """The code of a config's value, with expressions written out; None where no config has the name."""
-        for key in setting_names(function, self.site.name, name):
+        for key in setting_names_of(function, self.site.name, name):
             values = [c[key] for c in self.configs if key in c]
             if not values:
                 continue
@@ -177,7 +177,7 @@ class _LaunchWriter:
             while variable in self.bound:
                 variable += "_"
             if len(code) > 100:
-                self.lines += [f"{variable} = own_grid(", *indented(fill_lines(parts)), ")"]
+                self.lines += [f"{variable} = own_grid(", *indent_lines(fill_lines(parts)), ")"]
             else:
                 self.lines.append(f"{variable} = {code}")
             self.bound[variable] = code
@@ -213,7 +213,11 @@ class _LaunchWriter:
         options = {n: self._tuned_value(function.name, n, lambda: "None") for n in LAUNCH_OPTIONS}
         given = "".join(f", {n}={code}" for n, code in options.items() if code is not None)
         parts.append(f"**launch_options({self.options}{given})" if given else f"**{self.options}")
-        self.lines += [f"{how_launched(function)}({function.name})[{grid}](", *indented(fill_lines(parts)), ")"]
+        self.lines += [
+            f"{choose_launch_helper(function)}({function.name})[{grid}](",
+            *indent_lines(fill_lines(parts)),
+            ")",
+        ]
 
     # ------------------------------------------------------------ expressions
 
@@ -234,7 +238,7 @@ class _LaunchWriter:
         return self._passed_value(name)
 
 
-def how_launched(function: Function) -> str:
+def choose_launch_helper(function: Function) -> str:
     """The name of the helper that launches a function; one that makes tensor descriptors needs memory for them."""
     return "launched_with_workspace" if "make_tensor_descriptor" in function.text else "launched"
 
@@ -288,7 +292,7 @@ def write_expression(
 
 
 def _parse(code: str) -> ast.expr:
-    return parsed(code.strip(), "eval").body
+    return parse_python(code.strip(), "eval").body
 
 
 def fill_lines(parts: Sequence[str], width: int = 104) -> list[str]:
@@ -302,5 +306,5 @@ def fill_lines(parts: Sequence[str], width: int = 104) -> list[str]:
     return lines
 
 
-def indented(lines: Sequence[str]) -> list[str]:
+def indent_lines(lines: Sequence[str]) -> list[str]:
     return [INDENT + line for line in lines]

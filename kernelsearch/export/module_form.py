@@ -9,45 +9,51 @@ from typing import Any
 import torch
 
 from kernelsearch.export import cannot_ship
-from kernelsearch.export.examine import Part
-from kernelsearch.export.function_form import annotation, set_text, template_values, tensor_key, tensors_type
-from kernelsearch.export.ship import reads
+from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.function_form import (
+    collect_template_values,
+    write_annotation,
+    write_return_type,
+    write_set,
+    write_tensor_key,
+)
+from kernelsearch.export.ship import find_read_names
 from kernelsearch.export.texts import class_name, render
-from kernelsearch.tasks.kernelbench import overridden
+from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import read_text
 
 
-def module_files(part: Part) -> str:
+def write_module(part: ExportedTask) -> str:
     """The text of a task folder's `__init__.py` for a task whose launcher is a module. Raises ExportError."""
     e = part.examined
     file = e.task.path.name
     judged, dtypes = _judged_modules(part)
     names = [i.name for i in e.inputs]
-    if not all(i.is_tensor and annotation(i) == "Tensor" for i in e.inputs):
+    if not all(i.is_tensor and write_annotation(i) == "Tensor" for i in e.inputs):
         raise cannot_ship(file, "every input of its module must be a tensor")
     if e.outputs is None or e.task.mutates:
         raise cannot_ship(file, "a module that changes its inputs is not supported")
     return render(
         "task_module.py.jinja",
-        **template_values(part),
+        **collect_template_values(part),
         dispatch_names="Case, Verified",
         typed=", ".join(f"{n}: Tensor" for n in names),
-        returns=tensors_type(e.outputs, e.in_tuple),
-        key=", ".join(map(tensor_key, names)),
+        returns=write_return_type(e.outputs, e.in_tuple),
+        key=", ".join(map(write_tensor_key, names)),
         gradient=" or ".join(f"{n}.requires_grad" for n in names),
         kind=class_name(part.name),
-        judged=set_text(judged),
-        dtypes=set_text(dtypes),
+        judged=write_set(judged),
+        dtypes=write_set(dtypes),
     )
 
 
-def _judged_modules(part: Part) -> tuple[list[str], list[str]]:
+def _judged_modules(part: ExportedTask) -> tuple[list[str], list[str]]:
     """(The values that the judged modules were made with, as JSON, the dtypes of their weights). Raises ExportError."""
     task = part.examined.task
     file, module = task.path.name, task.module
     params = {key: task.params(key) for key in task.keys}
     varying = {n for n in next(iter(params.values())) if len({p[n] for p in params.values()}) > 1}
-    read = sorted(varying & reads(read_text(task.path), ("Model", "ModelNew")))
+    read = sorted(varying & find_read_names(read_text(task.path), ("Model", "ModelNew")))
     if read:
         raise cannot_ship(
             file,
@@ -56,7 +62,7 @@ def _judged_modules(part: Part) -> tuple[list[str], list[str]]:
         )
     judged, dtypes = set(), set()
     for key in task.keys:
-        with overridden(module, params[key]):
+        with override_globals(module, params[key]):
             init = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
             with torch.device("meta"):
                 new, model = module.ModelNew(*init), module.Model(*init)

@@ -18,12 +18,12 @@ from hatchling.builders.wheel import WheelBuilder
 from kernelsearch.core.files import write_folder
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError, huggingface, tables, texts
-from kernelsearch.export.autotune import as_whole
-from kernelsearch.export.choose import Chosen, choose
-from kernelsearch.export.examine import Part, examine, layout
-from kernelsearch.export.function_form import operator_module
-from kernelsearch.export.module_form import module_files
-from kernelsearch.export.task_modules import task_files
+from kernelsearch.export.autotune import find_untunable
+from kernelsearch.export.choose import TaskChoice, choose
+from kernelsearch.export.examine import ExportedTask, examine, layout
+from kernelsearch.export.function_form import write_function_module
+from kernelsearch.export.module_form import write_module
+from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.verify import tolerance
 
 TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())
@@ -38,7 +38,7 @@ MARK = ".kernelsearch-export"
 
 
 @dataclass(frozen=True)
-class Options:
+class ExportOptions:
     """The command's options, as the command line names them."""
 
     tasks: tuple[str, ...]
@@ -56,17 +56,17 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What was written: the folder, its files, the wheel (None where the format has none), and the parts."""
 
     out: Path
     files: tuple[str, ...]
     wheel: Path | None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ExportedTask, ...] = ()
     module: str = ""
 
 
-def export(options: Options) -> Exported:
+def export(options: ExportOptions) -> ExportResult:
     """Writes the package for these options. Raises KernelsearchError before anything is written."""
     label = _label(options)
     if options.format == "configs" and options.configs == "autotune":
@@ -79,18 +79,18 @@ def export(options: Options) -> Exported:
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     if options.format == "configs":
         for part in parts:
-            files.update({name: text.encode() for name, text in tables.config_tables(part).items()})
+            files.update({name: text.encode() for name, text in tables.build_config_tables(part).items()})
     else:
         spdx, licence_text = _licence(options.license, label.author, _year(parts))
         label = replace(label, licence=spdx)
-        inside = package_files(parts, label)
+        inside = build_package_files(parts, label)
         if options.format == "hf":
-            files.update(huggingface.repository(label, parts, inside, licence_text))
+            files.update(huggingface.build_repository(label, parts, inside, licence_text))
         else:
             files.update({f"{label.module}/{path}": data for path, data in inside.items()})
-            files["README.md"] = texts.readme(label, parts).encode()
+            files["README.md"] = texts.write_readme(label, parts).encode()
             files["LICENSE"] = licence_text.encode()
-            files["pyproject.toml"] = texts.pyproject(label, parts).encode()
+            files["pyproject.toml"] = texts.write_pyproject(label, parts).encode()
     _check_free(out, options.force)
     wheel = None
     try:
@@ -101,10 +101,10 @@ def export(options: Options) -> Exported:
         write_folder(out, files)
     except OSError as error:
         raise ExportError(f"{out} cannot be written: {error.strerror or error}") from None
-    return Exported(out, tuple(sorted(files)), wheel, parts, label.module)
+    return ExportResult(out, tuple(sorted(files)), wheel, parts, label.module)
 
 
-def package_files(parts: Sequence[Part], label: texts.Label) -> dict[str, bytes]:
+def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel) -> dict[str, bytes]:
     """The files of the import package by path inside it."""
     runtime = [*RUNTIME, *(["_module.py"] if any(p.examined.is_module for p in parts) else [])]
     files = {name: (TEMPLATES / f"{name}.txt").read_text(encoding="utf-8") for name in runtime}
@@ -114,14 +114,14 @@ def package_files(parts: Sequence[Part], label: texts.Label) -> dict[str, bytes]
     )
     files["tests/tolerance.py"] = inspect.getsource(tolerance)
     files["py.typed"] = ""
-    files["__init__.py"] = texts.init(label, parts)
-    files["_build.py"] = texts.build_module(label.module)
-    files["evidence.json"] = tables.dumped(tables.evidence(parts, label.distribution, label.version))
+    files["__init__.py"] = texts.write_init(label, parts)
+    files["_build.py"] = texts.write_build_module(label.module)
+    files["evidence.json"] = tables.format_json(tables.collect_evidence(parts, label.distribution, label.version))
     for part in parts:
-        modules = task_files(part)
-        modules["__init__.py"] = module_files(part) if part.examined.is_module else operator_module(part)
+        modules = write_task_files(part)
+        modules["__init__.py"] = write_module(part) if part.examined.is_module else write_function_module(part)
         files.update({f"{part.folder}/{name}": text for name, text in modules.items()})
-        files.update({f"configs/{name}": text for name, text in tables.config_tables(part).items()})
+        files.update({f"configs/{name}": text for name, text in tables.build_config_tables(part).items()})
     for name, text in files.items():
         if name.endswith(".py"):
             compile(text, name, "exec")
@@ -142,7 +142,7 @@ def _build_wheel(files: Mapping[str, bytes]) -> tuple[str, bytes]:
 # ---------------------------------------------------------------- names and parts
 
 
-def _label(options: Options) -> texts.Label:
+def _label(options: ExportOptions) -> texts.PackageLabel:
     """The package's names. Raises ExportError for one that pip or Python would refuse."""
     name = options.name
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
@@ -159,22 +159,24 @@ def _label(options: Options) -> texts.Label:
     if not re.fullmatch(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?", options.version):
         raise ExportError(f"--version {options.version!r} is no version of a package, such as 0.1.0 (PEP 440)")
     distribution = re.sub(r"[-_.]+", "-", name).lower()
-    return texts.Label(distribution, module, options.version, "", options.author or f"the authors of {distribution}")
+    return texts.PackageLabel(
+        distribution, module, options.version, "", options.author or f"the authors of {distribution}"
+    )
 
 
-def _part(chosen: Chosen, options: Options) -> Part:
+def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
     if not chosen.name.isidentifier() or keyword.iskeyword(chosen.name) or chosen.name in TAKEN:
         raise ExportError(
             f"task {chosen.name!r} cannot be a function of a package: rename its file and search it again"
         )
-    part = Part(chosen, examine(chosen.path), options.configs == "autotune")
+    part = ExportedTask(chosen, examine(chosen.path), options.configs == "autotune")
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")
-    return replace(part, as_whole=as_whole(part)) if part.autotune else part
+    return replace(part, as_whole=find_untunable(part)) if part.autotune else part
 
 
-def _check_distinct(parts: Sequence[Part]) -> None:
+def _check_distinct(parts: Sequence[ExportedTask]) -> None:
     names = [part.name for part in parts]
     twice = [n for n in names if names.count(n) > 1]
     if twice:
@@ -207,6 +209,6 @@ def _licence(choice: str, author: str, year: str) -> tuple[str, str]:
         ) from None
 
 
-def _year(parts: Sequence[Part]) -> str:
+def _year(parts: Sequence[ExportedTask]) -> str:
     """The year of the newest measurement, so that the same database gives the same text."""
     return max((f.measured for p in parts for f in p.chosen.found), default="")[:4]

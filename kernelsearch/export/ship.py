@@ -12,7 +12,7 @@ import symtable
 import sys
 from collections.abc import Collection, Sequence
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, cannot_ship
 
 LIBRARIES = frozenset({"torch", "triton", "__future__"})
@@ -26,7 +26,7 @@ Import = ast.Import | ast.ImportFrom
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def shipped(
+def extract_module(
     text: str, file: str, roots: Sequence[str], sites: Collection[str], head: str, *, lenient: bool = False
 ) -> str:
     """The text of the module that holds these roots and all that they use.
@@ -52,7 +52,7 @@ def shipped(
 class _File:
     def __init__(self, text: str, file: str, sites: frozenset[str], lenient: bool = False) -> None:
         self.file, self.sites, self.lenient = file, sites, lenient
-        self.tree = parsed(text)
+        self.tree = parse_python(text)
         self.lines = text.splitlines()
         self.statements = [n for n in self.tree.body if not _is_main(n) and not _is_docstring(n)]
         for site in sorted(sites):
@@ -147,9 +147,9 @@ def _import_text(node: Import, used: Collection[str]) -> str:
     return ast.unparse(ast.ImportFrom(node.module, names, 0)) if names and node.module != "__future__" else ""
 
 
-def reads(text: str, roots: Sequence[str]) -> set[str]:
+def find_read_names(text: str, roots: Sequence[str]) -> set[str]:
     """The top-level names that the roots read, directly or through others; a parameter of the same name hides one."""
-    tree = parsed(text)
+    tree = parse_python(text)
     binding: dict[str, list[ast.stmt]] = {}
     for node in tree.body:
         for name in bound_names(node):

@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelsearch.core.types import TensorFact
-from kernelsearch.export.choose import Found
-from kernelsearch.export.examine import Part
+from kernelsearch.export.choose import ExportCandidate
+from kernelsearch.export.examine import ExportedTask
 from kernelsearch.measure.timing import protocol
-from kernelsearch.measure.timing.by_shape import gain
+from kernelsearch.measure.timing.by_shape import compute_gain
 
 
-def dumped(value: Any) -> str:
+def format_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n"
 
 
-def config_tables(part: Part) -> dict[str, str]:
+def build_config_tables(part: ExportedTask) -> dict[str, str]:
     """The JSON of each device, an entry per timed shape, by file name; vLLM and SGLang name their tables so."""
     tables = {}
     for device, by_shape in sorted(part.chosen.devices.items()):
         safe = "".join(c if c.isalnum() or c in "-." else "_" for c in device)
         table = {"task": part.name, "task_digest": part.chosen.digest, "device_name": device}
-        tables[f"{part.name},device_name={safe}.json"] = dumped({**table, "entries": _entries(part, by_shape)})
+        tables[f"{part.name},device_name={safe}.json"] = format_json({**table, "entries": _entries(part, by_shape)})
     return tables
 
 
-def _entries(part: Part, by_shape: Mapping[str, Found]) -> list[dict[str, Any]]:
+def _entries(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> list[dict[str, Any]]:
     labels = {s.key: s.label for s in part.examined.facts.shapes}
     entries = []
     for shape, found in by_shape.items():
@@ -40,7 +40,7 @@ def _entries(part: Part, by_shape: Mapping[str, Found]) -> list[dict[str, Any]]:
                 "sizes": [n for v in values if isinstance(v, TensorFact) for n in v.shape],
                 "dtypes": [v.dtype if isinstance(v, TensorFact) else None for v in values],
                 "kernel": part.table_key(found.digest, shape),
-                "config": {} if part.tuned(found.digest) else dict(sorted(found.config.items())),
+                "config": {} if part.is_autotuned(found.digest) else dict(sorted(found.config.items())),
                 **({"configs": choices} if (choices := part.choices(found, shape)) else {}),
                 "evidence": found.evidence.value,
                 "time_us": found.times[shape],
@@ -51,7 +51,7 @@ def _entries(part: Part, by_shape: Mapping[str, Found]) -> list[dict[str, Any]]:
     return entries
 
 
-def _claim(found: Found, shape: str) -> dict[str, Any] | None:
+def _claim(found: ExportCandidate, shape: str) -> dict[str, Any] | None:
     """The confirmed speed-up over the fastest baseline at one shape; None without one.
 
     margin is the confirmed protocol's, as a fraction: the resolution with which another process can check the claim.
@@ -64,24 +64,24 @@ def _claim(found: Found, shape: str) -> dict[str, Any] | None:
                 "fastest_us": rival,
                 **s["vs_fastest"],
                 "level": found.finding["level"],
-                "margin": protocol.margin(found.finding["aa_spread"] or 0.0),
+                "margin": protocol.margin_of(found.finding["aa_spread"] or 0.0),
             }
     return None
 
 
-def by_shape_gain(by_shape: Mapping[str, Found]) -> dict[str, Any] | None:
-    """A package's gain on one device (see `measure.by_shape.gain`); None where not all of it is confirmed."""
+def compute_package_gain(by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any] | None:
+    """A package's gain on one device (see `measure.timing.by_shape.compute_gain`); None where not all of it is confirmed."""
     if any(f.finding is None for f in by_shape.values()):
         return None
-    return gain({shape: found.finding for shape, found in by_shape.items()})
+    return compute_gain({shape: found.finding for shape, found in by_shape.items()})
 
 
-def evidence(parts: tuple[Part, ...], package: str, version: str) -> dict[str, Any]:
+def collect_evidence(parts: tuple[ExportedTask, ...], package: str, version: str) -> dict[str, Any]:
     """The evidence for each claim, down to the row: database file, run, trial."""
     return {"package": package, "version": version, "tasks": {p.name: _task_evidence(p) for p in parts}}
 
 
-def _task_evidence(part: Part) -> dict[str, Any]:
+def _task_evidence(part: ExportedTask) -> dict[str, Any]:
     e = part.examined
     shapes = {s.key: s.label for s in (*e.facts.shapes, *e.facts.test_shapes)}
     return {
@@ -95,12 +95,12 @@ def _task_evidence(part: Part) -> dict[str, Any]:
             "seed": part.seed.digest,
             "seed_config": dict(e.facts.config),
         },
-        "by_shape": {device: by_shape_gain(chosen) for device, chosen in part.chosen.devices.items()},
+        "by_shape": {device: compute_package_gain(chosen) for device, chosen in part.chosen.devices.items()},
         "kernels": [_kernel_evidence(part, f) for f in part.chosen.found],
     }
 
 
-def _kernel_evidence(part: Part, found: Found) -> dict[str, Any]:
+def _kernel_evidence(part: ExportedTask, found: ExportCandidate) -> dict[str, Any]:
     shapes = [s for s, f in part.chosen.devices[found.device].items() if f is found]
     return {
         "kernel": found.digest,

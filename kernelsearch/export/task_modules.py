@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError
-from kernelsearch.export.autotune import autotuned
-from kernelsearch.export.examine import Part
-from kernelsearch.export.launches import launch_function, launch_name
-from kernelsearch.export.ship import bound_names, shipped
+from kernelsearch.export.autotune import write_autotuned
+from kernelsearch.export.examine import ExportedTask
+from kernelsearch.export.launches import launch_name, write_launch_function
+from kernelsearch.export.ship import bound_names, extract_module
 from kernelsearch.tasks.module import read_text
 
 HELPERS = (
@@ -21,7 +21,7 @@ HELPERS = (
 _RULE = "# ---------------------------------------------------------------- how it is launched"
 
 
-def task_files(part: Part) -> dict[str, str]:
+def write_task_files(part: ExportedTask) -> dict[str, str]:
     """The files of a task's folder by name, all but its `__init__.py`."""
     files = {f"{part.module_of(d)}.py": _kernel_module(part, d) for d in part.kernels}
     sites = [s.name for s in part.examined.sites]
@@ -39,39 +39,39 @@ def task_files(part: Part) -> dict[str, str]:
 # ---------------------------------------------------------------- launcher and reference
 
 
-def _task_modules(part: Part, sites: list[str]) -> dict[str, str]:
+def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
     e = part.examined
     path, digest = e.task.path, part.chosen.digest
     head = f"The launcher, the reference and the inputs of {path.name} (task {digest}), as they were judged."
     if e.companion is None:
         roots = [e.launcher, e.reference, "get_inputs"]
         roots += ["get_init_inputs"] if e.is_module and hasattr(e.task.module, "get_init_inputs") else []
-        return {"task.py": shipped(read_text(path), path.name, roots, sites, head)}
-    inputs_home = module_that_defines(part, "get_inputs")
+        return {"task.py": extract_module(read_text(path), path.name, roots, sites, head)}
+    inputs_home = find_defining_module(part, "get_inputs")
     roots = {"task": [e.launcher], "reference": ["reference"]}
     roots[inputs_home].append("get_inputs")
     other_head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
     return {
-        "task.py": shipped(read_text(path), path.name, roots["task"], sites, head),
-        "reference.py": shipped(read_text(e.companion), e.companion.name, roots["reference"], (), other_head),
+        "task.py": extract_module(read_text(path), path.name, roots["task"], sites, head),
+        "reference.py": extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), other_head),
     }
 
 
-def _baselines(part: Part) -> str:
+def _baselines(part: ExportedTask) -> str:
     """The task's own baselines, for the benchmark alone: the packages that they import need not be there."""
     path = part.examined.task.path
     head = f"The baselines that {path.name} names: the benchmark runs them where what they import is installed."
     try:
-        return shipped(read_text(path), path.name, ["BASELINES"], (), head, lenient=True)
+        return extract_module(read_text(path), path.name, ["BASELINES"], (), head, lenient=True)
     except ExportError as error:  # the kernels work without them: the benchmark says why a claim is not checked
         return f'"""{head}"""\n\nBASELINES = {{}}\nLEFT_OUT = {str(error)!r}\n'
 
 
-def module_that_defines(part: Part, name: str) -> str:
+def find_defining_module(part: ExportedTask, name: str) -> str:
     """The module of the task's folder that holds `reference` or `get_inputs`: `task` or `reference`."""
     if part.examined.companion is None:
         return "task"
-    statements = parsed(read_text(part.examined.task.path)).body
+    statements = parse_python(read_text(part.examined.task.path)).body
     in_task = name == "get_inputs" and any("get_inputs" in bound_names(s) for s in statements)
     return "task" if in_task else "reference"
 
@@ -79,13 +79,13 @@ def module_that_defines(part: Part, name: str) -> str:
 # ---------------------------------------------------------------- kernels
 
 
-def _kernel_module(part: Part, digest: str) -> str:
+def _kernel_module(part: ExportedTask, digest: str) -> str:
     kernel, sites, configs = part.kernels[digest], part.sites_of(digest), part.configs_of(digest)
-    launches = [launch_function(site, kernel, steps, configs) for site, steps in sites.values()]
+    launches = [write_launch_function(site, kernel, steps, configs) for site, steps in sites.values()]
     tables = ["\n" + _sites_table("SITES", [(site, launch_name(site)) for site in sites])]
-    if part.tuned(digest):
+    if part.is_autotuned(digest):
         for number, (shape, found) in enumerate(part.buckets(digest)):
-            text, names = autotuned(part, kernel, shape, found, number)
+            text, names = write_autotuned(part, kernel, shape, found, number)
             launches.append(text)
             tables.append(_sites_table(f"SITES_{number}", names.items()))
     if digest == part.seed.digest:
@@ -103,7 +103,7 @@ def _sites_table(name: str, launches: Iterable[tuple[str, str]]) -> str:
     return f"{name} = {{\n" + "\n".join(lines) + "\n}\n"
 
 
-def _provenance(part: Part, digest: str) -> str:
+def _provenance(part: ExportedTask, digest: str) -> str:
     """The docstring of a kernel's module: the rows of the record that it comes from, and its lineage."""
     candidates = [f for f in part.chosen.found if f.digest == digest]
     if digest == part.seed.digest:

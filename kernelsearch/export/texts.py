@@ -9,9 +9,9 @@ from typing import Any
 import jinja2
 
 from kernelsearch.core.types import Evidence
-from kernelsearch.export.choose import Found
-from kernelsearch.export.examine import Input, Part
-from kernelsearch.export.tables import by_shape_gain
+from kernelsearch.export.choose import ExportCandidate
+from kernelsearch.export.examine import ExportedTask, Input
+from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
 TEMPLATES = jinja2.Environment(
@@ -26,7 +26,7 @@ PYTHON = ">=3.11"
 
 
 @dataclass(frozen=True)
-class Label:
+class PackageLabel:
     """A package's names and owner: distribution and import name, version, licence (SPDX), author."""
 
     distribution: str
@@ -41,34 +41,36 @@ def render(template: str, **values: Any) -> str:
     return TEMPLATES.get_template(template).render(values)
 
 
-def summary(parts: Sequence[Part]) -> str:
+def summarize(parts: Sequence[ExportedTask]) -> str:
     kinds = sorted({f"{f.evidence.value} on {f.device}" for p in parts for f in p.chosen.found})
     return f"{', '.join(p.name for p in parts)}: Triton kernels found by a search, {' and '.join(kinds)}"
 
 
-def requires(parts: Sequence[Part]) -> tuple[str, str]:
+def list_requirements(parts: Sequence[ExportedTask]) -> tuple[str, str]:
     """The package's dependencies on torch and Triton; kernels with block pointers need a Triton that has them."""
     major, minor = LAST_BLOCK_POINTERS
     pointers = any("make_block_ptr" in k.code for p in parts for k in p.kernels.values())
     return TORCH, f"{TRITON},<{major}.{minor + 1}" if pointers else TRITON
 
 
-def pyproject(label: Label, parts: Sequence[Part]) -> str:
-    dependencies = quote_all(requires(parts))
-    return render("pyproject.toml.jinja", label=label, summary=summary(parts), python=PYTHON, dependencies=dependencies)
+def write_pyproject(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
+    dependencies = quote_all(list_requirements(parts))
+    return render(
+        "pyproject.toml.jinja", label=label, summary=summarize(parts), python=PYTHON, dependencies=dependencies
+    )
 
 
 def quote_all(words: Sequence[str]) -> str:
     return ", ".join(f'"{w}"' for w in words)
 
 
-def init(label: Label, parts: Sequence[Part]) -> str:
+def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     """The package's `__init__.py`."""
-    imports = {p.name: public_names(p) for p in sorted(parts, key=lambda p: p.name)}
+    imports = {p.name: list_public_names(p) for p in sorted(parts, key=lambda p: p.name)}
     exported = [*(n for names in imports.values() for n in names), "NotVerified", "evidence", "explain", "strict"]
     return render(
         "init.py.jinja",
-        summary=summary(parts),
+        summary=summarize(parts),
         weak=", ".join(p.name for p in parts if p.chosen.weakest is not Evidence.CONFIRMED),
         imports=imports.items(),
         version=label.version,
@@ -76,12 +78,12 @@ def init(label: Label, parts: Sequence[Part]) -> str:
     )
 
 
-def build_module(namespace: str) -> str:
+def write_build_module(namespace: str) -> str:
     """The package's `_build.py`."""
     return f'"""The name under which torch knows this package\'s operators."""\n\nNAMESPACE = "{namespace}"\n'
 
 
-def public_names(part: Part) -> tuple[str, ...]:
+def list_public_names(part: ExportedTask) -> tuple[str, ...]:
     """The names that users import for a task: the function named after it; for a module, the class too."""
     return tuple(dict.fromkeys((class_name(part.name), part.name))) if part.examined.is_module else (part.name,)
 
@@ -93,7 +95,7 @@ def class_name(task: str) -> str:
 # ---------------------------------------------------------------- README
 
 
-def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
+def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], layout: str = "pip") -> str:
     candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
     return render(
@@ -101,7 +103,7 @@ def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
         label=label,
         parts=parts,
         layout=layout,
-        summary=summary(parts),
+        summary=summarize(parts),
         weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),
         calls=[_example_call(label, p) for p in parts],
         tables=[(p, d, *_table(p, shapes)) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
@@ -113,14 +115,14 @@ def readme(label: Label, parts: Sequence[Part], layout: str = "pip") -> str:
     )
 
 
-def _example_call(label: Label, part: Part) -> str:
+def _example_call(label: PackageLabel, part: ExportedTask) -> str:
     e, names = part.examined, ", ".join(i.name for i in part.examined.inputs)
     if e.is_module:
         return f"y = {label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
     return f"{'' if e.outputs is None else 'y = '}{label.module}.{part.name}({names})"
 
 
-def _table(part: Part, by_shape: Mapping[str, Found]) -> tuple[str, list[str]]:
+def _table(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> tuple[str, list[str]]:
     """(Evidence, the lines of the table) of the numbers on one device."""
     kind = next(iter(by_shape.values())).evidence
     labels = {s.key: s.label for s in part.examined.facts.shapes}
@@ -135,15 +137,17 @@ def _table(part: Part, by_shape: Mapping[str, Found]) -> tuple[str, list[str]]:
     return kind.value, lines
 
 
-def _runs(part: Part, found: Found, shape: str) -> str:
+def _runs(part: ExportedTask, found: ExportCandidate, shape: str) -> str:
     """The kernel that runs at a shape, and its config where that is not tuned at the first call."""
     name = "the task's own" if found.digest == part.seed.digest else f"`{found.digest[:8]}`"
-    tuned = part.tuned(found.digest) or part.choices(found, shape)
+    tuned = part.is_autotuned(found.digest) or part.choices(found, shape)
     config = "tuned at the first call" if tuned else " ".join(f"{n}={v}" for n, v in sorted(found.config.items()))
     return f"{name}, {config}" if config else name
 
 
-def _confirmed_table(labels: Mapping[str, str], by_shape: Mapping[str, Found], runs: Mapping[str, str]) -> list[str]:
+def _confirmed_table(
+    labels: Mapping[str, str], by_shape: Mapping[str, ExportCandidate], runs: Mapping[str, str]
+) -> list[str]:
     lines = [
         "| shape | time | vs the fastest baseline | baseline | vs the task's own kernel | what runs |",
         "|---|---|---|---|---|---|",
@@ -169,9 +173,9 @@ def _against_baselines(gain: Mapping[str, Any]) -> str:
     return f"{_interval(gain['vs_fastest'])} the fastest baselines ({word} them)"
 
 
-def _package_gain(by_shape: Mapping[str, Found]) -> list[str]:
+def _package_gain(by_shape: Mapping[str, ExportCandidate]) -> list[str]:
     """The gain of a package whose shapes do not all run the same candidate."""
-    gain = by_shape_gain(by_shape)
+    gain = compute_package_gain(by_shape)
     own = [f for f in by_shape.values() if f.is_seed]
     lines = []
     if gain:
@@ -189,7 +193,7 @@ def _interval(gain: Mapping[str, float] | None) -> str:
     return f"{gain['ratio']:.3f}x [{gain['low']:.3f}, {gain['high']:.3f}]" if gain else "-"
 
 
-def _confirmed_line(part: Part, found: Found) -> str:
+def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
     """When, on what and with which spread a kernel was confirmed."""
     finding = found.finding
     versions = ", ".join(f"{k} {v}" for k, v in sorted(found.versions.items()))
@@ -201,7 +205,7 @@ def _confirmed_line(part: Part, found: Found) -> str:
     )
 
 
-def _input_line(part: Part, given: Input) -> str:
+def _input_line(part: ExportedTask, given: Input) -> str:
     """The verified values of one input."""
     values = [v for v in given.values if v is not None]
     if not given.is_tensor:
@@ -211,5 +215,5 @@ def _input_line(part: Part, given: Input) -> str:
     return f"`{part.name}`: `{given.name}` {dtypes}, {axes or 'a scalar'}"
 
 
-def _has_choices(part: Part, digest: str) -> bool:
+def _has_choices(part: ExportedTask, digest: str) -> bool:
     return any(part.choices(found, shape) for shape, found in part.buckets(digest))

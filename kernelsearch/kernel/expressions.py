@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kernelsearch.core.errors import ExpressionError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import ArgFact, TensorFact
 
 MAX_LENGTH = 400
@@ -86,7 +86,7 @@ def _parse(text: str) -> ast.expr:
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression is a string of at most {MAX_LENGTH} characters")
     try:
-        tree = parsed(text.strip(), "eval").body
+        tree = parse_python(text.strip(), "eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"not an expression: {text!r}") from None
     try:

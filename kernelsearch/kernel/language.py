@@ -231,14 +231,14 @@ LIBDEVICE: frozenset[str] = frozenset(
 
 
 @cache
-def installed() -> tuple[int, int]:
+def installed_version() -> tuple[int, int]:
     """Major and minor version of this environment's Triton, from its metadata."""
     major, minor = metadata.version("triton").split(".")[:2]
     return int(major), int(minor)
 
 
 @cache
-def functions(version: tuple[int, int]) -> Mapping[str, tuple[str, ...]]:
+def functions_of(version: tuple[int, int]) -> Mapping[str, tuple[str, ...]]:
     """The functions and parameters of `FUNCTIONS` that exist in this version of Triton."""
     if version <= LAST_BLOCK_POINTERS:
         return FUNCTIONS
@@ -249,10 +249,10 @@ def functions(version: tuple[int, int]) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def refusal(name: str) -> str:
+def explain_refusal(name: str) -> str:
     """Why `tl.name` is refused, with what is allowed instead."""
     if name in BLOCK_POINTERS:
-        version = ".".join(map(str, installed()))
+        version = ".".join(map(str, installed_version()))
         return f"Triton {version} has no block pointers; use tl.make_tensor_descriptor, or pointers with masks"
     if name in REFUSED:
         return REFUSED[name]

@@ -26,7 +26,7 @@ from kernelsearch.core.types import (
     content_digest,
 )
 from kernelsearch.kernel.expressions import Scope, evaluate
-from kernelsearch.kernel.source import Function, Kernel, setting_names
+from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
 GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 """The launcher's own grid for given constexprs (what Triton calls `meta`)."""
@@ -79,7 +79,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Step:
+class LaunchStep:
     """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types."""
 
     function: str
@@ -94,7 +94,7 @@ class Step:
 class Plan:
     """The work of one site: buffers to make, outputs to initialise, steps to launch in order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LaunchStep, ...]
     scratch: Mapping[str, Buffer] = field(default_factory=dict)
     init: Mapping[str, float] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class Specialisation:
         return content_digest(kernel_digest, repr(self), target, versions)
 
 
-def plan(
+def make_plan(
     kernel: Kernel, function_names: tuple[str, ...], config: Config, fact: LaunchFact, grid_of: GridOf, num_sms: int
 ) -> Plan:
     """The plan of one site.
@@ -151,13 +151,13 @@ class _Planner:
 
     def _find_setting(self, function: str, name: str) -> str | None:
         """The config's key for a function's constexpr or option; None when the config does not set it."""
-        return next((key for key in setting_names(function, self.fact.site, name) if key in self.config), None)
+        return next((key for key in setting_names_of(function, self.fact.site, name) if key in self.config), None)
 
     def _read_setting(self, key: str, scope: Scope) -> Any:
         value = self.config[key]
         return evaluate(value, scope) if isinstance(value, str) else value
 
-    def _bind(self, function: Function) -> tuple[Step, Scope]:
+    def _bind(self, function: Function) -> tuple[LaunchStep, Scope]:
         expressions = self.kernel.args.get(function.name, {})
         without_expression = {**function.defaults, **self.fact.args}
         known: dict[str, ArgFact] = {}
@@ -181,7 +181,7 @@ class _Planner:
         scope = self._make_scope(known)
         constexprs = {n: known[n] for n in function.constexprs}
         options, grid = self._make_options(function.name, scope), self._make_grid(function.name, scope)
-        step = Step(function.name, args, constexprs, options, grid, function.types)
+        step = LaunchStep(function.name, args, constexprs, options, grid, function.types)
         return step, scope
 
     @staticmethod
@@ -223,7 +223,7 @@ class _Planner:
         return Buffer(dtype, shape, len(spec) == 3)
 
 
-def specialise(step: Step, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> Specialisation:
+def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> Specialisation:
     """The specialisation that Triton's binder would choose for these arguments."""
     signature: list[tuple[str, str]] = []
     constexprs: dict[str, ArgFact] = dict(step.constexprs)
@@ -275,18 +275,18 @@ def _specialise_value(value: Any, scratch: Mapping[str, Buffer]) -> tuple[str, b
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundLaunch:
     """One bound launch of the launcher: the kernel that runs, whether that is the seed, and the plan."""
 
     kernel: Kernel
     of_seed: bool
     plan: Plan
 
-    def specialisations(self, fact: LaunchFact) -> tuple[Specialisation, ...]:
+    def specialise_steps(self, fact: LaunchFact) -> tuple[Specialisation, ...]:
         return tuple(specialise(step, fact, self.plan.scratch) for step in self.plan.steps)
 
 
-def bind(
+def bind_launch(
     kernel: Kernel,
     config: Config,
     seed: Kernel,
@@ -295,7 +295,7 @@ def bind(
     fact: LaunchFact,
     grid_of: GridOf,
     num_sms: int,
-) -> Bound:
+) -> BoundLaunch:
     """The plan of one launch: the candidate's where it redefines the site, else the seed's. Raises LaunchError.
 
     A kernel that redefines no site is refused: it would never run, and the seed would be judged in its place.
@@ -309,5 +309,5 @@ def bind(
     for source, settings in ((kernel, config), (seed, seed_config)):
         names = source.steps_at(fact.site, sites)
         if names is not None:
-            return Bound(source, source is not kernel, plan(source, names, settings, fact, grid_of, num_sms))
+            return BoundLaunch(source, source is not kernel, make_plan(source, names, settings, fact, grid_of, num_sms))
     raise LaunchError(f"the launcher launches {fact.site!r}, which neither this kernel nor the seed defines")

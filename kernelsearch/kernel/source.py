@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from kernelsearch.core.errors import KernelSyntaxError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, Value, content_digest
 
 SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONFIG")
@@ -37,7 +37,7 @@ class Function:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
-def setting_names(function: str, site: str, name: str) -> tuple[str, ...]:
+def setting_names_of(function: str, site: str, name: str) -> tuple[str, ...]:
     """The names under which a config may give a step's constexpr or launch option a value, the strongest first.
 
     First the function's own (`f_partial.BLOCK`), then that of the launcher's site, which all its steps share, then the
@@ -99,8 +99,8 @@ class Kernel:
     @cached_property
     def digest(self) -> str:
         """Hash of the syntax trees without docstrings and comments, and of GRID, ARGS, SCRATCH, INIT, LAUNCHES."""
-        functions = sorted(canonical_source(f.text) for f in self.functions)
-        constants = sorted(canonical_source(c) for c in self.constants)
+        functions = sorted(canonicalise(f.text) for f in self.functions)
+        constants = sorted(canonicalise(c) for c in self.constants)
         spec = json.dumps(
             [
                 {k: _strip_spaces(v) for k, v in self.grid.items()},
@@ -140,20 +140,20 @@ class Kernel:
         spec = "\n".join(f"{name} = {value!r}" for name, value in literals.items() if value != {})
         return f"{head}\n\n" + (f"{spec}\n\n\n" if spec else "\n") + body
 
-    def changed(self, **fields: Any) -> Kernel:
-        """The same kernel with some fields replaced: `kernel.changed(grid={"k": "(num_sms,)"})`."""
+    def with_changes(self, **fields: Any) -> Kernel:
+        """The same kernel with some fields replaced: `kernel.with_changes(grid={"k": "(num_sms,)"})`."""
         return replace(self, **fields)
 
 
 def parse_function(text: str) -> Function:
     """Reads the text of one decorated function."""
-    return _function_of(parsed(text).body[-1], text)
+    return _function_of(parse_python(text).body[-1], text)
 
 
 @lru_cache(maxsize=1024)
-def canonical_source(text: str) -> str:
+def canonicalise(text: str) -> str:
     """The source without comments, docstrings and layout; equal texts mean equal trees."""
-    tree = parsed(text)
+    tree = parse_python(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
@@ -216,7 +216,7 @@ def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant)}
 
 
-def constant_source(node: ast.stmt) -> str:
+def normalise_constant(node: ast.stmt) -> str:
     """`NAME = 128` and `NAME: tl.constexpr = 128` as `NAME = tl.constexpr(128)`, the only global that Triton accepts.
 
     Empty for anything else, which stays as it is written.
@@ -235,7 +235,7 @@ def constant_source(node: ast.stmt) -> str:
 
 def _parse_kernel(text: str) -> Kernel:
     try:
-        tree = parsed(text)
+        tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         where = f" (line {line})" if line else ""
@@ -253,7 +253,7 @@ def _parse_kernel(text: str) -> Kernel:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
                 spec[name] = _read_literal(name, value)
             case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign(target=ast.Name(), value=ast.expr()):
-                constants.append(constant_source(node) or _text_of(node, lines))
+                constants.append(normalise_constant(node) or _text_of(node, lines))
             case _:
                 raise KernelSyntaxError(
                     f"line {node.lineno}: a kernel file holds imports, literals and jit functions, "
@@ -322,13 +322,13 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         _expect(_is_dict_of(spec["INIT"], (int, float)), "INIT", "numbers by argument name")
         fields["init"] = spec["INIT"]
     if "SPACE" in spec:
-        fields["space"] = flat_space(spec["SPACE"])
+        fields["space"] = flatten_space(spec["SPACE"])
     if "CONFIG" in spec:
-        fields["config"] = flat_config(spec["CONFIG"])
+        fields["config"] = flatten_config(spec["CONFIG"])
     return replace(kernel, **fields)
 
 
-def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]:
+def flatten_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]:
     """`{"BLOCK": [1, 2]}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(space, dict), where, "a dict of lists")
     flat: dict[str, tuple[Value, ...]] = {}
@@ -339,7 +339,7 @@ def flat_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ...]]
     return flat
 
 
-def flat_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
+def flatten_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
     """`{"BLOCK": 1}` or the same by function name, as one flat dict with dotted names."""
     _expect(isinstance(config, dict), where, "a dict of values")
     flat = _flatten(config)

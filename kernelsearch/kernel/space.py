@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 from kernelsearch.core.errors import SpaceError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
 from kernelsearch.kernel.source import Kernel
 
@@ -59,12 +59,12 @@ class Space:
             name in config and _index_of(values, config[name]) is not None for name, values in self.values.items()
         )
 
-    def configs(self) -> Iterator[dict[str, Value]]:
+    def iterate_configs(self) -> Iterator[dict[str, Value]]:
         """All configs in enumeration order: the last name changes fastest."""
         for point in itertools.product(*self.values.values()):
             yield dict(zip(self.values, point, strict=True))
 
-    def neighbours(self, config: Config) -> Iterator[dict[str, Value]]:
+    def iterate_neighbours(self, config: Config) -> Iterator[dict[str, Value]]:
         """Configs that differ in one name: by one step where its values are numbers, else by any other value.
 
         A value outside the space counts as next to the nearest values, or to all of them where they are no numbers.
@@ -73,7 +73,7 @@ class Space:
             for value in _find_neighbours(values, config.get(name)):
                 yield {**config, name: value}
 
-    def outward(self, config: Config) -> Iterator[dict[str, Value]]:
+    def iterate_outward(self, config: Config) -> Iterator[dict[str, Value]]:
         """All configs of the space, nearest to config first (steps of `neighbours`); config itself first if inside."""
         given = [config.get(name) for name in self.values]
         pairs = list(zip(self.values.values(), given, strict=True))
@@ -107,11 +107,11 @@ class Space:
         return {name: values[i] for (name, values), i in zip(self.values.items(), indexes, strict=True)}
 
 
-def checked(space: Space, kernel: Kernel, possible: Predicate) -> None:
+def require_possible_config(space: Space, kernel: Kernel, possible: Predicate) -> None:
     """Raises SpaceError for an empty space, and where none of its first 10,000 configs is possible."""
     if not space.values:
         raise SpaceError("the space is empty: name at least one constexpr or launch option with its values in SPACE")
-    if not any(possible(kernel, config) for config in itertools.islice(space.configs(), 10_000)):
+    if not any(possible(kernel, config) for config in itertools.islice(space.iterate_configs(), 10_000)):
         raise SpaceError(
             f"none of the {space.size} configs of the space is possible: "
             f"num_warps must be a power of two up to {MAX_WARPS}, "
@@ -119,14 +119,14 @@ def checked(space: Space, kernel: Kernel, possible: Predicate) -> None:
         )
 
 
-def present(name: str, kernel: Kernel) -> bool:
+def is_name_of(name: str, kernel: Kernel) -> bool:
     """Whether a config name means something for this kernel: a launch option, or a parameter of a function."""
     prefix, _, plain = name.rpartition(".")
     meant = (f for f in kernel.functions if not prefix or prefix == f.name or prefix in kernel.sites_of(f.name))
     return any(plain in LAUNCH_OPTIONS or plain in f.params for f in meant)
 
 
-def known_constraints(task: TaskFacts) -> Predicate:
+def make_predicate(task: TaskFacts) -> Predicate:
     """`possible` for a task; values that only its launcher sets come from the traces of timed shapes."""
     by_site: dict[str, dict[str, Config]] = {}
     for shape, trace in task.traces.items():
@@ -135,10 +135,10 @@ def known_constraints(task: TaskFacts) -> Predicate:
                 numbers = {n: v for n, v in launch.args.items() if isinstance(v, int) and not isinstance(v, bool)}
                 by_site.setdefault(launch.site, {})[config_key(numbers)] = numbers
     launcher_values = {site: tuple(by_key.values()) for site, by_key in by_site.items()}
-    return lambda kernel, config: possible(kernel, config, launcher_values)
+    return lambda kernel, config: is_possible(kernel, config, launcher_values)
 
 
-def possible(
+def is_possible(
     kernel: Kernel, config: Config, launcher_values: Mapping[str, Sequence[Config]] = MappingProxyType({})
 ) -> bool:
     """False for a config that is known to be bad: `num_warps` not a power of two, or too large a block.
@@ -156,7 +156,7 @@ def possible(
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
         for passed in [p for site in sites for p in launcher_values.get(site, ())] or [{}]:
-            if largest_block(function.text, {**passed, **values}) > MAX_ELEMENTS_PER_THREAD * threads:
+            if largest_block_of(function.text, {**passed, **values}) > MAX_ELEMENTS_PER_THREAD * threads:
                 return False
     return True
 
@@ -169,14 +169,14 @@ def config_of(config: Config, function: str, sites: Sequence[str] = ()) -> dict[
     return values
 
 
-def largest_block(text: str, values: Config) -> int:
+def largest_block_of(text: str, values: Config) -> int:
     """Elements of the largest static block in a function's text; 0 when none is known."""
     return max((_count_elements(shape, values) for shape in _find_static_shapes(text)), default=0)
 
 
 @lru_cache(maxsize=512)
 def _find_static_shapes(text: str) -> tuple[ast.expr, ...]:
-    tree = parsed(text)
+    tree = parse_python(text)
     shapes = _find_crossed_blocks(tree)
     for node in ast.walk(tree):
         match node:

@@ -55,18 +55,18 @@ _TARGETS = {
 }
 
 
-def names() -> tuple[str, ...]:
+def target_names() -> tuple[str, ...]:
     return tuple(_TARGETS)
 
 
-def named(name: str) -> Target:
+def target_by_name(name: str) -> Target:
     """The machine of that name. Raises TargetError, which lists the known ones."""
     if name not in _TARGETS:
         raise TargetError(f"unknown target {name!r}; known are {', '.join(_TARGETS)}, and auto")
     return _TARGETS[name]
 
 
-def for_device(device_name: str, capability: int) -> Target:
+def target_for_device(device_name: str, capability: int) -> Target:
     """The machine model of a live device: by its name, else the first of its compute capability."""
     words = device_name.lower().replace("-", " ").split()
     words += [one + two for one, two in pairwise(words)]  # "RTX 4090"

@@ -41,7 +41,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Params:
+class BanditParams:
     """discount: weight of a pull, per ask since. prior: strength of the prior, in pulls.
 
     hope: the prior's mean over the pooled mean of all arms; ignorance: that mean before any pull.
@@ -63,8 +63,8 @@ class Standing:
     cost: float
 
 
-def standings(
-    arms: Sequence[str], pulls: Iterable[Pull], costs: Iterable[Cost], now: int, params: Params = Params()
+def compute_standings(
+    arms: Sequence[str], pulls: Iterable[Pull], costs: Iterable[Cost], now: int, params: BanditParams = BanditParams()
 ) -> list[Standing]:
     """The standing of each of these arms at ask `now`; pulls and costs of other arms are ignored."""
     count, reward, cost = (dict.fromkeys(arms, 0.0) for _ in range(3))
@@ -81,7 +81,7 @@ def standings(
     return [Standing(a, count[a], reward[a], (prior + cost[a]) / (prior + count[a])) for a in arms]
 
 
-def ranked(every: Sequence[Standing], rng: random.Random, params: Params = Params()) -> list[str]:
+def rank_arms(every: Sequence[Standing], rng: random.Random, params: BanditParams = BanditParams()) -> list[str]:
     """The arms, best first, by a draw from the posterior of their reward over their cost."""
     pulls, rewards = sum(s.pulls for s in every), sum(s.reward for s in every)
     pooled = (params.prior * params.ignorance + rewards) / (params.prior + pulls)

@@ -69,7 +69,7 @@ class History:
             return None
         return math.log(above.score / entry.score)
 
-    def earned(self, entry: Entry, usual: float) -> float:
+    def earned_gain(self, entry: Entry, usual: float) -> float:
         """The log gain that is the change's own and not the tuner's; 0 for a refused kernel.
 
         At its first trial a kernel runs with its parent's best config. The gain of its own tuning after that counts

@@ -13,12 +13,12 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose import engines
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.propose.engines.recorded_answers import Recording
+from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.grammar import NoGrammar
-from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import prompt
-from kernelsearch.propose.models.model import ModelProposer, Models, Settings
-from kernelsearch.propose.models.spending import Budget, Ledger, Price, counted
+from kernelsearch.propose.models.model import ModelProposer, Models, ModelSettings
+from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
@@ -45,7 +45,7 @@ class ModelOptions:
     max_usd: float | None = None
     price: tuple[float, float] | None = None
     record: str | None = None
-    settings: Settings = Settings()
+    settings: ModelSettings = ModelSettings()
 
     def __post_init__(self) -> None:
         if self.proposer == MIX and not self.models:
@@ -58,7 +58,7 @@ class ModelOptions:
             if not self.specs:
                 raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
         for spec in self.specs:
-            _require_installed(engines.parsed(spec))
+            _require_installed(engines.parse_spec(spec))
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -85,20 +85,20 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class Place:
+class MachineFacts:
     """The machine as models see it: the name of the device or target, and the target's facts."""
 
     device: str
     target: Target | None
 
 
-def opened(
+def open_proposer(
     options: ModelOptions,
-    place: Place,
-    limits: Limits,
+    place: MachineFacts,
+    limits: RunLimits,
     say: Say,
     edits: Proposer | None = None,
-    make: Callable[[str], engines.Engine] = engines.make,
+    make: Callable[[str], engines.Engine] = engines.open_engine,
 ) -> Proposer:
     """Makes the proposer and loads its engines. Raises ModelError. Call `close` in the end.
 
@@ -107,67 +107,69 @@ def opened(
     if not options.specs:
         return edits or TypedEdits()
     ledger = Ledger(options.budget)
-    shared = Models(gate.check, prompt.Device(place.device, place.target), ledger, say=say)
+    shared = Models(gate.check, prompt.PromptDevice(place.device, place.target), ledger, say=say)
     names: dict[str, int] = {}
     models = []
     for spec in options.specs:
         engine = make(spec)
         if options.record:
-            engine = Recording(engine, options.record)
+            engine = RecordingEngine(engine, options.record)
         names[engine.label] = names.get(engine.label, 0) + 1
         name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
         models.append(ModelProposer(engine, shared, options.settings, name))
-    return Mix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
+    return ProposerMix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
 
 
-def bind(proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()) -> None:
+def bind_record(
+    proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()
+) -> None:
     """Stores the calls of a run from now on, and those that wrote its seed; a resumed run first gets its own back."""
-    if not isinstance(proposer, Mix):
+    if not isinstance(proposer, ProposerMix):
         return
     if resumed is not None:
-        proposer.restore(store.calls(resumed.id), len(store.trials(resumed.id)))
+        proposer.restore(store.load_calls(resumed.id), len(store.load_trials(resumed.id)))
     else:
         proposer.shared.ledger.calls += before
         proposer.shared.ledger.before += before
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
 
 
-def waits(proposer: Proposer) -> bool:
+def may_wait(proposer: Proposer) -> bool:
     """True if an ask may wait for a model that thinks elsewhere: other runs can go on meanwhile."""
-    return isinstance(proposer, Mix) and any(m.engine.ahead for m in proposer.models)
+    return isinstance(proposer, ProposerMix) and any(m.engine.ahead for m in proposer.models)
 
 
-def ended(proposer: Proposer) -> None:
+def end_run(proposer: Proposer) -> None:
     """Ends a run after its last trial, while its record is open."""
-    if isinstance(proposer, Mix):
-        proposer.ended()
+    if isinstance(proposer, ProposerMix):
+        proposer.end()
 
 
-def close(proposer: Proposer) -> None:
+def close_engines(proposer: Proposer) -> None:
     """Closes the proposer's engines."""
-    if isinstance(proposer, Mix):
+    if isinstance(proposer, ProposerMix):
         proposer.close()
 
 
-def speak(proposer: Proposer, say: Say) -> None:
+def send_sentences_to(proposer: Proposer, say: Say) -> None:
     """Sends sentences about models to `say` from now on."""
-    if isinstance(proposer, Mix):
+    if isinstance(proposer, ProposerMix):
         proposer.shared.say = say
         for model in proposer.models:
             model.health.say = say
 
 
-def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
+def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     """The most that the models may cost, in a sentence, from the seed's prompt; empty without a model."""
-    if not isinstance(proposer, Mix):
+    if not isinstance(proposer, ProposerMix):
         return ""
     model, settings = proposer.models[0], proposer.models[0].settings
     grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         return ""
-    page = prompt.Page.of(grammar, task, proposer.shared.device)
+    page = prompt.PromptPage.of(grammar, task, proposer.shared.device)
     try:
-        text = prompt.written(page, model.engine.count, settings.page_tokens)
+        text = prompt.write_page(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:
         most = settings.page_tokens
         return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
@@ -177,19 +179,19 @@ def estimate(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     usd = budget.price.of(calls * tokens_in, calls * tokens_out)
     cost = f", ${usd:.2f}" if usd else ""
     sentence = (
-        f"at most about {calls} calls of {counted(tokens_in)} tokens in and {counted(tokens_out)} out: "
-        f"{counted(calls * (tokens_in + tokens_out))} tokens{cost}"
+        f"at most about {calls} calls of {format_count(tokens_in)} tokens in and {format_count(tokens_out)} out: "
+        f"{format_count(calls * (tokens_in + tokens_out))} tokens{cost}"
     )
-    stop = [f"{counted(budget.max_tokens)} tokens"] if budget.max_tokens else []
+    stop = [f"{format_count(budget.max_tokens)} tokens"] if budget.max_tokens else []
     stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
     return sentence + (f"; it stops at {' or '.join(stop)}" if stop else "")
 
 
-def _require_installed(spec: engines.Spec) -> None:
+def _require_installed(spec: engines.EngineSpec) -> None:
     """Raises ModelError for an engine whose packages are missing, before anything is loaded."""
     missing = engines.ENGINES[spec.kind].missing
     if missing:
-        raise ModelError(engines.not_installed(spec.kind, missing))
+        raise ModelError(engines.describe_missing(spec.kind, missing))
 
 
 def as_facts(options: ModelOptions) -> dict[str, Any]:

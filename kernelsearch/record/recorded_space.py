@@ -29,7 +29,7 @@ FAILURES = ("compile", "runtime", "correctness", "timeout")
 
 
 @dataclass(frozen=True)
-class Row:
+class SpaceRow:
     """One config with its time in microseconds or its failure; samples_us are single samples of the time."""
 
     config: Config
@@ -43,18 +43,18 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedSpace:
     """A whole recorded space (see the module). Rows are distinct, and at least one has a time."""
 
     task: str
     device: str
     versions: Mapping[str, str]
     parameters: Mapping[str, tuple[Value, ...]]
-    rows: tuple[Row, ...]
+    rows: tuple[SpaceRow, ...]
     shapes: tuple[str, ...] = ()
 
     @cached_property
-    def by_key(self) -> dict[str, Row]:
+    def by_key(self) -> dict[str, SpaceRow]:
         """The row of each config, by `config_key`."""
         return {config_key(row.config): row for row in self.rows}
 
@@ -67,7 +67,7 @@ class Recorded:
 # ---------------------------------------------------------------- reading
 
 
-def read(path: str | os.PathLike[str]) -> Recorded:
+def read(path: str | os.PathLike[str]) -> RecordedSpace:
     """The recorded space in a file. Raises SpaceError, one sentence that names the file and what is wrong with it."""
     try:
         content = json.loads(_decompress(Path(path).read_bytes()))
@@ -76,12 +76,12 @@ def read(path: str | os.PathLike[str]) -> Recorded:
     except (lzma.LZMAError, EOFError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise SpaceError(f"{path} is not JSON (nor gzip or xz of it): {error}") from None
     try:
-        return parsed(content)
+        return parse(content)
     except SpaceError as error:
         raise SpaceError(f"{path}: {error}") from None
 
 
-def parsed(content: Any) -> Recorded:
+def parse(content: Any) -> RecordedSpace:
     """The recorded space in a file's JSON value. Raises SpaceError."""
     if not isinstance(content, dict):
         raise SpaceError(f"a recorded space is an object with task, device, parameters and rows, not {_kind(content)}")
@@ -98,7 +98,9 @@ def parsed(content: Any) -> Recorded:
     versions, shapes = content.get("versions", {}), content.get("shapes", [])
     if not isinstance(versions, dict) or not isinstance(shapes, list):
         raise SpaceError("'versions' must be an object, and 'shapes' (if there) a list of labels")
-    return Recorded(str(content["task"]), str(content["device"]), versions, parameters, rows, tuple(map(str, shapes)))
+    return RecordedSpace(
+        str(content["task"]), str(content["device"]), versions, parameters, rows, tuple(map(str, shapes))
+    )
 
 
 def _decompress(data: bytes) -> bytes:
@@ -123,7 +125,7 @@ def _parse_parameters(content: Any) -> dict[str, tuple[Value, ...]]:
     return {name: tuple(values) for name, values in content.items()}
 
 
-def _parse_row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]]) -> Row:
+def _parse_row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]]) -> SpaceRow:
     if not isinstance(row, dict) or not isinstance(row.get("config"), dict):
         raise SpaceError(f"row {number} must be an object with a 'config'")
     config = _parse_config(number, row["config"], parameters)
@@ -133,12 +135,12 @@ def _parse_row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]
     if failure is not None:
         if failure not in FAILURES:
             raise SpaceError(f"row {number} has the failure {failure!r}: known are {', '.join(FAILURES)}")
-        return Row(config, failure=failure)
+        return SpaceRow(config, failure=failure)
     samples = row.get("samples_us", [])
     if not isinstance(samples, list) or not all(map(_is_time, (time_us, *samples))):
         odd = time_us if not _is_time(time_us) else samples
         raise SpaceError(f"row {number} has the time {odd!r}: times are positive numbers of microseconds")
-    return Row(config, float(time_us), samples_us=tuple(map(float, samples)))
+    return SpaceRow(config, float(time_us), samples_us=tuple(map(float, samples)))
 
 
 def _parse_config(number: int, config: dict[str, Any], parameters: Mapping[str, tuple[Value, ...]]) -> dict[str, Value]:
@@ -157,7 +159,7 @@ def _parse_config(number: int, config: dict[str, Any], parameters: Mapping[str, 
     return clean
 
 
-def _refuse_duplicates(rows: Iterable[Row]) -> None:
+def _refuse_duplicates(rows: Iterable[SpaceRow]) -> None:
     first: dict[str, int] = {}
     for number, row in enumerate(rows):
         earlier = first.setdefault(config_key(row.config), number)
@@ -176,7 +178,7 @@ def _kind(value: Any) -> str:
 # ---------------------------------------------------------------- writing
 
 
-def as_json(space: Recorded) -> dict[str, Any]:
+def as_json(space: RecordedSpace) -> dict[str, Any]:
     """The space as its file's JSON value."""
     head = {"task": space.task, "device": space.device, "versions": dict(space.versions)}
     shapes = {"shapes": list(space.shapes)} if space.shapes else {}
@@ -184,14 +186,14 @@ def as_json(space: Recorded) -> dict[str, Any]:
     return {**head, **shapes, "parameters": parameters, "rows": [row_as_json(row) for row in space.rows]}
 
 
-def row_as_json(row: Row) -> dict[str, Any]:
+def row_as_json(row: SpaceRow) -> dict[str, Any]:
     if row.time_us is None:
         return {"config": dict(row.config), "failure": row.failure}
     samples = {"samples_us": list(row.samples_us)} if row.samples_us else {}
     return {"config": dict(row.config), "time_us": row.time_us, **samples}
 
 
-def write(space: Recorded, path: str | os.PathLike[str]) -> None:
+def write(space: RecordedSpace, path: str | os.PathLike[str]) -> None:
     """Writes the file, whole or not at all; `.gz` and `.xz` names are compressed. Raises SpaceError."""
     value = as_json(space)
     rows = ",\n".join(json.dumps(row) for row in value.pop("rows"))

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, TypeVar
 
-from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import (
     Evidence,
     Hint,
@@ -27,7 +27,7 @@ from kernelsearch.core.types import (
     config_key,
     content_digest,
 )
-from kernelsearch.kernel.source import Kernel, flat_config, flat_space
+from kernelsearch.kernel.source import Kernel, flatten_config, flatten_space
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class RunFacts:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", json.loads(dumps(dict(self.settings))))  # as they will be read back
+        object.__setattr__(self, "settings", json.loads(dump_json(dict(self.settings))))  # as they will be read back
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def dumps(value: Any) -> str:
+def dump_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
@@ -111,7 +111,7 @@ def _without_nan(value: float | None) -> float | None:
 
 
 def _dump_space(space: Mapping[str, Iterable[Any]]) -> str:
-    return dumps({name: list(values) for name, values in space.items()})
+    return dump_json({name: list(values) for name, values in space.items()})
 
 
 # ---------------------------------------------------------------- tasks, runs, kernels
@@ -124,7 +124,7 @@ def candidate_digest(task: str, kernel: str, config: Mapping[str, Any]) -> str:
 def task_row(task: TaskFacts) -> Row:
     shapes = [columns(shape, "key label bytes_moved flops") for shape in (*task.shapes, *task.test_shapes)]
     plain = columns(task, "digest name path form precision")
-    return {**plain, "shapes": dumps(shapes), "space": _dump_space(task.space)}
+    return {**plain, "shapes": dump_json(shapes), "space": _dump_space(task.space)}
 
 
 def run_row(task: TaskFacts, facts: RunFacts, started: str) -> Row:
@@ -133,7 +133,7 @@ def run_row(task: TaskFacts, facts: RunFacts, started: str) -> Row:
         name=f"{task.name} {facts.strategy} seed {facts.seed} {started[:16]}",
         task=task.digest,
         versions=config_key(facts.versions),
-        settings=dumps(dict(facts.settings)),
+        settings=dump_json(dict(facts.settings)),
         started=started,
         finished=None,
     )
@@ -162,14 +162,14 @@ def structure_row(run: int, structure: Structure) -> Row:
         run=run,
         kernel=kernel.digest,
         space=_dump_space(kernel.space),
-        config=dumps(dict(kernel.config)),
+        config=dump_json(dict(kernel.config)),
     )
 
 
 def structure_of(row: Row) -> Structure:
     """row: a structure joined with its kernel's source."""
-    space, config = flat_space(json.loads(row["space"])), flat_config(json.loads(row["config"]))
-    return from_row(Structure, row, kernel=Kernel.parse(row["source"]).changed(space=space, config=config))
+    space, config = flatten_space(json.loads(row["space"])), flatten_config(json.loads(row["config"]))
+    return from_row(Structure, row, kernel=Kernel.parse(row["source"]).with_changes(space=space, config=config))
 
 
 def candidate_row(task: str, kernel: str, config: Mapping[str, Any]) -> Row:
@@ -197,12 +197,12 @@ def trial_row(run: int, task: str, trial: Trial) -> Row:
         run=run,
         candidate=candidate_digest(task, trial.kernel, trial.config),
         kind=proposal.kind.value,
-        proposal=dumps({**columns(proposal, "parents edit sampler"), "config": config}),
+        proposal=dump_json({**columns(proposal, "parents edit sampler"), "config": config}),
         verdict=verdict.word.value,
         error_ratio=_without_nan(verdict.error_ratio),
         referee=verdict.referee.mode,
-        layers=dumps(verdict.referee.layers),
-        detail=dumps(dict(verdict.detail)),
+        layers=dump_json(verdict.referee.layers),
+        detail=dump_json(dict(verdict.detail)),
         finished=now(),
     )
     if measurement:
@@ -210,7 +210,7 @@ def trial_row(run: int, task: str, trial: Trial) -> Row:
             columns(measurement, "device protocol"),
             evidence=measurement.evidence.value,
             abandoned=int(measurement.abandoned),
-            times=dumps([{**vars(t), "detail": dict(t.detail)} for t in measurement.times]),
+            times=dump_json([{**vars(t), "detail": dict(t.detail)} for t in measurement.times]),
             time_us=geometric_mean([t.time_us for t in measurement.times]),
         )
     return row
@@ -243,7 +243,7 @@ def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping
             candidate=candidate,
             versions=config_key(versions),
             evidence=measurement.evidence.value,
-            detail=dumps(dict(t.detail)),
+            detail=dump_json(dict(t.detail)),
             measured=now(),
         )
         for t in measurement.times
@@ -252,7 +252,7 @@ def measurement_rows(candidate: str, measurement: Measurement, versions: Mapping
 
 def hint_rows(run: int, trial: Trial) -> list[Row]:
     return [
-        {**vars(hint), "run": run, "number": trial.number, "position": i, "evidence": dumps(dict(hint.evidence))}
+        {**vars(hint), "run": run, "number": trial.number, "position": i, "evidence": dump_json(dict(hint.evidence))}
         for i, hint in enumerate(trial.outcome.hints)
     ]
 
@@ -282,4 +282,4 @@ def answer_rows(number: int, call: ModelCall) -> list[Row]:
 
 def call_of(row: Row, answers: Iterable[Row]) -> ModelCall:
     """row: a call joined with its prompt."""
-    return from_row(ModelCall, row, answers=tuple(from_row(Answered, answer) for answer in answers))
+    return from_row(ModelCall, row, answers=tuple(from_row(AnswerRecord, answer) for answer in answers))

@@ -13,7 +13,7 @@ from sqlite_utils import Database
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
-from kernelsearch.record import confirmed, opening, rows
+from kernelsearch.record import confirmation_rows, database_file, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 
 DEFAULT = "kernelsearch.db"
@@ -31,7 +31,7 @@ class Store:
     file cannot be used.
     """
 
-    def __init__(self, database: Database, path: Path | str, lock: opening.Lock | None = None) -> None:
+    def __init__(self, database: Database, path: Path | str, lock: database_file.DatabaseLock | None = None) -> None:
         self.database = database
         self.path = path
         self._lock = lock
@@ -42,13 +42,13 @@ class Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
-            return cls(opening.for_reading(path), path)
-        database, lock = opening.for_writing(path)
+            return cls(database_file.open_for_reading(path), path)
+        database, lock = database_file.open_for_writing(path)
         return cls(database, path, lock)
 
     @classmethod
-    def in_memory(cls) -> Store:
-        return cls(opening.in_memory(), ":memory:")
+    def open_in_memory(cls) -> Store:
+        return cls(database_file.open_in_memory(), ":memory:")
 
     def close(self) -> None:
         """Closes the file and gives up the right to write it. Closing twice does nothing."""
@@ -109,16 +109,18 @@ class Store:
     def add_confirmation(
         self, task: TaskFacts, structure: Structure, config: Config, finding: Row, versions: Mapping[str, str]
     ) -> None:
-        """Adds a candidate's finding (`report.confirmed.finding`) with its times and baselines, in one transaction.
+        """Adds a candidate's finding (`report.findings.build_finding`) with its times and baselines, in one transaction.
 
         A finding at some shapes only (a champion's) does not replace a finding over all shapes.
         """
         candidate = rows.candidate_digest(task.digest, structure.kernel.digest, config)
         with self._transaction():
-            self.add_measurement(task, structure, config, confirmed.measurement_of(finding), versions)
+            self.add_measurement(task, structure, config, confirmation_rows.measurement_of(finding), versions)
             if not (finding.get("champion_at") and self._confirmed_whole(candidate, finding, versions)):
-                self._add("confirmation", confirmed.confirmation_row(candidate, finding, versions), "OR REPLACE")
-            for row in confirmed.baseline_rows(task.digest, finding, versions):
+                self._add(
+                    "confirmation", confirmation_rows.confirmation_row(candidate, finding, versions), "OR REPLACE"
+                )
+            for row in confirmation_rows.baseline_rows(task.digest, finding, versions):
                 self._add("baseline", row, "OR REPLACE")
 
     def _confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
@@ -134,7 +136,7 @@ class Store:
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """Adds the best rates that a device reached; they stay until they are measured again."""
         with self._transaction():
-            for row in confirmed.ceiling_rows(device, values, versions):
+            for row in confirmation_rows.ceiling_rows(device, values, versions):
                 self._add("ceiling", row, "OR REPLACE")
 
     def add_baseline(
@@ -154,9 +156,9 @@ class Store:
         baseline = {"name": name, "time_us": time_us, "spread_us": spread_us, "failure": failure}
         with self._transaction():
             self._add("task", rows.task_row(task), "OR IGNORE")
-            self._add("baseline", confirmed.baseline_row(task.digest, shape, where, baseline), "OR REPLACE")
+            self._add("baseline", confirmation_rows.baseline_row(task.digest, shape, where, baseline), "OR REPLACE")
 
-    def baselines(
+    def load_baselines(
         self, task: str, device: str, protocol: str, versions: Mapping[str, str]
     ) -> dict[tuple[str, str], float | None]:
         """Times of a task's baselines in microseconds by (shape, name), None where one failed."""
@@ -182,7 +184,7 @@ class Store:
                           extended = (SELECT count(*) FROM trial WHERE run = run.id) WHERE id = ?""",
                 [trials, run.id],
             )
-        return self.run(run.id)
+        return self.load_run(run.id)
 
     def finish_run(self, run: Run) -> None:
         with self._transaction():
@@ -190,18 +192,18 @@ class Store:
 
     # ------------------------------------------------------------ reading
 
-    def run(self, number: int) -> Run:
+    def load_run(self, number: int) -> Run:
         matches = self.query("SELECT * FROM run WHERE id = ?", [number])
         if not matches:
             raise StoreError(f"{self.path} has no run {number}")
         return rows.run_of(matches[0])
 
-    def runs(self, task: str | None = None) -> list[Run]:
+    def load_runs(self, task: str | None = None) -> list[Run]:
         """All runs, newest first; task is a digest."""
         sql = "SELECT * FROM run WHERE :task IS NULL OR task = :task ORDER BY id DESC"
         return [rows.run_of(r) for r in self.query(sql, {"task": task})]
 
-    def trials(self, run: int, first: int = 0, count: int = -1) -> list[Trial]:
+    def load_trials(self, run: int, first: int = 0, count: int = -1) -> list[Trial]:
         """A run's trials in order: `count` numbers from `first` on, all of them by default."""
         numbers = [run, first, first + count if count >= 0 else MOST]
         hints: dict[int, list[Any]] = {}
@@ -212,11 +214,11 @@ class Store:
                  WHERE run = ? AND number >= ? AND number < ? ORDER BY number"""
         return [rows.trial_of(r, tuple(hints.get(r["number"], ()))) for r in self.query(sql, numbers)]
 
-    def count(self, run: int) -> int:
+    def count_trials(self, run: int) -> int:
         """The number of trials of a run."""
         return self.query("SELECT count(*) AS n FROM trial WHERE run = ?", [run])[0]["n"]
 
-    def calls(self, run: int) -> list[ModelCall]:
+    def load_calls(self, run: int) -> list[ModelCall]:
         """A run's requests to models in the order in which they were made."""
         answers: dict[int, list[Row]] = {}
         sql = (
@@ -228,7 +230,7 @@ class Store:
                  JOIN prompt ON prompt.digest = model_call.prompt WHERE run = ? ORDER BY id"""
         return [rows.call_of(r, answers.get(r["id"], ())) for r in self.query(sql, [run])]
 
-    def evaluations(self, candidate: str = "", work: str = "") -> Iterator[tuple[Run, str, Outcome]]:
+    def load_evaluations(self, candidate: str = "", work: str = "") -> Iterator[tuple[Run, str, Outcome]]:
         """Up to 20 trials of a candidate or of a work digest, each as (its run, its candidate, its outcome).
 
         Trials at full depth come first, then the newest ones. Hints are read lazily.
@@ -240,23 +242,27 @@ class Store:
             [value],
         )
         for row in matches:
-            yield self.run(row["run"]), row["candidate"], rows.outcome_of(row, self._hints(row["run"], row["number"]))
+            yield (
+                self.load_run(row["run"]),
+                row["candidate"],
+                rows.outcome_of(row, self._hints(row["run"], row["number"])),
+            )
 
     def _hints(self, run: int, number: int) -> tuple[Hint, ...]:
         matches = self.query("SELECT * FROM hint WHERE run = ? AND number = ? ORDER BY position", [run, number])
         return tuple(map(rows.hint_of, matches))
 
-    def structures(self, run: int) -> dict[str, Structure]:
+    def load_structures(self, run: int) -> dict[str, Structure]:
         """A run's kernels by digest, in the order of their first trials."""
         sql = """SELECT structure.*, kernel.source FROM structure JOIN kernel ON kernel.digest = structure.kernel
                  WHERE run = ? ORDER BY number"""
         return {r["kernel"]: rows.structure_of(r) for r in self.query(sql, [run])}
 
-    def ceilings(self, device: str) -> dict[str, float]:
+    def load_ceilings(self, device: str) -> dict[str, float]:
         """A device's measured ceilings by name; empty if they were never measured."""
         return {r["name"]: r["value"] for r in self.query("SELECT name, value FROM ceiling WHERE device = ?", [device])}
 
-    def confirmations(self, task: str | None = None, device: str | None = None) -> list[dict[str, Any]]:
+    def load_confirmations(self, task: str | None = None, device: str | None = None) -> list[dict[str, Any]]:
         """Findings of the confirmed protocol, the best against its fastest baseline first; task is a name or digest.
 
         If a candidate has several on one device (under other versions), only the newest counts.
@@ -268,14 +274,14 @@ class Store:
                ORDER BY c.status <> 'confirmed', task.name, c.device, c.vs_fastest DESC""",
             {"task": task, "device": device},
         )
-        return [confirmed.finding_of(r) for r in matches]
+        return [confirmation_rows.finding_of(r) for r in matches]
 
-    def instead_of(self, task: str) -> list[str] | None:
+    def list_tasks_unless_known(self, task: str) -> list[str] | None:
         """The names of all stored tasks if none has this name or digest; None if one has."""
         known = self.query("SELECT name, digest FROM task ORDER BY name")
         return None if any(task in row.values() for row in known) else list(dict.fromkeys(row["name"] for row in known))
 
-    def digest(self, prefix: str) -> str:
+    def find_digest(self, prefix: str) -> str:
         """The digest of the one kernel that starts with a prefix. Raises StoreError if none or several do."""
         matches = self.query(
             "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3", [len(prefix), prefix.lower()]
@@ -288,7 +294,7 @@ class Store:
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Rows of a SELECT as dicts; values in the order of its `?`, or by the names of its `:name`."""
-        with self._turn, opening.said_clearly(self.path):
+        with self._turn, database_file.explain_errors(self.path):
             cursor = self.database.conn.execute(sql, values)
             names = [d[0] for d in cursor.description]
             return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
@@ -297,7 +303,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._turn, opening.said_clearly(self.path), self.database.atomic():
+        with self._turn, database_file.explain_errors(self.path), self.database.atomic():
             yield
 
     def _add_measurement(self, candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> None:

@@ -10,13 +10,13 @@ from collections import Counter
 from kernelsearch.core.errors import StoreError
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import queries
-from kernelsearch.record.confirmed import CONFIRMED, fastest_names, interval_columns
+from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names, interval_columns
 from kernelsearch.record.rows import Row, geometric_mean
 from kernelsearch.record.store import Store
-from kernelsearch.report.board_text import as_text
-from kernelsearch.report.confirmed import is_champion
+from kernelsearch.report.findings import is_champion
+from kernelsearch.report.leaderboard_text import as_text
 
-__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "gains_by_shape", "must_know", "rows"]
+__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "compute_gains_by_shape", "refuse_unknown", "build_rows"]
 
 COLUMNS = tuple(
     "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
@@ -25,7 +25,7 @@ COLUMNS = tuple(
 """From `vs_fastest` on only confirmed rows have values: against the fastest baselines, and intervals."""
 
 
-def rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:
+def build_rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:
     """A kernel's best trial per task, device and evidence, best first; task is a name or digest.
 
     score is time over the seed's time and speedup its inverse; time_us the geometric mean over the timed
@@ -40,9 +40,9 @@ def rows(store: Store, task: str | None = None, device: str | None = None, limit
     return [{name: row.get(name) for name in COLUMNS} for row in whole]
 
 
-def must_know(store: Store, task: str | None, device: str | None) -> None:
+def refuse_unknown(store: Store, task: str | None, device: str | None) -> None:
     """Raises StoreError, naming those that are there, if a task or a device is not in the database at all."""
-    others = None if task is None else store.instead_of(task)
+    others = None if task is None else store.list_tasks_unless_known(task)
     if others is not None:
         raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(others) or 'none'}")
     devices = queries.devices(store)
@@ -57,7 +57,7 @@ def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: i
     candidates = queries.confirmed_candidates(store)
     ranks: Counter[tuple[str, str]] = Counter()
     seen, rows = set(), []
-    for finding in store.confirmations(task, device):
+    for finding in store.load_confirmations(task, device):
         candidate = candidates[finding["candidate"]]
         place = (candidate["task"], finding["device"])
         key = (*place, finding["kernel"])
@@ -70,19 +70,21 @@ def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: i
     return rows
 
 
-def gains_by_shape(store: Store, task: str | None = None, device: str | None = None) -> dict[tuple[str, str], Row]:
-    """The gain of running the best confirmed candidate of each shape (`by_shape.gain`), by task and device.
+def compute_gains_by_shape(
+    store: Store, task: str | None = None, device: str | None = None
+) -> dict[tuple[str, str], Row]:
+    """The gain of running the best confirmed candidate of each shape (`by_shape.compute_gain`), by task and device.
 
     Left out where two versions of a task have the same name, and where not every shape of some finding has its best.
     """
     groups: dict[tuple[str, str], dict[str, list[Row]]] = {}
     candidates = queries.confirmed_candidates(store)
-    for finding in store.confirmations(task, device):
+    for finding in store.load_confirmations(task, device):
         candidate = candidates[finding["candidate"]]
         versions = groups.setdefault((candidate["task"], finding["device"]), {})
         versions.setdefault(candidate["task_digest"], []).append(finding)
     gains = {
-        place: by_shape.gain(by_shape.of_findings(next(iter(versions.values()))))
+        place: by_shape.compute_gain(by_shape.choose_findings(next(iter(versions.values()))))
         for place, versions in groups.items()
         if len(versions) == 1
     }

@@ -5,24 +5,24 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record import lineage, queries
-from kernelsearch.record.lineage import Step
+from kernelsearch.record import family_tree, queries
+from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.store import Store
 
 
 def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]:
     """For `--json`: the run, its evidence, ancestors from the seed to the kernel with diffs, and children without."""
-    run = lineage.run_of(store, digest, run)
-    steps = lineage.tree(store, run)
-    chain = lineage.ancestors(steps, digest)
-    diffs = ["", *(diff(parent, step) for parent, step in zip(chain, chain[1:], strict=False))]
+    run = family_tree.run_of(store, digest, run)
+    steps = family_tree.load_tree(store, run)
+    chain = family_tree.ancestors(steps, digest)
+    diffs = ["", *(diff_structures(parent, step) for parent, step in zip(chain, chain[1:], strict=False))]
     return {
         "run": run,
         "evidence": queries.evidence_of(store, run),
         "ancestors": [{**_plain(step), "diff": text} for step, text in zip(chain, diffs, strict=False)],
-        "children": [_plain(step) for step in lineage.children(steps, digest)],
+        "children": [_plain(step) for step in family_tree.children(steps, digest)],
     }
 
 
@@ -43,10 +43,10 @@ def as_text(store: Store, digest: str, run: int | None = None, diffs: bool = Tru
     return "\n".join(lines) + "\n"
 
 
-def diff(parent: Step, child: Step) -> str:
+def diff_structures(parent: LineageStep, child: LineageStep) -> str:
     """The unified diff from a parent's structure to its child's, without SPACE and CONFIG, which tuning changes."""
     before, after = (
-        Kernel.parse(step.source).changed(space={}, config={}).render().splitlines(keepends=True)
+        Kernel.parse(step.source).with_changes(space={}, config={}).render().splitlines(keepends=True)
         for step in (parent, child)
     )
     return "".join(difflib.unified_diff(before, after, parent.kernel[:8], child.kernel[:8], n=2))
@@ -54,12 +54,12 @@ def diff(parent: Step, child: Step) -> str:
 
 def _describe(step: dict[str, Any], evidence: str) -> str:
     origin = f"{step['edit']} by {step['proposer'] or 'a proposer'}" if step["edit"] else "seed"
-    result = "never accepted" if step["score"] is None else words.speedup(step["score"], evidence)
+    result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
     if step["gain"] is not None:
         result += f", {step['gain']:.2f}x its parent"
-    trials = words.count(step["trials"], "trial")
+    trials = formats.format_count(step["trials"], "trial")
     return f"{step['kernel'][:8]}  {origin}, trial {step['number']}: {result}, {trials}"
 
 
-def _plain(step: Step) -> dict[str, Any]:
+def _plain(step: LineageStep) -> dict[str, Any]:
     return {name: value for name, value in vars(step).items() if name != "source"}

@@ -11,27 +11,27 @@ import sys
 import time
 from typing import TextIO
 
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.types import Trial
 from kernelsearch.search import Progress
 
 REDRAW_SECONDS = 0.1
 
 
-def line(progress: Progress) -> str:
+def format_progress(progress: Progress) -> str:
     """The progress after one more trial."""
     parts = [f"trial {progress.done}/{progress.total}"]
     if progress.best:
         evidence = progress.best.outcome.measurement.evidence.value
-        parts.append(f"best {words.speedup(progress.best.score, evidence)}")
+        parts.append(f"best {formats.format_speedup(progress.best.score, evidence)}")
     accepted = progress.counts.get("accept", 0)
-    rejected = [f"{n} {words.verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
+    rejected = [f"{n} {formats.format_verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
     parts.append(", ".join([f"{accepted} accepted", *rejected]))
     fresh = progress.done - progress.replayed
     if fresh and progress.seconds > 0:
         rate = fresh / progress.seconds
         parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
-        parts.append(f"{words.duration((progress.total - progress.done) / rate)} left")
+        parts.append(f"{formats.format_duration((progress.total - progress.done) / rate)} left")
     if progress.spent:
         parts.append(progress.spent)
     return "  ".join(parts)
@@ -49,7 +49,7 @@ class ProgressLine:
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
         if self.live:
-            self._pending = line(progress)
+            self._pending = format_progress(progress)
             if time.monotonic() - self._drawn >= REDRAW_SECONDS or progress.done == progress.total:
                 self._draw()
             return
@@ -57,7 +57,7 @@ class ProgressLine:
         step = max(1, progress.total // 10)
         replaying = progress.done < progress.replayed
         if not replaying and (is_best or progress.done % step == 0):
-            print(line(progress), file=self.stream, flush=True)
+            print(format_progress(progress), file=self.stream, flush=True)
         self._best = progress.best.number if progress.best else None
 
     def note(self, text: str) -> None:

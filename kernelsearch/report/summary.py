@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.measure.timing import by_shape
-from kernelsearch.record import lineage
+from kernelsearch.record import family_tree
 from kernelsearch.record.rows import columns
 from kernelsearch.record.store import Store
-from kernelsearch.report import by_shape as by_shape_text
-from kernelsearch.report import confirmed, spending
-from kernelsearch.report.confirmed import Finding
+from kernelsearch.report import by_shape_text as by_shape_text
+from kernelsearch.report import findings as confirmed
+from kernelsearch.report import model_costs
+from kernelsearch.report.findings import Finding
 from kernelsearch.search import Result
 
 
@@ -25,7 +26,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
     best, each after its own tuning; tuning is the seed's own gain from its config alone. findings are the finalists',
     by the confirmed protocol, best first; by_shape is their gain when each shape runs its best.
     """
-    chosen = by_shape.of_findings(findings)
+    chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
     best, seed = result.best, result.trials[0] if result.trials else None
     summary: dict[str, Any] = {
@@ -40,14 +41,14 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
         "confirmed": list(findings),
-        "by_shape": by_shape.gain(chosen) if covered else None,
-        "models": spending.as_dict(store, result.run.id),
+        "by_shape": by_shape.compute_gain(chosen) if covered else None,
+        "models": model_costs.as_dict(store, result.run.id),
         "best": None,
     }
     if best is None or seed is None or not seed.accepted:
         return summary
     measurement = best.outcome.measurement
-    chain = lineage.ancestors(lineage.tree(store, result.run.id), best.kernel)
+    chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
     summary["best"] = {
         "kernel": best.kernel,
         "trial": best.number,
@@ -68,16 +69,16 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
     facts = as_dict(store, task, result, findings)
     lines = [_counts(facts)]
     if findings:
-        lines.append(f"confirmed: {confirmed.headline(findings[0])}")
+        lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
-        lines += [f"  also confirmed: {confirmed.headline(other)}" for other in findings[1:]]
-        lines += [f"confirmed {text}"] if (text := by_shape_text.line(facts["by_shape"])) else []
+        lines += [f"  also confirmed: {confirmed.format_headline(other)}" for other in findings[1:]]
+        lines += [f"confirmed {text}"] if (text := by_shape_text.format_gain_by_shape(facts["by_shape"])) else []
     best = facts["best"]
     if best:
         lines += _gains(best)
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
-    lines += spending.as_text(facts["models"])
+    lines += model_costs.as_text(facts["models"])
     if result.interrupted:
         lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")
         if resume:
@@ -89,10 +90,10 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
 
 def _counts(facts: dict[str, Any]) -> str:
     rejected = {w: n for w, n in facts["verdicts"].items() if w != "accept"}
-    detail = ", ".join(f"{n} {words.verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
-    counts = f"{words.count(facts['trials'], 'trial')} of {words.count(facts['kernels'], 'kernel')}"
+    detail = ", ".join(f"{n} {formats.format_verdict(w)}" for w, n in sorted(rejected.items(), key=lambda i: -i[1]))
+    counts = f"{formats.format_count(facts['trials'], 'trial')} of {formats.format_count(facts['kernels'], 'kernel')}"
     accepted = f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
-    return f"{facts['task']}: {counts} in {words.duration(facts['seconds'])}, {accepted}"
+    return f"{facts['task']}: {counts} in {formats.format_duration(facts['seconds'])}, {accepted}"
 
 
 def _gains(best: dict[str, Any]) -> list[str]:
@@ -101,7 +102,7 @@ def _gains(best: dict[str, Any]) -> list[str]:
     lines = [
         f"best: {best['speedup']:.2f}x the seed ({best['evidence']}), "
         f"kernel {best['kernel'][:8]}, trial {best['trial']}",
-        f"  config {words.config(best['config'])}",
+        f"  config {formats.format_config(best['config'])}",
         f"  gained by ({best['evidence']}, each step after its own tuning):",
     ]
     if best["tuning"] > 1.0005 or not best["steps"]:
@@ -129,9 +130,9 @@ def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:
 
 def _shape_line(shape: dict[str, Any], evidence: str) -> str:
     if shape["best_us"] is None:
-        return f"    {shape['label']}: {words.time(shape['seed_us'])} (seed)"
+        return f"    {shape['label']}: {formats.format_time(shape['seed_us'])} (seed)"
     gain = shape["seed_us"] / shape["best_us"]
-    line = f"    {shape['label']}: {words.time(shape['seed_us'])} -> {words.time(shape['best_us'])}, {gain:.2f}x"
+    line = f"    {shape['label']}: {formats.format_time(shape['seed_us'])} -> {formats.format_time(shape['best_us'])}, {gain:.2f}x"
     if shape["fastest_us"] and shape["fastest_us"] < 0.99 * shape["best_us"]:
-        line += f"; alone {words.time(shape['fastest_us'])} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"
+        line += f"; alone {formats.format_time(shape['fastest_us'])} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"
     return line

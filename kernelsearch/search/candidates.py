@@ -12,9 +12,9 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.search.contract import Strategy
-from kernelsearch.search.history import Told
-from kernelsearch.search.runs import Begun
-from kernelsearch.tune import Tuners, nearest, space_of, start_of
+from kernelsearch.search.history import RunState
+from kernelsearch.search.runs import BegunRun
+from kernelsearch.tune import Tuners, nearest_value, space_of, start_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Candidates:
+class CandidateMaker:
     """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `told`."""
 
     task: TaskFacts
@@ -37,13 +37,13 @@ class Candidates:
     strategy: Strategy
     proposer: Proposer
     tuners: Tuners
-    told: Told
-    begun: Begun
+    told: RunState
+    begun: BegunRun
 
     def ask(self, number: int) -> Candidate | None:
         """The candidate of ask `number`, None when nothing is left. Raises StrategyError for an unknown parent."""
         if number == 0:
-            config = self.tuners.best(self.seed.digest)
+            config = self.tuners.best_config(self.seed.digest)
             self.tuners.reserve(self.seed.digest, config)
             self.told.structures[self.seed.digest] = structure = Structure(self.seed, 0)
             return Candidate(Proposal(ProposalKind.SEED), self.seed, config, structure)
@@ -61,7 +61,7 @@ class Candidates:
         if proposal.kind is ProposalKind.REWRITE:
             yield self._rewrite(number, proposal, parent)
         yield self._retune(number, proposal, parent, proposal.config)
-        others = [t.kernel for t in self.told.ranked() if t.kernel != parent]
+        others = [t.kernel for t in self.told.rank_kernels() if t.kernel != parent]
         for digest in others:
             yield self._retune(number, proposal, digest)
         if self.strategy.rewrites:
@@ -72,23 +72,27 @@ class Candidates:
         if explicit is None:
             config = self.tuners.ask(digest, number, proposal.sampler)
         else:
-            space = self.tuners.space(digest).values  # what suited another kernel may lie outside this one's space
-            wanted = {name: nearest(space.get(name, ()), value) for name, value in explicit.items()}
-            config = self.tuners.take(digest, {**self.tuners.best(digest), **wanted})
-        return Candidate(proposal, self.tuners.kernel(digest), config, None) if config is not None else None
+            space = self.tuners.space_by_digest(
+                digest
+            ).values  # what suited another kernel may lie outside this one's space
+            wanted = {name: nearest_value(space.get(name, ()), value) for name, value in explicit.items()}
+            config = self.tuners.take(digest, {**self.tuners.best_config(digest), **wanted})
+        return Candidate(proposal, self.tuners.kernel_by_digest(digest), config, None) if config is not None else None
 
     def _rewrite(self, number: int, proposal: Proposal, parent: str) -> Candidate | None:
         structure = self._propose(number, proposal, parent)
         if structure is None or structure.kernel.digest in self.told.structures:
             return None
         kernel, parent = structure.kernel, structure.parent
-        space = space_of(kernel, self.tuners.space(parent).values)
-        written_over = self.tuners.kernel(parent).config or self.task.config
-        self.tuners.add(kernel, space, start_of(kernel, self.tuners.best(parent), space, written_over), inherited=True)
+        space = space_of(kernel, self.tuners.space_by_digest(parent).values)
+        written_over = self.tuners.kernel_by_digest(parent).config or self.task.config
+        self.tuners.add(
+            kernel, space, start_of(kernel, self.tuners.best_config(parent), space, written_over), inherited=True
+        )
         self.told.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # its whole space counts as impossible: the compiler decides
-            config = self.tuners.best(kernel.digest)
+            config = self.tuners.best_config(kernel.digest)
             self.tuners.reserve(kernel.digest, config)
         return Candidate(proposal, kernel, config, structure)
 
@@ -100,7 +104,14 @@ class Candidates:
         known = self.told.by_kernel.get(parent)
         hints, seen = known.outcome.hints if known else (), frozenset(self.told.structures)
         request = Request(
-            self.tuners.kernel(parent), self.task, seen, proposal.edit, hints, self.strategy.weights(), number, known
+            self.tuners.kernel_by_digest(parent),
+            self.task,
+            seen,
+            proposal.edit,
+            hints,
+            self.strategy.weights(),
+            number,
+            known,
         )
         rewrite = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
         if rewrite is None:

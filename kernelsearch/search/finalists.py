@@ -34,7 +34,7 @@ class Finalist:
     champion: bool = False
 
 
-def finalists(
+def choose_finalists(
     task: TaskFacts, seed: str, trials: Sequence[Trial], accepted: Callable[[Trial], bool]
 ) -> tuple[Finalist, ...]:
     """The best structures overall with their best configs, then the champions of single shapes.
@@ -66,7 +66,7 @@ def finalists(
     return (*overall, *champions)
 
 
-def comparisons(chosen: Sequence[Finalist]) -> int:
+def count_comparisons(chosen: Sequence[Finalist]) -> int:
     """How many intervals must hold together: each finalist's at each of its shapes, and those over several shapes."""
     return sum(len(f.shapes) + (len(f.shapes) > 1) for f in chosen)
 

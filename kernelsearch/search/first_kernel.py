@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelsearch.core.errors import ModelError, TaskError
-from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose import proposers
-from kernelsearch.propose.engines import Ask, Failure, Opened
+from kernelsearch.propose.engines import Ask, EngineCache, Failure
 from kernelsearch.propose.engines.base import CUT, Sample
-from kernelsearch.propose.first import page
-from kernelsearch.propose.first.body import Body, Refused
-from kernelsearch.propose.first.template import NoTemplate, template
-from kernelsearch.propose.mixed import Limits
+from kernelsearch.propose.first import body_page
+from kernelsearch.propose.first.body import Body, BodyRefusal
+from kernelsearch.propose.first.template import NoTemplate, choose_template
+from kernelsearch.propose.mix import RunLimits
 from kernelsearch.propose.models.model import ModelProposer
-from kernelsearch.propose.models.repair import clean, report
+from kernelsearch.propose.models.repair import clean, report_verdict
 from kernelsearch.tasks.outline import Outline
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
@@ -32,7 +32,7 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import Workplace, trusted
+from kernelsearch.worker.processes.pool import Workplace, ask_trusted
 
 CALLS = 9
 """Requests to each model until it counts as one that writes no right kernel."""
@@ -41,8 +41,8 @@ REPAIRS = 2
 UNFINISHED = "# ---- This file is being written; if no kernelsearch runs, delete it.\n"
 
 
-def seeded(
-    path: str, options: proposers.ModelOptions, target: str, say: Say, engines: Opened
+def write_first_kernel(
+    path: str, options: proposers.ModelOptions, target: str, say: Say, engines: EngineCache
 ) -> tuple[str, tuple[ModelCall, ...]]:
     """The task file with a first kernel, and the calls that wrote it; an earlier run's file is taken as it is.
 
@@ -81,9 +81,9 @@ def _outline(path: Path, target: str) -> tuple[Outline, Body]:
     machine, _ = benches.choose_target(target)
     with Workplace((str(path.resolve().parent),)) as place:
         judge = place.pool("judge", 1, fork=True)
-        outline = trusted(judge, jobs.OutlineTask(str(path.resolve()), machine), benches.OPEN_LIMIT_S)
+        outline = ask_trusted(judge, jobs.OutlineTask(str(path.resolve()), machine), benches.OPEN_LIMIT_S)
     try:
-        return outline, Body.of(template(outline))
+        return outline, Body.of(choose_template(outline))
     except NoTemplate as none:
         raise TaskError(
             f"{path.name} has no kernel, and a model can write none: {none}. Add a kernel and the function "
@@ -109,17 +109,17 @@ class Draft:
         x = self.body.template.widest
         return f"    out = {f'tl.sum(tl.where(mask, {x}, 0.0), axis=0)' if self.body.template.reduces else x}\n"
 
-    def write(self, bench: Bench, engines: Opened) -> str:
+    def write(self, bench: Bench, engines: EngineCache) -> str:
         """The lines of a right body. Raises TaskError or ModelError."""
-        place, evaluation = proposers.Place(bench.where, bench.target), Evaluation(bench)
-        proposer = proposers.opened(self.options, place, Limits(), self.say, make=engines.engine)
+        place, evaluation = proposers.MachineFacts(bench.where, bench.target), Evaluation(bench)
+        proposer = proposers.open_proposer(self.options, place, RunLimits(), self.say, make=engines.engine)
         try:
             for model in proposer.models:
                 lines = self._ask_model(model, evaluation, proposer.shared.ledger)
                 if lines is not None:
                     return lines
         finally:
-            proposers.close(proposer)
+            proposers.close_engines(proposer)
         if not self.stages:
             raise ModelError(f"no model answered: {self.last or 'its budget is used up'}")
         counts = ", ".join(f"{n} {stage}" for stage, n in self.stages.most_common())
@@ -135,9 +135,9 @@ class Draft:
             if ledger.exhausted:
                 self.say(f"model: the budget of {ledger.exhausted} is used up")
                 return None
-            text = page.written(self.outline, self.body, evaluation.bench.where, refused)
+            text = body_page.write_page(self.outline, self.body, evaluation.bench.where, refused)
             s = self.options.settings
-            ask = Ask(page.SYSTEM, text, self.body, s.samples, self.body.longest, s.temperature, number)
+            ask = Ask(body_page.SYSTEM, text, self.body, s.samples, self.body.longest, s.temperature, number)
             reply = model.engine.complete(ask)
             call = ModelCall(
                 number=0,
@@ -146,7 +146,7 @@ class Draft:
                 parent="",
                 idea="first",
                 action="Write the first kernel.",
-                system=page.SYSTEM,
+                system=body_page.SYSTEM,
                 page=text,
                 grammar=self.body.digest,
                 seconds=reply.seconds,
@@ -178,20 +178,20 @@ class Draft:
         self.calls.append(call)
         ledger.add(call, again=True)
 
-    def _judge(self, sample: Sample, evaluation: Evaluation) -> tuple[str | None, Answered]:
+    def _judge(self, sample: Sample, evaluation: Evaluation) -> tuple[str | None, AnswerRecord]:
         """The body's lines if its kernel is right, and the answer with the stage that it reached."""
         lines = self.body.read(sample.text, sample.finish != CUT)
-        if isinstance(lines, Refused):
+        if isinstance(lines, BodyRefusal):
             return None, self._refuse(sample, lines.stage, lines.reason)
         kernel, config = Kernel.parse(self.body.template.kernel_file(lines)), evaluation.facts.config
-        verdict = evaluation.compiles(kernel, config)
+        verdict = evaluation.try_compile(kernel, config)
         if verdict.accepted:
             verdict = evaluation.verify(kernel, config)
         if verdict.accepted:
-            return lines, Answered(sample.text, sample.finish, sample.tokens, "right", "", kernel.digest)
-        return None, self._refuse(sample, verdict.word.value, report(verdict))
+            return lines, AnswerRecord(sample.text, sample.finish, sample.tokens, "right", "", kernel.digest)
+        return None, self._refuse(sample, verdict.word.value, report_verdict(verdict))
 
-    def _refuse(self, sample: Sample, stage: str, reason: str) -> Answered:
+    def _refuse(self, sample: Sample, stage: str, reason: str) -> AnswerRecord:
         self.stages[stage] += 1
         self.last = reason
-        return Answered(sample.text[:4096], sample.finish, sample.tokens, stage, reason)
+        return AnswerRecord(sample.text[:4096], sample.finish, sample.tokens, stage, reason)

@@ -12,7 +12,7 @@ from kernelsearch.record.rows import Structure, geometric_mean
 
 
 @dataclass
-class Told:
+class RunState:
     """The state of a run after the trials that it was told; the store has the trials themselves.
 
     seed is the first trial. structures and by_kernel (the best trial) are by a kernel's digest, per_shape by a shape's
@@ -43,7 +43,7 @@ class Told:
             if fastest is None or time.time_us < fastest.outcome.measurement.time_us(time.shape):
                 self.per_shape[time.shape] = trial
 
-    def ranked(self) -> list[Trial]:
+    def rank_kernels(self) -> list[Trial]:
         """The best trial of every kernel that was measured, the fastest first."""
         return sorted(self.by_kernel.values(), key=lambda t: (t.score, t.number))
 
@@ -73,7 +73,7 @@ class Told:
         return score
 
 
-def seed_is_wrong(task: TaskFacts, trial: Trial) -> str:
+def explain_wrong_seed(task: TaskFacts, trial: Trial) -> str:
     """A sentence on why a search cannot begin: the verdict on the seed."""
     verdict = trial.outcome.verdict
     key = verdict.detail.get("shape")

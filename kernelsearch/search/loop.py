@@ -20,17 +20,17 @@ from kernelsearch.core.types import Outcome, TaskFacts, Trial
 from kernelsearch.kernel import space as spaces
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.record.pages import StoredTrials
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
-from kernelsearch.search.candidates import Candidate, Candidates
+from kernelsearch.record.stored_trials import StoredTrials
+from kernelsearch.search.candidates import Candidate, CandidateMaker
 from kernelsearch.search.contract import Start, Strategy
 from kernelsearch.search.facts import Progress, Result, Settings
-from kernelsearch.search.history import Told, seed_is_wrong
-from kernelsearch.search.pending import Held, HeldTrial, Mistaken
-from kernelsearch.search.runs import begun
+from kernelsearch.search.history import RunState, explain_wrong_seed
+from kernelsearch.search.pending import PendingTrial, PendingTrials, ProofRejected
+from kernelsearch.search.runs import begin_run
 from kernelsearch.trial.evaluator import Evaluator
-from kernelsearch.tune import seed_tuners
+from kernelsearch.tune import make_seed_tuners
 
 OnTrial = Callable[[Trial, Progress], None]
 PROVERS = 8
@@ -46,11 +46,13 @@ class _Flying:
     evaluated: Future | Trial
 
 
-def start_for(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
+def make_start(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
     """The start of a strategy for this task."""
     kernel = Kernel.parse(task.seed)
-    tuners = seed_tuners(task, kernel, seed)
-    return Start(kernel.digest, tuners.space(kernel.digest).values, tuners.best(kernel.digest), seed, trials)
+    tuners = make_seed_tuners(task, kernel, seed)
+    return Start(
+        kernel.digest, tuners.space_by_digest(kernel.digest).values, tuners.best_config(kernel.digest), seed, trials
+    )
 
 
 class Search:
@@ -73,13 +75,13 @@ class Search:
         self.task, self.proposer, self.evaluator = task, proposer, evaluator
         self.store, self.settings, self.facts = store, settings, settings.facts
         self.seed = Kernel.parse(task.seed)
-        self._possible = spaces.known_constraints(task)
+        self._possible = spaces.make_predicate(task)
         stateless = type(proposer).tell is Proposer.tell
         self._anew = settings.anew if stateless else None  # a model cannot forget what it was told
-        self._known = Told(task)  # the trials that are stored
+        self._known = RunState(task)  # the trials that are stored
         self._ordering: Future | None = None
         self._begin(strategy, resume)
-        spaces.checked(self.tuners.space(self.seed.digest), self.seed, self._possible)
+        spaces.require_possible_config(self.tuners.space_by_digest(self.seed.digest), self.seed, self._possible)
         self._resumed = len(self._begun)
         self._started = time.monotonic()
         self._used_up = self._ended = False
@@ -87,11 +89,11 @@ class Search:
     def _begin(self, strategy: Strategy, resume: Run | None) -> None:
         """Sets up the state of a run before its first trial; its stored trials will be told again."""
         self.strategy = strategy
-        self.tuners = seed_tuners(self.task, self.seed, self.facts.seed, self._possible)
-        self._begun = begun(self.store, self.task, self.facts, resume)
+        self.tuners = make_seed_tuners(self.task, self.seed, self.facts.seed, self._possible)
+        self._begun = begin_run(self.store, self.task, self.facts, resume)
         self.run_row = self._begun.run
-        self._told = Told(self.task)
-        self._candidates = Candidates(
+        self._told = RunState(self.task)
+        self._candidates = CandidateMaker(
             self.task, self.facts, self.seed, strategy, self.proposer, self.tuners, self._told, self._begun
         )
 
@@ -115,7 +117,7 @@ class Search:
                 for executor in (pool, proving):
                     executor.shutdown(wait=False, cancel_futures=True)
                 if self._ended:
-                    interrupts.forget()
+                    interrupts.reset()
         return self.result(interrupts.count > 0)
 
     def result(self, interrupted: bool = False) -> Result:
@@ -140,11 +142,11 @@ class Search:
         """
         while True:
             flight: deque[_Flying] = deque()
-            held = Held(partial(self._settle, on_trial), proving or pool)
+            held = PendingTrials(partial(self._settle, on_trial), proving or pool)
             try:
                 yield from self._pass(flight, held, pool, stopping, asking)
                 break
-            except Mistaken:
+            except ProofRejected:
                 for flying in flight:
                     if isinstance(flying.evaluated, Future):
                         flying.evaluated.cancel()
@@ -154,7 +156,12 @@ class Search:
             self.store.finish_run(self.run_row)
 
     def _pass(
-        self, flight: deque[_Flying], held: Held, pool: Executor, stopping: Callable[[], bool], asking: Executor | None
+        self,
+        flight: deque[_Flying],
+        held: PendingTrials,
+        pool: Executor,
+        stopping: Callable[[], bool],
+        asking: Executor | None,
     ) -> Iterator[Future]:
         """The run from its first trial on, with the stored ones told again. Raises Mistaken."""
         self._used_up = False
@@ -165,7 +172,7 @@ class Search:
                 break
             if number == 1 and self._ordering is not None:
                 yield self._ordering
-                self.tuners.foremost(self.seed.digest, self._ordering.result(), self.settings.first.asked)
+                self.tuners.add_estimates(self.seed.digest, self._ordering.result(), self.settings.first.asked)
             candidate = yield from self._ask(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more
@@ -194,7 +201,7 @@ class Search:
         first = self.settings.first
         if first is None or not self.strategy.ordered:
             return None
-        return pool.submit(first.ordered, self.seed, self.tuners.drawn(self.seed.digest, first.drawn))
+        return pool.submit(first.ordered, self.seed, self.tuners.draw(self.seed.digest, first.drawn))
 
     def _launch(self, pool: Executor, number: int, candidate: Candidate) -> Future | Trial:
         if number < len(self._begun):
@@ -202,7 +209,7 @@ class Search:
         incumbent = self._told.best.outcome.measurement if self._told.best else None
         return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
 
-    def _land(self, flying: _Flying, held: Held) -> Iterator[Future]:
+    def _land(self, flying: _Flying, held: PendingTrials) -> Iterator[Future]:
         number, candidate, evaluated = flying.number, flying.candidate, flying.evaluated
         proof, stored = None, isinstance(evaluated, Trial)
         if stored:
@@ -217,14 +224,14 @@ class Search:
                     outcome, proof = proof.result(), None
             trial = self._make_trial(number, candidate, outcome)
         if number >= self._known.count:
-            held.waiting.append(HeldTrial(trial, candidate.structure, proof, stored))
+            held.waiting.append(PendingTrial(trial, candidate.structure, proof, stored))
         yield from held.settle_pending()  # first: on being told, a proposer may refer to the trial's row
         self._tell(trial)
         if number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
-            raise TaskError(seed_is_wrong(self.task, trial))
+            raise TaskError(explain_wrong_seed(self.task, trial))
 
-    def _settle(self, on_trial: OnTrial, trial: Trial, held: HeldTrial) -> None:
+    def _settle(self, on_trial: OnTrial, trial: Trial, held: PendingTrial) -> None:
         """Stores and reports the next trial, which stays as it is."""
         if not held.stored:
             self.store.add_trial(self.run_row, trial, held.structure)

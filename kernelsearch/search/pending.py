@@ -20,12 +20,12 @@ MOST = 256
 """Trials that may be pending; then the run waits. A kill loses no more than these."""
 
 
-class Mistaken(Exception):
+class ProofRejected(Exception):
     """A trial that was taken for accepted is rejected: the run must be told again. Never leaves this package."""
 
 
 @dataclass(frozen=True)
-class HeldTrial:
+class PendingTrial:
     """A pending trial. proof will be its outcome with the `full` verdict, None without one; stored: its row exists."""
 
     trial: Trial
@@ -35,12 +35,12 @@ class HeldTrial:
 
 
 @dataclass
-class Held:
+class PendingTrials:
     """The pending trials. settle(trial, held) stores and reports one, in order; pool runs the `full` verdicts."""
 
-    settle: Callable[[Trial, HeldTrial], None]
+    settle: Callable[[Trial, PendingTrial], None]
     pool: Executor
-    waiting: deque[HeldTrial] = field(default_factory=deque)
+    waiting: deque[PendingTrial] = field(default_factory=deque)
 
     def settle_pending(self, most: int = MOST) -> Iterator[Future]:
         """Settles trials in order; waits, by yielding futures, until at most `most` are pending. Raises Mistaken."""
@@ -56,4 +56,4 @@ class Held:
             self.waiting.popleft()
             self.settle(trial, held)
             if not trial.accepted and held.trial.accepted:
-                raise Mistaken
+                raise ProofRejected

@@ -18,11 +18,11 @@ from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.search.facts import FirstAsks, Settings
-from kernelsearch.search.loop import Search, start_for
+from kernelsearch.search.loop import Search, make_start
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator
-from kernelsearch.trial.pruning import ordered
+from kernelsearch.trial.pruning import order_configs
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class PlannedRun:
         """The order of the seed's first configs; None without a GPU, where times are the static model's anyway."""
         if self.evaluation.bench.device is None:
             return None
-        return FirstAsks.of(partial(ordered, self.evaluation), self.window)
+        return FirstAsks.of(partial(order_configs, self.evaluation), self.window)
 
     @cached_property
     def facts(self) -> RunFacts:
@@ -70,7 +70,7 @@ class PlannedRun:
         )
 
     def make_strategy(self) -> Strategy:
-        return strategies.make(self.strategy, start_for(self.task, self.seed, self.trials), **self.params)
+        return strategies.make(self.strategy, make_start(self.task, self.seed, self.trials), **self.params)
 
     def set_up(
         self,
@@ -90,7 +90,7 @@ class PlannedRun:
         threads = count_threads(self.window, self.evaluation.bench.device is not None)
         settings = Settings(self.facts, threads, budget_seconds, self.first, None if waits else self.make_strategy)
         search = Search(self.task, self.make_strategy(), proposer, evaluator, store, settings, resumed)
-        proposers.bind(proposer, store, search.run_row, resumed, before)
+        proposers.bind_record(proposer, store, search.run_row, resumed, before)
         return search
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, fields, replace
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Config, Proposal, TaskFacts, Trial, config_key
-from kernelsearch.record.pages import StoredTrials
 from kernelsearch.record.rows import Run, RunFacts, Structure
 from kernelsearch.record.store import Store
+from kernelsearch.record.stored_trials import StoredTrials
 
 
 @dataclass(frozen=True)
-class Begun:
+class BegunRun:
     """A run's row. trials are those stored before this process; structures are by the number of their first trial."""
 
     run: Run
@@ -40,10 +40,10 @@ class Begun:
         return stored
 
 
-def begun(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) -> Begun:
+def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) -> BegunRun:
     """Begins or resumes a run; writes a new one's row. Raises StoreError when it cannot go on with these facts."""
     if resume is None:
-        return Begun(store.add_run(task, facts))
+        return BegunRun(store.add_run(task, facts))
     if resume.task != task.digest:
         raise StoreError(f"run {resume.id} cannot be resumed: the task file has changed since; start a new run")
     for fact in fields(facts):
@@ -55,5 +55,7 @@ def begun(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) ->
             )
     if facts.trials != resume.facts.trials:
         resume = store.set_budget(resume, facts.trials)
-    structures = {s.number: s for s in store.structures(resume.id).values()}
-    return Begun(replace(resume, facts=facts), StoredTrials(store, resume.id, store.count(resume.id)), structures)
+    structures = {s.number: s for s in store.load_structures(resume.id).values()}
+    return BegunRun(
+        replace(resume, facts=facts), StoredTrials(store, resume.id, store.count_trials(resume.id)), structures
+    )

@@ -19,26 +19,28 @@ from kernelsearch.search.contract import Start, Strategy
 DEFAULT = "evolve"
 
 
-def folder() -> Path:
+def strategies_folder() -> Path:
     """The folder of the shipped strategies: inside an installed package, else at the root of the checkout."""
     here = Path(__file__).resolve().parents[1]
     packed = here / "_strategies"
     return packed if packed.is_dir() else here.parent / "strategies"
 
 
-def shipped() -> tuple[str, ...]:
+def list_shipped() -> tuple[str, ...]:
     """The names that `load` knows without a path."""
-    return tuple(sorted(p.stem for p in folder().glob("*.py") if not p.stem.startswith("_")))
+    return tuple(sorted(p.stem for p in strategies_folder().glob("*.py") if not p.stem.startswith("_")))
 
 
 def load(name_or_path: str) -> ModuleType:
     """The module of a shipped strategy by name, or of any file by path. Raises StrategyError."""
     by_path = name_or_path.endswith(".py") or "/" in name_or_path
-    path = Path(name_or_path) if by_path else folder() / f"{name_or_path}.py"
+    path = Path(name_or_path) if by_path else strategies_folder() / f"{name_or_path}.py"
     if not path.is_file():
         if by_path:
             raise StrategyError(f"no strategy file {name_or_path}")
-        raise StrategyError(f"unknown strategy {name_or_path!r}: one of {', '.join(shipped())}, or the path of a file")
+        raise StrategyError(
+            f"unknown strategy {name_or_path!r}: one of {', '.join(list_shipped())}, or the path of a file"
+        )
     module = _execute(path)
     if not isinstance(getattr(module, "Strategy", None), type):
         raise StrategyError(f"{path} defines no class Strategy")

@@ -18,33 +18,33 @@ from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import content_digest
-from kernelsearch.tasks.forms import Source, own_callables, parameters
+from kernelsearch.tasks.forms import TaskSource, find_own_callables, parameter_names
 from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.native import from_functions
-from kernelsearch.tasks.reach import kernels_reached
+from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.tasks.task import Task
 
 MARK = re.compile(r"^(ref|reference|torch|pytorch|naive)_|_(ref|reference|torch|pytorch|naive)$")
 
 
-def matches(source: Source) -> bool:
+def matches(source: TaskSource) -> bool:
     """Any file that holds a Triton kernel."""
-    return bool(kernels_reached(vars(source.module).values()))
+    return bool(find_kernels(vars(source.module).values()))
 
 
-def adapt(source: Source, need_kernel: bool) -> Task:
+def adapt(source: TaskSource, need_kernel: bool) -> Task:
     companion = source.path.with_name(f"{source.path.stem}_reference.py")
     if companion.exists():
         return _with_companion(source, companion, need_kernel)
     reference = _find_reference(source)
     if reference is None:
-        raise TaskError(no_reference(source))
+        raise TaskError(explain_missing_reference(source))
     return from_functions(source, "bare", reference, source.get("get_inputs"), need_kernel)
 
 
-def no_reference(source: Source) -> str:
-    launcher = next((f for f in own_callables(source).values() if kernels_reached([f])), None)
-    takes = ", ".join(parameters(launcher)) if launcher is not None else "x"
+def explain_missing_reference(source: TaskSource) -> str:
+    launcher = next((f for f in find_own_callables(source).values() if find_kernels([f])), None)
+    takes = ", ".join(parameter_names(launcher)) if launcher is not None else "x"
     return (
         f"{source.path.name} has no reference; add to it, or to a file {source.path.stem}_reference.py,\n"
         f"    def reference({takes}): ...  # the same result with plain torch operations\n"
@@ -52,7 +52,7 @@ def no_reference(source: Source) -> str:
     )
 
 
-def _with_companion(source: Source, companion: Path, need_kernel: bool) -> Task:
+def _with_companion(source: TaskSource, companion: Path, need_kernel: bool) -> Task:
     other = import_file(companion, f"{source.module.__name__}_reference")
     if not callable(getattr(other, "reference", None)):
         raise TaskError(f"{companion.name} has no function named reference")
@@ -64,14 +64,14 @@ def _with_companion(source: Source, companion: Path, need_kernel: bool) -> Task:
     return from_functions(both, "bare", other.reference, source.get("get_inputs"), need_kernel)
 
 
-def _find_reference(source: Source) -> Any:
+def _find_reference(source: TaskSource) -> Any:
     """The reference that the file itself holds, None without one."""
-    functions = own_callables(source)
-    launching = {n: f for n, f in functions.items() if kernels_reached([f])}
+    functions = find_own_callables(source)
+    launching = {n: f for n, f in functions.items() if find_kernels([f])}
     marked = {n: f for n, f in functions.items() if n not in launching and MARK.search(n)}
     for name in launching:
         for other, function in marked.items():
             if MARK.sub("", other) == name:
                 return function
-    alike = [f for f in marked.values() if any(parameters(f) == parameters(g) for g in launching.values())]
+    alike = [f for f in marked.values() if any(parameter_names(f) == parameter_names(g) for g in launching.values())]
     return alike[0] if len(alike) == 1 else None

@@ -33,10 +33,10 @@ def describe(
     traces = {key: trace(task, key) for key in task.keys}
     sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
     live = _kernels_at(task, sites, kernels)
-    seed = seeds.extract(live)
-    numbers = spaces.numbers(task.space, task.config, live, seed.kernel, traces.values())
+    seed = seeds.extract_seed(live)
+    numbers = spaces.find_numbers(task.space, task.config, live, seed.kernel, traces.values())
     if outputs is not None:
-        _check_outputs(task, smallest(task), outputs)
+        _check_outputs(task, find_smallest_shape(task), outputs)
     notes = [*task.notes, *seed.notes, *numbers.notes]
     if retrace is not None:
         notes.extend(_heuristic_notes(task, traces, numbers, retrace))
@@ -47,8 +47,8 @@ def describe(
         form=task.form,
         seed=seed.kernel.render(),
         sites=sites,
-        shapes=tuple(shape_fact(task, key) for key, _ in task.shapes),
-        test_shapes=tuple(shape_fact(task, key) for key, _ in task.test_shapes),
+        shapes=tuple(make_shape_fact(task, key) for key, _ in task.shapes),
+        test_shapes=tuple(make_shape_fact(task, key) for key, _ in task.test_shapes),
         space=numbers.space,
         config=numbers.config,
         precision=task.precision,
@@ -57,14 +57,14 @@ def describe(
     )
 
 
-def shape_fact(task: Task, key: str) -> ShapeFact:
+def make_shape_fact(task: Task, key: str) -> ShapeFact:
     """One shape as data; a dtype is its name."""
     params = {name: _plain(value) for name, value in task.params(key).items()}
     label = " ".join(f"{name}={value}" for name, value in params.items())
     return ShapeFact(key, label, params, task.bytes_moved(key), task.flops(key))
 
 
-def smallest(task: Task) -> str:
+def find_smallest_shape(task: Task) -> str:
     """The key of the test shape with the least product of integers; of several, the first."""
 
     def size(params: Mapping[str, Any]) -> int:
@@ -89,7 +89,7 @@ def _kernels_at(task: Task, sites: tuple[str, ...], kernels: Mapping[str, Any] |
 
 def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
     expected, given = outputs(task, key)
-    where = f"{task.path.name}: at {shape_fact(task, key).label or key}"
+    where = f"{task.path.name}: at {make_shape_fact(task, key).label or key}"
     if len(expected) != len(given):
         raise TaskError(f"{where} the reference returns {len(expected)} tensors, the launcher {len(given)}")
     for i, (want, got) in enumerate(zip(expected, given, strict=True)):
@@ -104,7 +104,7 @@ def _heuristic_notes(
     task: Task, traces: Mapping[str, Trace], numbers: spaces.Numbers, retrace: Callable[[Task, str, Config], Trace]
 ) -> list[str]:
     """A note when a heuristic's value follows the config: then a trace holds for the seed's config only."""
-    key = smallest(task)
+    key = find_smallest_shape(task)
     for name, values in numbers.space.items():
         for value in (values[0], values[-1]):
             if isinstance(value, str):

@@ -13,8 +13,8 @@ import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.tasks.module import USER_ERRORS
-from kernelsearch.tasks.reach import LIBRARIES, kernels_reached, loaded_names
-from kernelsearch.tasks.shrink import shrunk
+from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
+from kernelsearch.tasks.shrink import shrink_shape
 from kernelsearch.tasks.task import Case, Params, Task
 
 A_MODEL = "kernelsearch optimize FILE --model openai:http://HOST:PORT/v1#MODEL"
@@ -30,7 +30,7 @@ Builder = Callable[[Params, int, str], Case]
 
 
 @dataclass(frozen=True)
-class Source:
+class TaskSource:
     """A task file that was imported."""
 
     path: Path
@@ -46,7 +46,7 @@ class Source:
 
 
 def make_task(
-    source: Source,
+    source: TaskSource,
     form: str,
     complete: Callable[[Mapping[str, Any]], Params],
     builder: Builder,
@@ -61,7 +61,7 @@ def make_task(
     shapes = [complete(s) for s in _shape_list(source, "SHAPES") or [{}]]
     tests, note = _shape_list(source, "TEST_SHAPES"), ""
     if tests is None:
-        tests, note = shrunk(shapes[0], lambda params: _input_elements(probe or builder, params))
+        tests, note = shrink_shape(shapes[0], lambda params: _input_elements(probe or builder, params))
     return Task(
         name=source.name,
         path=source.path,
@@ -83,7 +83,7 @@ def make_task(
     )
 
 
-def _shape_list(source: Source, name: str) -> list[Mapping[str, Any]] | None:
+def _shape_list(source: TaskSource, name: str) -> list[Mapping[str, Any]] | None:
     """SHAPES or TEST_SHAPES, None when absent. Raises TaskError when it is not a list of dicts."""
     value = source.get(name)
     if value is None:
@@ -103,7 +103,7 @@ def _input_elements(build: Builder, params: Params) -> int | None:
     return sum(v.numel() for v in case.inputs if isinstance(v, torch.Tensor))
 
 
-def as_inputs(source: Source, given: Any, device: str) -> tuple[Any, ...]:
+def as_inputs(source: TaskSource, given: Any, device: str) -> tuple[Any, ...]:
     """The result of get_inputs as a tuple with its tensors on device. Raises TaskError."""
     if isinstance(given, torch.Tensor):
         given = (given,)
@@ -112,7 +112,7 @@ def as_inputs(source: Source, given: Any, device: str) -> tuple[Any, ...]:
     return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in given)
 
 
-def check_inputs(source: Source, count: int, reference: Any, names: Sequence[str], needed: Sequence[str]) -> None:
+def check_inputs(source: TaskSource, count: int, reference: Any, names: Sequence[str], needed: Sequence[str]) -> None:
     """Raises TaskError when there are not as many inputs as the reference takes (names; needed have no default)."""
     if not len(needed) <= count <= len(names):
         raise TaskError(
@@ -120,7 +120,7 @@ def check_inputs(source: Source, count: int, reference: Any, names: Sequence[str
         )
 
 
-def parameters(function: Any) -> tuple[str, ...]:
+def parameter_names(function: Any) -> tuple[str, ...]:
     """The names of a function's parameters; those of a custom operator of torch are in its schema."""
     if hasattr(function, "_opoverload"):
         return tuple(a.name for a in function._opoverload._schema.arguments)
@@ -128,7 +128,7 @@ def parameters(function: Any) -> tuple[str, ...]:
     return tuple(name for name, p in named.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL))
 
 
-def required(function: Any) -> tuple[str, ...]:
+def required_names(function: Any) -> tuple[str, ...]:
     """The parameters of a function that have no default."""
     if hasattr(function, "_opoverload"):
         return tuple(a.name for a in function._opoverload._schema.arguments if not a.has_default_value())
@@ -136,7 +136,7 @@ def required(function: Any) -> tuple[str, ...]:
     return tuple(n for n, p in named.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
 
 
-def own_callables(source: Source) -> dict[str, Any]:
+def find_own_callables(source: TaskSource) -> dict[str, Any]:
     """Functions that the file itself defines or binds at its top level, kernels not among them."""
 
     def is_own(value: Any) -> bool:
@@ -147,7 +147,7 @@ def own_callables(source: Source) -> dict[str, Any]:
     return {name: value for name, value in vars(source.module).items() if is_own(value)}
 
 
-def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
+def find_launcher(source: TaskSource, takes: tuple[str, ...]) -> Any:
     """The launcher: the function in LAUNCHER, else the one with the reference's parameters that reaches a kernel.
 
     takes are the reference's parameters. A function of that many required parameters under other names counts only when
@@ -160,13 +160,15 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
             raise TaskError(f"{source.path.name}: LAUNCHER names {named!r}, which is no function of this file")
         return launcher
     other = {"reference", "get_inputs", "get_init_inputs", "bytes_moved", "flops"}
-    launching = {n: f for n, f in own_callables(source).items() if n not in other and kernels_reached([f])}
+    launching = {n: f for n, f in find_own_callables(source).items() if n not in other and find_kernels([f])}
     if not launching:
-        raise NoKernelError(no_kernel(source))
+        raise NoKernelError(explain_missing_kernel(source))
     exact = {
-        n: f for n, f in launching.items() if parameters(f)[: len(takes)] == takes and set(required(f)) <= set(takes)
+        n: f
+        for n, f in launching.items()
+        if parameter_names(f)[: len(takes)] == takes and set(required_names(f)) <= set(takes)
     }
-    alike = exact or {n: f for n, f in launching.items() if len(required(f)) == len(takes)}
+    alike = exact or {n: f for n, f in launching.items() if len(required_names(f)) == len(takes)}
     if len(alike) > 1 and source.name in alike:
         return alike[source.name]
     if len(alike) > 1:
@@ -184,7 +186,7 @@ def find_launcher(source: Source, takes: tuple[str, ...]) -> Any:
     )
 
 
-def no_kernel(source: Source) -> str:
+def explain_missing_kernel(source: TaskSource) -> str:
     return (
         f"{source.path.name} has no kernel that a function of it launches; let a model write the first one "
         f"(`{A_MODEL}`), or add\n"
@@ -206,7 +208,7 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
     return {n: f for n, f in functions.items() if n not in called}
 
 
-def _mutates(source: Source) -> tuple[str, ...]:
+def _mutates(source: TaskSource) -> tuple[str, ...]:
     value = source.get("MUTATES", ())
     value = (value,) if isinstance(value, str) else value
     if not isinstance(value, (tuple, list)) or not all(isinstance(n, str) for n in value):
@@ -214,14 +216,14 @@ def _mutates(source: Source) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _precision(source: Source) -> str:
+def _precision(source: TaskSource) -> str:
     value = source.get("PRECISION", PRECISIONS[0])
     if value not in PRECISIONS:
         raise TaskError(f"{source.path.name}: PRECISION must be one of {', '.join(PRECISIONS)}, not {value!r}")
     return value
 
 
-def _tolerance(source: Source) -> float | None:
+def _tolerance(source: TaskSource) -> float | None:
     value = source.get("TOLERANCE")
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is not None and not (is_number and 0 < value < float("inf")):
@@ -231,7 +233,7 @@ def _tolerance(source: Source) -> float | None:
     return value
 
 
-def _domain(source: Source) -> dict[str, str]:
+def _domain(source: TaskSource) -> dict[str, str]:
     value = _mapping(source, "DOMAIN", 'a dict such as {"x": "positive"}')
     wrong = [limit for limit in value.values() if limit not in DOMAINS]
     if wrong:
@@ -239,7 +241,7 @@ def _domain(source: Source) -> dict[str, str]:
     return value
 
 
-def _mapping(source: Source, name: str, expected: str) -> dict[str, Any]:
+def _mapping(source: TaskSource, name: str, expected: str) -> dict[str, Any]:
     value = source.get(name, {})
     if not isinstance(value, Mapping):
         raise TaskError(f"{source.path.name}: {name} must be {expected}")

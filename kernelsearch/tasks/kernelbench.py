@@ -18,25 +18,25 @@ from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.tasks.forms import (
     A_MODEL,
     Builder,
-    Source,
+    TaskSource,
     as_inputs,
     check_inputs,
+    explain_missing_kernel,
     make_task,
-    no_kernel,
-    parameters,
-    required,
+    parameter_names,
+    required_names,
 )
-from kernelsearch.tasks.module import USER_ERRORS, said
-from kernelsearch.tasks.reach import kernels_reached, loaded_names
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.reach import find_kernels, loaded_names
 from kernelsearch.tasks.task import Case, Params, Task
 
 
-def matches(source: Source) -> bool:
+def matches(source: TaskSource) -> bool:
     model = source.get("Model")
     return isinstance(model, type) and issubclass(model, torch.nn.Module)
 
 
-def adapt(source: Source, need_kernel: bool) -> Task:
+def adapt(source: TaskSource, need_kernel: bool) -> Task:
     if not callable(source.get("get_inputs")):
         raise TaskError(
             f"{source.path.name} has a Model but no get_inputs; add\n    def get_inputs(): return [torch.randn(...)]"
@@ -45,8 +45,8 @@ def adapt(source: Source, need_kernel: bool) -> Task:
     if need_kernel and not isinstance(new, type):
         lacks = f"{source.path.name} has no kernel: its Model is only the reference"
         raise NoKernelError(f"{lacks}; let a model write the first one (`{A_MODEL}`), or add {_model_new(source)}")
-    if need_kernel and not kernels_reached([new]):
-        raise NoKernelError(no_kernel(source))
+    if need_kernel and not find_kernels([new]):
+        raise NoKernelError(explain_missing_kernel(source))
     base = _shape_parameters(source.module)
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _shape_parameters(module: ModuleType) -> dict[str, int]:
 
 
 @contextmanager
-def overridden(module: ModuleType, params: Mapping[str, Any]) -> Iterator[None]:
+def override_globals(module: ModuleType, params: Mapping[str, Any]) -> Iterator[None]:
     """The module's globals with these values, put back afterwards."""
     before = {name: vars(module)[name] for name in params}
     vars(module).update(params)
@@ -91,10 +91,10 @@ def overridden(module: ModuleType, params: Mapping[str, Any]) -> Iterator[None]:
         vars(module).update(before)
 
 
-def _builder(source: Source, new: type | None) -> Builder:
+def _builder(source: TaskSource, new: type | None) -> Builder:
     """Builds cases of Model and, where it is given, of ModelNew."""
     module, model_type = source.module, source.get("Model")
-    names, needed = parameters(model_type.forward)[1:], required(model_type.forward)[1:]
+    names, needed = parameter_names(model_type.forward)[1:], required_names(model_type.forward)[1:]
 
     def make(kind: type, seed: int, device: str) -> torch.nn.Module:
         init = source.get("get_init_inputs")
@@ -105,14 +105,14 @@ def _builder(source: Source, new: type | None) -> Builder:
 
     def build(params: Params, seed: int, device: str) -> Case:
         try:
-            with overridden(module, params), torch.device(device), torch.no_grad():
+            with override_globals(module, params), torch.device(device), torch.no_grad():
                 model = make(model_type, seed, device)
                 fast = None if new is None else make(new, seed, device)
                 torch.manual_seed(seed)
                 inputs = as_inputs(source, source.get("get_inputs")(), device)
         except USER_ERRORS as error:
             raise TaskError(
-                f"{source.path.name}: building the model or its inputs fails: {said(error, source.path)}"
+                f"{source.path.name}: building the model or its inputs fails: {describe_error(error, source.path)}"
             ) from error
         check_inputs(source, len(inputs), model_type.forward, names, needed)
         if fast is not None:
@@ -131,7 +131,7 @@ def _builder(source: Source, new: type | None) -> Builder:
 
 def _within(module: ModuleType, params: Params, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
-        with overridden(module, params), torch.no_grad():
+        with override_globals(module, params), torch.no_grad():
             return function(*inputs)
 
     return call
@@ -145,8 +145,8 @@ def _copy_weights(model: torch.nn.Module, new: torch.nn.Module) -> None:
     new.load_state_dict(same, strict=False)
 
 
-def _model_new(source: Source) -> str:
-    names = ", ".join(parameters(source.get("Model").forward))
+def _model_new(source: TaskSource) -> str:
+    names = ", ".join(parameter_names(source.get("Model").forward))
     return (
         "\n    @triton.jit\n"
         "    def my_kernel(...): ...\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import content_digest
 from kernelsearch.tasks import bare, kernelbench, native
-from kernelsearch.tasks.bare import no_reference
-from kernelsearch.tasks.forms import Source
+from kernelsearch.tasks.bare import explain_missing_reference
+from kernelsearch.tasks.forms import TaskSource
 from kernelsearch.tasks.module import import_file, read_text
 from kernelsearch.tasks.task import Task
 
@@ -26,8 +26,8 @@ def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     path = Path(path)
     digest = content_digest(read_text(path))
     module = import_file(path, f"kernelsearch_task_{digest}")
-    source = Source(path, digest, module)
+    source = TaskSource(path, digest, module)
     for form in FORMS:
         if form.matches(source):
             return form.adapt(source, need_kernel)
-    raise TaskError(no_reference(source))
+    raise TaskError(explain_missing_reference(source))

@@ -73,11 +73,11 @@ def import_file(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         own_fault = isinstance(error, (ImportError, NameError, SyntaxError))
         hint = "" if own_fault else f"; {advice}"
-        raise TaskError(f"{path.name} cannot be imported: {said(error, path)}{hint}") from None
+        raise TaskError(f"{path.name} cannot be imported: {describe_error(error, path)}{hint}") from None
     return module
 
 
-def said(error: BaseException, path: Path) -> str:
+def describe_error(error: BaseException, path: Path) -> str:
     """An exception of the user's code in one line, with the last line of the user's file in its traceback."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == path.name]
     where = f" (line {lines[-1]})" if lines else ""

@@ -11,42 +11,42 @@ import torch
 from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.forms import (
     Builder,
-    Source,
+    TaskSource,
     as_inputs,
     check_inputs,
     find_launcher,
     make_task,
-    parameters,
-    required,
+    parameter_names,
+    required_names,
 )
-from kernelsearch.tasks.module import USER_ERRORS, said
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Case, Params, Task
 
 
-def matches(source: Source) -> bool:
+def matches(source: TaskSource) -> bool:
     return callable(source.get("reference"))
 
 
-def adapt(source: Source, need_kernel: bool) -> Task:
+def adapt(source: TaskSource, need_kernel: bool) -> Task:
     return from_functions(source, "native", source.get("reference"), source.get("get_inputs"), need_kernel)
 
 
-def from_functions(source: Source, form: str, reference: Any, get_inputs: Any, need_kernel: bool) -> Task:
+def from_functions(source: TaskSource, form: str, reference: Any, get_inputs: Any, need_kernel: bool) -> Task:
     """A Task made of a reference, an inputs function and the file's launcher. Raises TaskError."""
     if not callable(get_inputs):
         raise TaskError(
             f"{source.path.name} has no get_inputs; add\n"
             "    def get_inputs(rows=4096, cols=1024, dtype=torch.float32):\n"
             f"        return [torch.randn(rows, cols, dtype=dtype)]"
-            f"  # for {reference.__name__}({', '.join(parameters(reference))})"
+            f"  # for {reference.__name__}({', '.join(parameter_names(reference))})"
         )
-    takes = required(reference) or parameters(reference)
+    takes = required_names(reference) or parameter_names(reference)
     roots = (find_launcher(source, takes),) if need_kernel else ()
     build = _builder(source, reference, get_inputs, *roots)
     return make_task(source, form, lambda given: _complete(source, get_inputs, given), build, roots)
 
 
-def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+def disable_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*inputs: Any) -> Any:
         with torch.no_grad():
             return function(*inputs)
@@ -54,8 +54,8 @@ def without_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any = None) -> Builder:
-    names = parameters(reference)
+def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any = None) -> Builder:
+    names = parameter_names(reference)
 
     def build(params: Params, seed: int, device: str) -> Case:
         torch.manual_seed(seed)
@@ -64,16 +64,18 @@ def _builder(source: Source, reference: Any, get_inputs: Any, launcher: Any = No
                 inputs = as_inputs(source, get_inputs(**params), device)
         except USER_ERRORS as error:
             given = ", ".join(f"{name}={value!r}" for name, value in params.items())
-            raise TaskError(f"{source.path.name}: get_inputs({given}) fails: {said(error, source.path)}") from error
-        check_inputs(source, len(inputs), reference, names, required(reference))
-        plain = without_gradients(reference)
-        launch = None if launcher is None else without_gradients(launcher)
+            raise TaskError(
+                f"{source.path.name}: get_inputs({given}) fails: {describe_error(error, source.path)}"
+            ) from error
+        check_inputs(source, len(inputs), reference, names, required_names(reference))
+        plain = disable_gradients(reference)
+        launch = None if launcher is None else disable_gradients(launcher)
         return Case(inputs, names[: len(inputs)], plain, plain, launch)
 
     return build
 
 
-def _complete(source: Source, get_inputs: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(source: TaskSource, get_inputs: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """A shape with get_inputs' own defaults filled in. Raises TaskError for a name that get_inputs does not take."""
     accepted = inspect.signature(get_inputs).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())

@@ -15,7 +15,7 @@ LIBRARIES = ("torch", "triton", "numpy")
 """Packages whose insides are not searched: no user's kernel is defined there."""
 
 
-def kernels_reached(roots: Iterable[Any]) -> dict[str, Any]:
+def find_kernels(roots: Iterable[Any]) -> dict[str, Any]:
     """The kernels that the roots' code can reach, by function name, in the order in which the code names them.
 
     Follows module-level functions, classes (their methods), closures, `functools.partial` objects, custom operators,
@@ -30,20 +30,20 @@ def kernels_reached(roots: Iterable[Any]) -> dict[str, Any]:
             continue
         seen.add(id(item))
         if isinstance(item, KernelInterface):
-            kernels.setdefault(innermost(item).__name__, item)
+            kernels.setdefault(unwrap_kernel(item).__name__, item)
         else:
             queue.extend(_follow(item))
     return kernels
 
 
-def innermost(kernel: Any) -> Any:
+def unwrap_kernel(kernel: Any) -> Any:
     """The Python function under `@triton.jit` and whatever decorates it."""
     while not isinstance(kernel, FunctionType):
         kernel = kernel.fn
     return kernel
 
 
-def layers(kernel: Any) -> tuple[Any, ...]:
+def list_decorators(kernel: Any) -> tuple[Any, ...]:
     """The decorators of a kernel from the outermost to `@triton.jit`'s own object."""
     chain = []
     while not isinstance(kernel, FunctionType):

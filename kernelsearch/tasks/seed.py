@@ -22,10 +22,10 @@ import triton.language as tl
 from triton.runtime.jit import KernelInterface
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.kernel.language import JIT_FLAGS
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.tasks.reach import innermost
+from kernelsearch.tasks.reach import unwrap_kernel
 
 LITERALS = (bool, int, float, str)
 Span = tuple[int, int, int, int]
@@ -40,14 +40,14 @@ class Seed:
     notes: tuple[str, ...] = ()
 
 
-def extract(kernels: Mapping[str, Any]) -> Seed:
+def extract_seed(kernels: Mapping[str, Any]) -> Seed:
     """The seed of these live kernels by site name (`Task.kernels()`, narrowed to the sites that are launched).
 
     Raises TaskError when a kernel's source cannot be read.
     """
     work = _Extraction()
     for kernel in kernels.values():
-        work.add(innermost(kernel))
+        work.add(unwrap_kernel(kernel))
     functions = "\n\n".join(work.texts.values())
     lines = ["import triton", "import triton.language as tl"]
     if "libdevice." in functions:
@@ -99,7 +99,7 @@ class _FunctionText:
             text = textwrap.dedent(inspect.getsource(function))
         except (OSError, TypeError):
             raise TaskError(f"the source of kernel {function.__name__} cannot be read: define it in a file") from None
-        node = parsed(text).body[0]
+        node = parse_python(text).body[0]
         if not isinstance(node, ast.FunctionDef):
             raise TaskError(f"kernel {function.__name__} must be a plain function")
         return cls(function, text, node)
@@ -175,7 +175,7 @@ def _translate(
         if known is not None and not isinstance(value, ModuleType):
             return known, length
         if isinstance(value, KernelInterface):
-            return work.add(innermost(value)), length
+            return work.add(unwrap_kernel(value)), length
         literal = value.value if isinstance(value, tl.constexpr) else value
         if isinstance(literal, LITERALS):
             return work.add_constant(chain[length - 1], literal), length

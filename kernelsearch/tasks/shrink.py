@@ -24,7 +24,7 @@ Elements = Callable[[Mapping[str, Any]], int | None]
 """The number of elements of a shape's inputs; None when the reference does not take them."""
 
 
-def shrunk(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
+def shrink_shape(base: Mapping[str, Any], elements: Elements) -> tuple[list[dict[str, Any]], str]:
     """One or two test shapes made from `base`'s parameters, and a note for the user when they are not small.
 
     Parameters of equal value shrink together where the reference accepts that: they are likely one size under two

@@ -16,11 +16,11 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner, Heuristics
 
 from kernelsearch.core.errors import KernelSyntaxError, SpaceError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
-from kernelsearch.kernel.source import Function, Kernel, flat_config, flat_space
+from kernelsearch.kernel.source import Function, Kernel, flatten_config, flatten_space
 from kernelsearch.kernel.space import MAX_WARPS
-from kernelsearch.tasks.reach import layers
+from kernelsearch.tasks.reach import list_decorators
 
 TILE = re.compile(r"BLOCK|TILE|GROUP|SPLIT|ROWS", re.IGNORECASE)
 """A constexpr with such a name is a size that the search may choose."""
@@ -45,7 +45,9 @@ class Numbers:
     notes: tuple[str, ...] = ()
 
 
-def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel, traces: Iterable[Trace]) -> Numbers:
+def find_numbers(
+    declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel, traces: Iterable[Trace]
+) -> Numbers:
     """The space and the seed's config.
 
     declared and config are the file's SPACE and CONFIG, or None; kernels are the live ones by site; traces are those of
@@ -55,18 +57,18 @@ def numbers(declared: Any, config: Any, kernels: Mapping[str, Any], seed: Kernel
     launches = [launch for trace in traces for launch in trace.launches]
     notes: list[str] = []
     if declared is not None:
-        space = _checked(flat_space, declared, "SPACE")
+        space = _checked(flatten_space, declared, "SPACE")
         _check_declared(space, seed, kernels)
     else:
-        space = autotuned(kernels)
+        space = read_autotuned_space(kernels)
         if not space:
-            space = inferred(seed, kernels, launches)
+            space = infer_space(seed, kernels, launches)
             words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
             notes.append(f"no SPACE and no @triton.autotune: the space is inferred: {words}")
-            notes += left_alone(space, seed, kernels, launches)
-    own = seed_config(space, kernels, launches)
+            notes += explain_untuned(space, seed, kernels, launches)
+    own = find_seed_config(space, kernels, launches)
     if config is not None:
-        own = {**own, **_checked(flat_config, config, "CONFIG")}
+        own = {**own, **_checked(flatten_config, config, "CONFIG")}
     return Numbers(_with_values(space, own), own, tuple(notes))
 
 
@@ -99,11 +101,11 @@ def _common_value(name: str, facts: list[LaunchFact]) -> Any:
     return next(iter(values)) if len(values) == 1 else None
 
 
-def autotuned(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
     """The union of the values of all `@triton.autotune` configs; options only where they vary or a config sets them."""
     space: dict[str, tuple[Value, ...]] = {}
     for site, kernel in kernels.items():
-        for tuner in (w for w in layers(kernel) if isinstance(w, Autotuner)):
+        for tuner in (w for w in list_decorators(kernel) if isinstance(w, Autotuner)):
             rows = [_row(config) for config in tuner.configs]
             for name in dict.fromkeys(n for row in rows for n in row):
                 values = tuple(dict.fromkeys(row[name] for row in rows if name in row))
@@ -114,26 +116,26 @@ def autotuned(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
     return space
 
 
-def inferred(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, tuple[Value, ...]]:
+def infer_space(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, tuple[Value, ...]]:
     """num_warps, num_stages where there is a loop, and tiles, by the rules at the top of this file."""
     space: dict[str, tuple[Value, ...]] = {}
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
-        ruled = {n for w in layers(kernel) if isinstance(w, Heuristics) for n in w.values}
+        ruled = {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
             value = _common_value(name, facts)
-            if name not in ruled and tunable(name, value) and (grid_follows or is_step(function, name)):
+            if name not in ruled and is_tunable(name, value) and (grid_follows or is_step(function, name)):
                 of_dot = "tl.dot" in seed.code and re.search(r"BLOCK|TILE", name, re.IGNORECASE)
-                space[_named(site, name, kernels)] = around(value, 16 if of_dot else 1)
+                space[_named(site, name, kernels)] = powers_around(value, 16 if of_dot else 1)
         space[_named(site, "num_warps", kernels)] = WARPS
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
             space[_named(site, "num_stages", kernels)] = STAGES
     return space
 
 
-def left_alone(
+def explain_untuned(
     space: Mapping[str, Any], seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
 ) -> list[str]:
     """Sentences on the constexprs that look like sizes but are not in an inferred space, and how to have them tuned."""
@@ -144,7 +146,7 @@ def left_alone(
             value = _common_value(name, facts)
             if value == 1 or not _is_power(value) or _named(site, name, kernels) in space or NOT_TILE.search(name):
                 continue
-            (fixed if tunable(name, value) else sizes).append(f"{_named(site, name, kernels)}={value}")
+            (fixed if is_tunable(name, value) else sizes).append(f"{_named(site, name, kernels)}={value}")
     notes = []
     if sizes:
         notes.append(
@@ -158,18 +160,20 @@ def left_alone(
     return notes
 
 
-def tunable(name: str, value: Any) -> bool:
+def is_tunable(name: str, value: Any) -> bool:
     """True if a constexpr of this name and value is a size that the search may choose: no flag, no dimension."""
     return _is_power(value) and bool(TILE.search(name)) and not NOT_TILE.search(name)
 
 
-def around(value: int, least: int) -> tuple[int, ...]:
+def powers_around(value: int, least: int) -> tuple[int, ...]:
     """Powers of two from a quarter of value to four times it."""
     low, high = min(least, value), max(MAX_TILE, value)
     return tuple(v for v in (value // 4, value // 2, value, value * 2, value * 4) if low <= v <= high and v > 0)
 
 
-def seed_config(space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, Value]:
+def find_seed_config(
+    space: Mapping[str, Any], kernels: Mapping[str, Any], launches: list[LaunchFact]
+) -> dict[str, Value]:
     """The seed's own values for the space's names: from its autotuner's first config, else from the launcher."""
     config: dict[str, Value] = {}
     for name in space:
@@ -177,7 +181,7 @@ def seed_config(space: Mapping[str, Any], kernels: Mapping[str, Any], launches: 
         facts = [f for f in launches if not dotted or f.site == dotted]
         first: dict[str, Value] = {}
         for site, kernel in kernels.items():
-            tuners = [w for w in layers(kernel) if isinstance(w, Autotuner)]
+            tuners = [w for w in list_decorators(kernel) if isinstance(w, Autotuner)]
             if tuners and dotted in ("", site):
                 first = {**_row(tuners[0].configs[0]), **first}
         if plain in first:
@@ -230,7 +234,7 @@ def is_step(function: Function, name: str) -> bool:
 
     At least one loop must have it as its step, or run over `cdiv(size, name)`.
     """
-    (tree,) = parsed(function.text).body
+    (tree,) = parse_python(function.text).body
     above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     counters = {n.target.id for n in ast.walk(tree) if isinstance(n, ast.For) and isinstance(n.target, ast.Name)}
     uses = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name]

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.tasks.reach import kernels_reached
+from kernelsearch.tasks.reach import find_kernels
 
 Params = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ class Task:
 
     def kernels(self) -> dict[str, Any]:
         """Triton kernels that the launcher's code can reach, by name, each with its outermost decorator."""
-        return kernels_reached(self.roots)
+        return find_kernels(self.roots)
 
     def _evaluate(self, name: str, key: str) -> int | None:
         function = getattr(self.module, name, None)

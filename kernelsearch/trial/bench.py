@@ -18,16 +18,16 @@ from kernelsearch.compile.build import Binary
 from kernelsearch.core.errors import TaskError, WorkerError
 from kernelsearch.core.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.kernel import targets
-from kernelsearch.kernel.launch import Bound, Specialisation, bind
+from kernelsearch.kernel.launch import BoundLaunch, Specialisation, bind_launch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.timing.device import LiveDevice, live_device
+from kernelsearch.measure.timing.device import LiveDevice, find_live_device
 from kernelsearch.trial.compile_cache import CompileCache
-from kernelsearch.trial.run_jobs import prover
-from kernelsearch.trial.slow_steps import Say, patience
+from kernelsearch.trial.run_jobs import make_prover
+from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
-from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
+from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 COMPILE_LIMIT_S = 20.0
 OPEN_LIMIT_S = 120.0
@@ -40,14 +40,14 @@ FEW_COMPILERS = 2
 
 def choose_target(name: str) -> tuple[Target, LiveDevice | None]:
     """The target of that name, and the live device if candidates run on it; `auto` is the device, else h100."""
-    device = live_device()
+    device = find_live_device()
     if name == "auto":
         if device is None:
-            return targets.named("h100"), None
-        model = targets.for_device(device.name, device.capability)
+            return targets.target_by_name("h100"), None
+        model = targets.target_for_device(device.name, device.capability)
         return replace(model, num_sms=device.num_sms), device
-    target = targets.named(name)
-    if device is not None and targets.for_device(device.name, device.capability).name == name:
+    target = targets.target_by_name(name)
+    if device is not None and targets.target_for_device(device.name, device.capability).name == name:
         return replace(target, num_sms=device.num_sms), device
     return target, None
 
@@ -82,13 +82,13 @@ class Bench:
     compiled: CompileCache | None = None
     ceilings: Mapping[str, float] = field(default_factory=dict)
     rounds_sixteen: bool | None = None
-    right_on: dict[jobs.Case, Verdict] = field(default_factory=dict)
+    right_on: dict[jobs.JudgedCase, Verdict] = field(default_factory=dict)
     say: Say | None = None
     _built: dict[str, Future] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _grids: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _inputs: dict[tuple[jobs.Case, bool], tuple[Any, ...]] = field(default_factory=dict)
-    _cases: dict[str, tuple[jobs.Case, ...]] = field(default_factory=dict)
+    _inputs: dict[tuple[jobs.JudgedCase, bool], tuple[Any, ...]] = field(default_factory=dict)
+    _cases: dict[str, tuple[jobs.JudgedCase, ...]] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -118,11 +118,11 @@ class Bench:
                 others = {"interpreters": workplace.pool("interpret", max(1, cores // 2))}
             else:
                 others = {"runners": workplace.pool("run", 1)}
-                others["runners"].proves = prover(compilers, machine)
+                others["runners"].proves = make_prover(compilers, machine)
             for pool in workplace.pools:
                 pool.warm()
             reading = f"reading {path} (its top level, its get_inputs, its reference; at most {OPEN_LIMIT_S:g} s)"
-            with patience(say, reading):
+            with report_progress(say, reading):
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None), path)
             others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
@@ -148,14 +148,16 @@ class Bench:
 
     # ------------------------------------------------------------ what a candidate is, for workers
 
-    def candidate(self, kernel: Kernel, config: Config, *, code: bool) -> jobs.Candidate:
+    def candidate(self, kernel: Kernel, config: Config, *, code: bool) -> jobs.CandidateJob:
         """The message for a worker; without code it lacks the functions' texts (the run worker gets none)."""
         seed = self.seed
         if not code:
             kernel, seed = _without_code(kernel), _without_code(seed)
-        return jobs.Candidate(kernel, dict(config), seed, dict(self.facts.config), self.facts.sites, self.target)
+        return jobs.CandidateJob(kernel, dict(config), seed, dict(self.facts.config), self.facts.sites, self.target)
 
-    def bind_launches(self, kernel: Kernel, config: Config, shapes: tuple[str, ...]) -> list[tuple[LaunchFact, Bound]]:
+    def bind_launches(
+        self, kernel: Kernel, config: Config, shapes: tuple[str, ...]
+    ) -> list[tuple[LaunchFact, BoundLaunch]]:
         """Every launch of these shapes with the plan of what runs there. Raises LaunchError."""
         return [
             (fact, self._bind(kernel, config, shape, index, fact))
@@ -163,18 +165,18 @@ class Bench:
             for index, fact in enumerate(self.facts.traces[shape].launches)
         ]
 
-    def _bind(self, kernel: Kernel, config: Config, shape: str, index: int, fact: LaunchFact) -> Bound:
+    def _bind(self, kernel: Kernel, config: Config, shape: str, index: int, fact: LaunchFact) -> BoundLaunch:
         def grid_of(meta: Mapping[str, Any]) -> tuple[int, ...]:
             if fact.grid is not None:
                 return fact.grid
             plain = {k: v for k, v in meta.items() if isinstance(v, (bool, int, float, str)) or v is None}
             key = repr((shape, index, sorted(plain.items(), key=lambda item: item[0])))
             if key not in self._grids:
-                self._grids[key] = trusted(self.judge, jobs.LauncherGrid(shape, index, plain), JUDGE_LIMIT_S)
+                self._grids[key] = ask_trusted(self.judge, jobs.LauncherGrid(shape, index, plain), JUDGE_LIMIT_S)
             return self._grids[key]
 
         facts = self.facts
-        return bind(kernel, config, self.seed, facts.config, facts.sites, fact, grid_of, self.target.num_sms)
+        return bind_launch(kernel, config, self.seed, facts.config, facts.sites, fact, grid_of, self.target.num_sms)
 
     # ------------------------------------------------------------ compiling
 
@@ -190,7 +192,7 @@ class Bench:
             binaries[key] = answer
         return binaries, None
 
-    def begin(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> None:
+    def begin_builds(self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]) -> None:
         """Begins these builds without waiting for them; does nothing where others need the compilers."""
         if self.compilers.size > FEW_COMPILERS:
             self._begin(kernel, specs)
@@ -239,28 +241,34 @@ class Bench:
 
     # ------------------------------------------------------------ judging
 
-    def cases(self, depth: str) -> tuple[jobs.Case, ...]:
+    def cases(self, depth: str) -> tuple[jobs.JudgedCase, ...]:
         if depth not in self._cases:
-            self._cases[depth] = trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
+            self._cases[depth] = ask_trusted(self.judge, jobs.Cases(depth, self.secret), JUDGE_LIMIT_S)
         return self._cases[depth]
 
-    def inputs(self, cases: tuple[jobs.Case, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
+    def inputs(self, cases: tuple[jobs.JudgedCase, ...], *, twin: bool) -> tuple[tuple[Any, ...], ...]:
         missing = tuple(c for c in cases if (c, twin) not in self._inputs)
         if missing:
-            inputs = trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
+            inputs = ask_trusted(self.judge, jobs.CaseInputs(missing, twin), JUDGE_LIMIT_S)
             self._inputs.update({(c, twin): i for c, i in zip(missing, inputs, strict=True)})
         return tuple(self._inputs[c, twin] for c in cases)
 
     def judge_runs(
-        self, cases: tuple[jobs.Case, ...], runs: tuple[jobs.Ran, ...], depth: str, *, twin: bool, atomics: bool = False
+        self,
+        cases: tuple[jobs.JudgedCase, ...],
+        runs: tuple[jobs.Ran, ...],
+        depth: str,
+        *,
+        twin: bool,
+        atomics: bool = False,
     ) -> Verdict:
-        return trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
+        return ask_trusted(self.judge, jobs.JudgeRuns(cases, runs, depth, twin, atomics), JUDGE_LIMIT_S)
 
 
 def _read_task(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) -> TaskFacts:
     """The judge's answer to a task file. Raises TaskError for a file that never ends."""
     try:
-        return trusted(judge, job, OPEN_LIMIT_S)
+        return ask_trusted(judge, job, OPEN_LIMIT_S)
     except WorkerError as error:
         if "no answer within" not in str(error):
             raise

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import Config, LaunchFact, Verdict, Word
-from kernelsearch.kernel.launch import Bound, LaunchError, Specialisation
+from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.rejection import Rejected
+from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages import jobs
 
 Spec = tuple[Specialisation, bool]
@@ -25,7 +25,7 @@ class BoundCandidate:
 
     def __init__(self, bench: Bench, kernel: Kernel, config: Config) -> None:
         self.bench, self.kernel, self.config = bench, kernel, config
-        self._shapes: dict[str, tuple[list[tuple[LaunchFact, Bound]], list[Spec]]] = {}
+        self._shapes: dict[str, tuple[list[tuple[LaunchFact, BoundLaunch]], list[Spec]]] = {}
 
     @classmethod
     def of_seed(cls, bench: Bench) -> BoundCandidate:
@@ -37,7 +37,7 @@ class BoundCandidate:
         seed = self.bench.seed
         return self.kernel.digest == seed.digest and dict(self.config) == dict(self.bench.facts.config)
 
-    def launches(self, shape: str) -> list[tuple[LaunchFact, Bound]]:
+    def launches(self, shape: str) -> list[tuple[LaunchFact, BoundLaunch]]:
         """Every launch of a shape, and what the candidate runs there."""
         return self._bind(shape)[0]
 
@@ -45,13 +45,13 @@ class BoundCandidate:
         """What must be compiled for these shapes, in the order of the launches."""
         return tuple(dict.fromkeys(spec for shape in shapes for spec in self._bind(shape)[1]))
 
-    def _bind(self, shape: str) -> tuple[list[tuple[LaunchFact, Bound]], list[Spec]]:
+    def _bind(self, shape: str) -> tuple[list[tuple[LaunchFact, BoundLaunch]], list[Spec]]:
         if shape not in self._shapes:
             try:
                 launches = self.bench.bind_launches(self.kernel, self.config, (shape,))
-                specs = [(spec, bound.of_seed) for fact, bound in launches for spec in bound.specialisations(fact)]
+                specs = [(spec, bound.of_seed) for fact, bound in launches for spec in bound.specialise_steps(fact)]
             except LaunchError as error:
-                raise Rejected(Verdict(Word.STATIC, "launch", str(error))) from None
+                raise Rejection(Verdict(Word.STATIC, "launch", str(error))) from None
             self._shapes[shape] = launches, specs
         return self._shapes[shape]
 
@@ -61,23 +61,23 @@ class BoundCandidate:
 
     def compile_ahead(self, shapes: tuple[str, ...]) -> None:
         """Begins to compile where there are compilers to spare; `compile` raises what is refused."""
-        with contextlib.suppress(Rejected):
-            self.bench.begin(self.kernel, self.specialisations(*shapes))
+        with contextlib.suppress(Rejection):
+            self.bench.begin_builds(self.kernel, self.specialisations(*shapes))
 
     def build(self, specs: tuple[Spec, ...]) -> dict[str, Binary]:
         """The binaries of these specialisations, by `jobs.spec_key`."""
         binaries, verdict = self.bench.build_binaries(self.kernel, specs)
         if verdict is not None:
-            raise Rejected(verdict)
+            raise Rejection(verdict)
         unsupported = next((b.unsupported for b in binaries.values() if b.unsupported), "")
         if unsupported:
-            raise Rejected(Verdict(Word.COMPILE, "launch", unsupported))
+            raise Rejection(Verdict(Word.COMPILE, "launch", unsupported))
         return binaries
 
     def identities(self, shape: str, binaries: Mapping[str, Binary]) -> list[str]:
         """The identity of each binary that runs at a shape, in order."""
         return [binaries[jobs.spec_key(*spec)].identity for spec in self._bind(shape)[1]]
 
-    def message(self, *, code: bool) -> jobs.Candidate:
+    def message(self, *, code: bool) -> jobs.CandidateJob:
         """What a worker gets of it; the run worker gets none of its code."""
         return self.bench.candidate(self.kernel, self.config, code=code)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import Specialisation
-from kernelsearch.kernel.source import Kernel, canonical_source
+from kernelsearch.kernel.source import Kernel, canonicalise
 from kernelsearch.kernel.targets import Target
 from kernelsearch.worker.messages import channel, jobs
 
@@ -57,7 +57,7 @@ class CompileCache:
 
     def key(self, kernel: Kernel, spec: Specialisation, target: Target, precision: str) -> str:
         """The SHA-256 of all that decides the answer."""
-        parts = [*sorted(canonical_source(f.text) for f in kernel.functions), *sorted(kernel.constants)]
+        parts = [*sorted(canonicalise(f.text) for f in kernel.functions), *sorted(kernel.constants)]
         about = repr(
             (spec, target.name, target.capability, target.shared_per_program, precision, sorted(self.versions.items()))
         )
@@ -83,7 +83,7 @@ class CompileCache:
         """Keeps a lasting answer. Concurrent writers of one key write the same; the last rename wins."""
         if not _is_lasting(answer.verdict):
             return
-        body = zlib.compress(channel.packed(answer), 1)
+        body = zlib.compress(channel.pack(answer), 1)
         path = self._path(key)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _unpack(data: bytes) -> jobs.Compiled | None:
     if hashlib.sha256(body).digest() != checksum:
         return None
     try:
-        answer = channel.unpacked(zlib.decompress(body))
+        answer = channel.unpack(zlib.decompress(body))
     except (zlib.error, channel.ChannelClosed):
         return None
     return answer if isinstance(answer, jobs.Compiled) else None

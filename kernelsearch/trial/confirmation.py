@@ -18,23 +18,23 @@ from kernelsearch.core.types import ShapeFact, Verdict
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.store import Store
 from kernelsearch.trial.bench import Bench, versions
-from kernelsearch.trial.confirm_session import (
+from kernelsearch.trial.shape_session import (
     COMPILE_LIMIT_S,
     ENTER_LIMIT_S,
     SECONDS,
+    ConfirmationPlan,
+    ConfirmedShape,
     Contestant,
-    Lost,
-    Plan,
-    Session,
-    ShapeRun,
-    asked,
+    ProcessLost,
+    ShapeSession,
+    ask_session,
 )
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.worker.messages.confirm_jobs import Ceilings, MeasureCeilings, Prepare
-from kernelsearch.worker.processes.handle import Worker, WorkerDied
 from kernelsearch.worker.processes.pool import Pool
+from kernelsearch.worker.processes.workers import Worker, WorkerDied
 
-__all__ = ["SECONDS", "Confirmation", "Contestant", "Plan", "ShapeRun"]
+__all__ = ["SECONDS", "Confirmation", "Contestant", "ConfirmationPlan", "ConfirmedShape"]
 
 TOGETHER = "the process was lost while this kernel was timed among others, and none of them fails alone: {reason}"
 
@@ -42,8 +42,8 @@ TOGETHER = "the process was lost while this kernel was timed among others, and n
 class Confirmation:
     """Runs the confirmed protocol for one opened task on its live GPU. As a context manager it ends its process."""
 
-    def __init__(self, bench: Bench, plan: Plan | None = None, say: Say = lambda text: None) -> None:
-        self.bench, self.plan, self.say = bench, plan or Plan(), say
+    def __init__(self, bench: Bench, plan: ConfirmationPlan | None = None, say: Say = lambda text: None) -> None:
+        self.bench, self.plan, self.say = bench, plan or ConfirmationPlan(), say
         self.pool: Pool = bench.workplace.pool("confirm", 1, fork=False)
         self._preparing: threading.Thread | None = None
         self._worker: Worker | None = None
@@ -71,10 +71,12 @@ class Confirmation:
 
     def _prepare(self) -> None:
         facts = self.bench.facts
-        with contextlib.suppress(WorkerError, WorkerDied, Lost), self.pool.lease() as worker:
+        with contextlib.suppress(WorkerError, WorkerDied, ProcessLost), self.pool.lease() as worker:
             self._worker = worker
             if not self._ended:
-                asked(worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S)
+                ask_session(
+                    worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S
+                )
         self._worker = None
 
     def _await_prepared(self) -> None:
@@ -82,31 +84,33 @@ class Confirmation:
         if self._preparing is not None:
             self._preparing.join()
 
-    def ceilings(self) -> dict[str, float]:
+    def measure_ceilings(self) -> dict[str, float]:
         """The best rates of this GPU, measured now. Raises WorkerError."""
         self._await_prepared()
         try:
             with self.bench.gpu, self.pool.lease() as worker:
-                answer = asked(worker, MeasureCeilings(), ENTER_LIMIT_S)
-        except Lost as lost:
+                answer = ask_session(worker, MeasureCeilings(), ENTER_LIMIT_S)
+        except ProcessLost as lost:
             raise WorkerError(f"the confirming worker failed: {lost}") from None
         return dict(answer.values) if isinstance(answer, Ceilings) else {}
 
-    def run(self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]) -> tuple[ShapeRun, ...]:
-        return tuple(self.shape(shape, contestants) for shape in shapes)
+    def confirm_shapes(
+        self, shapes: Sequence[ShapeFact], contestants: Sequence[Contestant]
+    ) -> tuple[ConfirmedShape, ...]:
+        return tuple(self.confirm_shape(shape, contestants) for shape in shapes)
 
-    def known_ceilings(self, store: Store | None, keep: bool = True) -> dict[str, float]:
+    def find_ceilings(self, store: Store | None, keep: bool = True) -> dict[str, float]:
         """This device's ceilings from the store, or measured now and, with keep, stored."""
         device = self.bench.device.name
-        ceilings = store.ceilings(device) if store else {}
+        ceilings = store.load_ceilings(device) if store else {}
         if not ceilings:
             self.say("measuring what this GPU can do at best")
-            ceilings = self.ceilings()
+            ceilings = self.measure_ceilings()
             if store and ceilings and keep:
                 store.add_ceilings(device, ceilings, versions())
         return ceilings
 
-    def shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ShapeRun:
+    def confirm_shape(self, shape: ShapeFact, contestants: Sequence[Contestant]) -> ConfirmedShape:
         """The results at one shape, with those that failed. The first contestant must be the seed.
 
         When the process is lost while several are timed, the next attempt first calls each alone to find the cause.
@@ -118,9 +122,11 @@ class Confirmation:
         while True:
             try:
                 with self.bench.gpu, self.pool.lease() as worker:
-                    session = Session(self.bench, self.plan, self.say, worker, shape, contestants, failures, verdicts)
+                    session = ShapeSession(
+                        self.bench, self.plan, self.say, worker, shape, contestants, failures, verdicts
+                    )
                     return session.run(alone=alone)
-            except Lost as lost:
+            except ProcessLost as lost:
                 if lost.name in failures or (not lost.name and together):
                     raise WorkerError(f"the confirming worker failed: {lost}") from None
                 if lost.name:

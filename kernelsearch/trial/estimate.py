@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, content_digest
 from kernelsearch.kernel.launch import Scratch
-from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.estimate import estimate_call
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.hints import launches_of
@@ -19,7 +19,7 @@ ESTIMATE_PROTOCOL = "static-model-3"
 def estimate_times(
     candidate: BoundCandidate,
     binaries: Mapping[str, Binary],
-    counts: Mapping[str, tuple[Counts, ...]],
+    counts: Mapping[str, tuple[LaunchCounts, ...]],
     shapes: tuple[str, ...],
 ) -> Measurement:
     """The estimated times of a candidate at these shapes, in microseconds.
@@ -43,7 +43,7 @@ def work_digest(candidate: BoundCandidate, shapes: tuple[str, ...], binaries: Ma
         plan = bound.plan
         parts.append(repr((sorted(plan.init.items()), fact.site)))
         buffers: dict[str, int] = {}
-        for step, spec in zip(plan.steps, bound.specialisations(fact), strict=True):
+        for step, spec in zip(plan.steps, bound.specialise_steps(fact), strict=True):
             b = binaries[jobs.spec_key(spec, bound.of_seed)]
             args = [step.args[name] for name, _ in b.params]
             described = [

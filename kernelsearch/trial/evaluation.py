@@ -20,7 +20,7 @@ from kernelsearch.core.types import (
     content_digest,
 )
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.hints.findings import hints
+from kernelsearch.measure.hints.findings import make_hints
 from kernelsearch.trial import with_gpu, without_gpu
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
@@ -28,14 +28,14 @@ from kernelsearch.trial.estimate import work_digest
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.trial.hints import describe_calls
 from kernelsearch.trial.leader import Lead
-from kernelsearch.trial.niche import described
+from kernelsearch.trial.niche import describe_niche
 from kernelsearch.trial.once import Once
-from kernelsearch.trial.rejection import Rejected
-from kernelsearch.trial.with_gpu import Gpu
-from kernelsearch.trial.without_gpu import Interpreter
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.with_gpu import GpuStages
+from kernelsearch.trial.without_gpu import InterpreterStages
 from kernelsearch.verify import gate
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import trusted
+from kernelsearch.worker.processes.pool import ask_trusted
 
 RECENT = 128
 """Bound candidates that are kept: one trial asks for its candidate several times, and many trials are in flight."""
@@ -52,9 +52,9 @@ class Evaluation(Evaluator):
         self.timed = shapes or tuple(s.key for s in bench.facts.shapes)
         self.once, self.lead = Once(), Lead()
         if bench.device is None:
-            self.stages = Interpreter(bench, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
+            self.stages = InterpreterStages(bench, self.once, self.timed, limit_s or without_gpu.LIMIT_S)
         else:
-            self.stages = Gpu(bench, self.timed, limit_s or with_gpu.LIMIT_S)
+            self.stages = GpuStages(bench, self.timed, limit_s or with_gpu.LIMIT_S)
         self.mode, self.protocol = self.stages.mode, self.stages.protocol
         self._recent: dict[str, BoundCandidate] = {}
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Evaluation(Evaluator):
         if kernel.digest != self.bench.seed.digest:  # the user's own is trusted
             verdict = self.once(f"gate/{content_digest(kernel.code)}", lambda: gate.check(kernel.render()))
             if not verdict.accepted:
-                raise Rejected(verdict)
+                raise Rejection(verdict)
         key = f"{kernel.digest}/{config_key(config)}"
         with self._lock:
             candidate = self._recent.pop(key, None) or BoundCandidate(self.bench, kernel, config)
@@ -92,10 +92,10 @@ class Evaluation(Evaluator):
             verdict, measurement = self.stages.screen(candidate, self._cases("screen"), incumbent)
             if incumbent is None:
                 verdict = self.stages.judge_full(candidate, self._cases("full"))
-            elif self.lead.taken(measurement, incumbent):
+            elif self.lead.take(measurement, incumbent):
                 self.stages.prepare_full(candidate)
             outcome = Outcome(self._sign(verdict), *self._look_at(candidate, measurement))
-        except Rejected as rejected:
+        except Rejection as rejected:
             outcome = Outcome(self._sign(rejected.verdict))
         return replace(outcome, seconds=time.perf_counter() - started)
 
@@ -105,29 +105,29 @@ class Evaluation(Evaluator):
         try:
             verdict = self.stages.judge_full(self.bind(kernel, config), self._cases("full"))
             outcome = replace(outcome, verdict=self._sign(verdict))
-        except Rejected as rejected:
+        except Rejection as rejected:
             outcome = replace(outcome, verdict=self._sign(rejected.verdict), measurement=None, hints=())
         return replace(outcome, seconds=outcome.seconds + time.perf_counter() - started)
 
-    def compiles(self, kernel: Kernel, config: Config) -> Verdict:
+    def try_compile(self, kernel: Kernel, config: Config) -> Verdict:
         """The verdict of the gate and the compilers alone, at the timed shapes."""
         try:
             self.bind(kernel, config).compile(self.timed)
-        except Rejected as rejected:
+        except Rejection as rejected:
             return self._sign(rejected.verdict)
         return self._sign(Verdict(Word.ACCEPT, "compile"))
 
     def work(self, kernel: Kernel, config: Config) -> str:
         """The digest of a candidate's work on the GPU at the shapes of `screen`; empty without a GPU or a binary."""
-        if not isinstance(self.stages, Gpu):
+        if not isinstance(self.stages, GpuStages):
             return ""
         try:
             candidate, shapes = self.bind(kernel, config), self.stages.shapes("screen")
             return work_digest(candidate, shapes, candidate.compile(shapes))
-        except Rejected:
+        except Rejection:
             return ""
 
-    def sampled(
+    def sample_times(
         self, kernel: Kernel, config: Config, limits_us: Mapping[str, float]
     ) -> tuple[Verdict, Mapping[str, tuple[float, ...]]]:
         """A `screen` verdict and the raw event times in microseconds by timed shape, empty unless accepted (GPU only).
@@ -138,23 +138,23 @@ class Evaluation(Evaluator):
             candidate = self.bind(kernel, config)
             verdict, binaries = self.stages.judge_screen(candidate, self._cases("screen"))
             return verdict, self.stages.time_shapes(candidate, binaries, limits_us).samples_us
-        except Rejected as rejected:
+        except Rejection as rejected:
             return rejected.verdict, {}
 
     def verify(self, kernel: Kernel, config: Config) -> Verdict:
         """The referee alone, at full depth."""
         try:
             return self._sign(self.stages.verify(self.bind(kernel, config), self._cases("full")))
-        except Rejected as rejected:
+        except Rejection as rejected:
             return self._sign(replace(rejected.verdict, depth="full"))
 
-    def baseline(self, name: str, shape: str) -> tuple[float, ...]:
+    def time_baseline(self, name: str, shape: str) -> tuple[float, ...]:
         """Event times in microseconds of `eager`, `compile` or `max-autotune` at a timed shape (GPU only)."""
         with self.bench.gpu:
-            answer = trusted(self.bench.runners, jobs.TimeBaseline(self.bench.path, name, shape), 600.0)
+            answer = ask_trusted(self.bench.runners, jobs.TimeBaseline(self.bench.path, name, shape), 600.0)
         return answer.samples_us[shape]
 
-    def _cases(self, depth: str) -> tuple[jobs.Case, ...]:
+    def _cases(self, depth: str) -> tuple[jobs.JudgedCase, ...]:
         """The cases to judge; one with padded rows only where the seed itself is right on it.
 
         The launcher does not declare what it takes, but the seed shows it: a kernel that walks its input as one flat
@@ -166,21 +166,21 @@ class Evaluation(Evaluator):
             return cases
         return tuple(c for c in cases if not c.padded)
 
-    def _seed_takes(self, padded: tuple[jobs.Case, ...]) -> bool:
+    def _seed_takes(self, padded: tuple[jobs.JudgedCase, ...]) -> bool:
         try:
             return self.stages.is_seed_right(padded)
-        except Rejected:
+        except Rejection:
             return False
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's niche in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
-        counts = self.stages.profile(candidate).counts if isinstance(self.stages, Interpreter) else {}
+        counts = self.stages.profile(candidate).counts if isinstance(self.stages, InterpreterStages) else {}
         calls = describe_calls(candidate, candidate.compile(shapes), shapes, measurement, counts)
         first, *rest = measurement.times
-        niche = described(launched for call in calls for launched in call.launches)
+        niche = describe_niche(launched for call in calls for launched in call.launches)
         first = replace(first, detail={**first.detail, "niche": niche})
-        return replace(measurement, times=(first, *rest)), hints(calls)
+        return replace(measurement, times=(first, *rest)), make_hints(calls)
 
     def _sign(self, verdict: Verdict) -> Verdict:
         labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)}

@@ -19,13 +19,13 @@ class Lead:
         self._fastest: dict[str, float] = {}
         self._lock = threading.Lock()
 
-    def taken(self, measurement: Measurement, incumbent: Measurement) -> bool:
+    def take(self, measurement: Measurement, incumbent: Measurement) -> bool:
         """Whether this measurement is whole and faster than its incumbent and than all earlier ones; then it leads."""
         times = measurement.by_shape
-        if measurement.abandoned or not racing.faster(times, incumbent.by_shape):
+        if measurement.abandoned or not racing.is_faster(times, incumbent.by_shape):
             return False
         with self._lock:
-            if self._fastest and not racing.faster(times, self._fastest):
+            if self._fastest and not racing.is_faster(times, self._fastest):
                 return False
             self._fastest = times
             return True

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED_RESERVED
 
 
-def described(launches: Iterable[Launched]) -> dict[str, int | str]:
+def describe_niche(launches: Iterable[DeviceLaunch]) -> dict[str, int | str]:
     """The niche: one value per axis, coarse enough that small changes stay in it.
 
     bytes: log2 of the distinct bytes that all launches move, in steps of a quarter; passes: bytes loaded and stored
@@ -26,7 +26,7 @@ def described(launches: Iterable[Launched]) -> dict[str, int | str]:
         return {}
     main = max(every, key=lambda one: one.traffic)
     moved, distinct = sum(one.traffic for one in every), sum(one.footprint for one in every)
-    tiles = [math.prod(a.shape) for a in main.main]
+    tiles = [math.prod(a.shape) for a in main.main_accesses]
     return {
         "bytes": round(4 * _log2(distinct)) if math.isfinite(distinct) else -1,
         "passes": min(16, round(2 * moved / distinct)) if 0 < distinct < math.inf else 0,
@@ -36,7 +36,7 @@ def described(launches: Iterable[Launched]) -> dict[str, int | str]:
     }
 
 
-def _limiter(launched: Launched) -> str:
+def _limiter(launched: DeviceLaunch) -> str:
     target, machine = launched.target, launched.machine
     if launched.programs < launched.occupancy * target.num_sms:
         return "programs"

@@ -16,7 +16,7 @@ from kernelsearch.record.rows import geometric_mean
 from kernelsearch.trial.estimate import estimate_times
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.evaluator import Evaluator
-from kernelsearch.trial.rejection import Rejected
+from kernelsearch.trial.rejection import Rejection
 
 STAGE = "estimate"
 """The stage of a verdict on a candidate that was not worth a measurement."""
@@ -27,11 +27,11 @@ def estimate(evaluation: Evaluation, kernel: Kernel, config: Config) -> Measurem
     try:
         candidate = evaluation.bind(kernel, config)
         return estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed)
-    except Rejected:
+    except Rejection:
         return None
 
 
-def ordered(
+def order_configs(
     evaluation: Evaluation, kernel: Kernel, configs: Sequence[Config], workers: int | None = None
 ) -> list[tuple[Config, float]]:
     """The configs that compile, the fastest first, with estimated microseconds (geometric mean over the timed shapes).
@@ -45,7 +45,7 @@ def ordered(
     return [(configs[n], us) for us, n in sorted(times)]
 
 
-class Pruned(Evaluator):
+class PruningEvaluator(Evaluator):
     """Evaluates only candidates whose corrected estimate is within `factor` times the incumbent, through `inner`.
 
     The first candidate without an incumbent (the seed) is always evaluated and shows how far estimates are off here, so

@@ -14,13 +14,13 @@ from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
-from kernelsearch.trial.slow_steps import Say, patience
+from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.trial.without_gpu import HERE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
 from kernelsearch.verify import gate
+from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
 from kernelsearch.verify.regime_words import WORDS
-from kernelsearch.verify.unseen import WITHOUT_A_GPU
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import trusted
+from kernelsearch.worker.processes.pool import ask_trusted
 
 
 def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None) -> Verdict:
@@ -30,32 +30,32 @@ def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say 
     """
     if not os.path.exists(task):
         raise TaskError(f"no such file: {task}")
-    text = asked(task, kernel)
-    if text is not None and not (verdict := checked(text)).accepted:
+    text = read_kernel_argument(task, kernel)
+    if text is not None and not (verdict := check_kernel_file(text)).accepted:
         return verdict
     with Bench.open(task, target, say=say) as bench:
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
-            with patience(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
+            with report_progress(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
                 verdict = verify_text(bench, text)
         return _note_weak_task(bench, verdict) if verdict.accepted else verdict
 
 
 def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:
     """Adds a note to the verdict where the task would accept a trivial answer too."""
-    passing = trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+    passing = ask_trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
     notes = [*verdict.detail.get("notes", ()), *(f"the task says little: {one}" for one in passing)]
     return replace(verdict, detail={**verdict.detail, "notes": notes}) if notes else verdict
 
 
-def asked(task: str, kernel: str | None) -> str | None:
+def read_kernel_argument(task: str, kernel: str | None) -> str | None:
     """The text of a command's kernel file; None for the task's own kernel, which the task's file stands for too."""
     same = kernel is not None and os.path.realpath(kernel) == os.path.realpath(task)
     return read_kernel(kernel) if kernel and not same else None
 
 
-def checked(text: str) -> Verdict:
+def check_kernel_file(text: str) -> Verdict:
     """The gate's verdict on a kernel file; a task file gets a note about what a kernel file is."""
     verdict = gate.check(text)
     if verdict.accepted or not _HOST.search(text):
@@ -122,7 +122,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def explained(verdict: Verdict) -> str:
+def explain(verdict: Verdict) -> str:
     """The verdict for a kernel's author, in lines: where it fails, the expected and actual value, the error."""
     lines = [f"{verdict.word.value} at {verdict.stage}: {verdict.reason}" if verdict.reason else verdict.word.value]
     detail = verdict.detail

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 
-class Rejected(Exception):
+class Rejection(Exception):
     """Carries the verdict that ends an evaluation."""
 
     def __init__(self, verdict: Verdict) -> None:
@@ -17,11 +17,11 @@ class Rejected(Exception):
         self.verdict = verdict
 
 
-def asked(pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
+def ask_or_reject(pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
     """A worker's answer to a job that runs candidate code. Raises Rejected when that makes the worker hang or die."""
     try:
         return pool.ask(job, limit_s)
     except WorkerHung:
-        raise Rejected(Verdict(Word.TIMEOUT, stage, f"did not finish within {limit_s:g} s")) from None
+        raise Rejection(Verdict(Word.TIMEOUT, stage, f"did not finish within {limit_s:g} s")) from None
     except WorkerDied as died:
-        raise Rejected(Verdict(Word.CRASH, stage, f"the worker died: {died}")) from None
+        raise Rejection(Verdict(Word.CRASH, stage, f"the worker died: {died}")) from None

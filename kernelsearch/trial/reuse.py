@@ -30,7 +30,7 @@ _CHANCE = (Word.TIMEOUT, Word.CRASH)
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReuseTerms:
     """Terms of a reuse: the task and its timed shapes, and where, how and with which versions they were measured."""
 
     task: str
@@ -41,7 +41,7 @@ class Terms:
     versions: Mapping[str, str]
 
     @classmethod
-    def of(cls, evaluation: Evaluation, facts: TaskFacts) -> Terms:
+    def of(cls, evaluation: Evaluation, facts: TaskFacts) -> ReuseTerms:
         """The terms of an evaluation's outcomes; facts are narrowed to the shapes that it times."""
         shapes = tuple(s.key for s in facts.shapes)
         return cls(facts.digest, shapes, evaluation.bench.where, evaluation.mode, evaluation.protocol, versions())
@@ -49,9 +49,9 @@ class Terms:
     def allow(self, run: Run, outcome: Outcome, incumbent: Measurement | None) -> bool:
         """Whether a stored outcome may stand for a new one that would be measured against this incumbent."""
         same = (run.task, run.facts.target, dict(run.facts.versions)) == (self.task, self.target, dict(self.versions))
-        return same and outcome.verdict.referee.mode == self.referee and self.usable(outcome, incumbent)
+        return same and outcome.verdict.referee.mode == self.referee and self.is_usable(outcome, incumbent)
 
-    def usable(self, outcome: Outcome, incumbent: Measurement | None) -> bool:
+    def is_usable(self, outcome: Outcome, incumbent: Measurement | None) -> bool:
         if outcome.measurement is None:
             return outcome.verdict.word not in _CHANCE and outcome.verdict.stage != "estimate"
         if outcome.measurement.protocol != self.protocol:
@@ -59,19 +59,19 @@ class Terms:
         if outcome.measurement.abandoned:  # it must be as hopeless against this incumbent
             if incumbent is None:
                 return False
-            return racing.hopeless(outcome.measurement.by_shape, incumbent.by_shape, len(self.shapes))
+            return racing.is_hopeless(outcome.measurement.by_shape, incumbent.by_shape, len(self.shapes))
         return {t.shape for t in outcome.measurement.times} >= set(self.shapes)
 
 
 @dataclass
-class Reusing(Evaluator):
+class ReusingEvaluator(Evaluator):
     """Evaluates each candidate and each work once, through `inner`; may be called from several threads.
 
     store has the earlier runs, None for this process alone.
     """
 
     inner: Evaluator
-    terms: Terms
+    terms: ReuseTerms
     store: Store | None = None
     _recent: OrderedDict[str, tuple[str, Outcome]] = field(default_factory=OrderedDict)
     _claims: dict[str, threading.Lock] = field(default_factory=dict)
@@ -111,10 +111,10 @@ class Reusing(Evaluator):
     def _find_recent(self, key: str, incumbent: Measurement | None) -> tuple[str, Outcome] | None:
         with self._lock:
             recent = self._recent.get(key)
-        return recent if recent and self.terms.usable(recent[1], incumbent) else None
+        return recent if recent and self.terms.is_usable(recent[1], incumbent) else None
 
     def _find_stored(self, candidate: str, work: str, incumbent: Measurement | None) -> tuple[str, Outcome] | None:
-        for run, whose, outcome in self.store.evaluations(candidate, work) if self.store else ():
+        for run, whose, outcome in self.store.load_evaluations(candidate, work) if self.store else ():
             if self.terms.allow(run, outcome, incumbent):
                 return whose, outcome
         return None

@@ -12,8 +12,8 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import Target
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import Worker, WorkerDied, WorkerHung
-from kernelsearch.worker.processes.pool import Pool, trusted
+from kernelsearch.worker.processes.pool import Pool, ask_trusted
+from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung
 
 Build = Callable[[tuple[tuple[Specialisation, bool], ...]], dict[str, Binary]]
 
@@ -39,7 +39,7 @@ SPEC = Specialisation(
 )
 
 
-def on_gpu(
+def run_on_gpu(
     pool: Pool,
     binaries: dict[str, Binary],
     job: Callable[[dict[str, Binary]], Any],
@@ -84,7 +84,7 @@ def ask_with_binaries(
     return Verdict(Word.STATIC, "launch", "the launcher asks for other arguments each time")
 
 
-def prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
+def make_prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
     """A test of run workers that take the place of a lost one: whether they compute the known kernel rightly.
 
     The kernel is compiled once, at the first test. The test raises WorkerError when it cannot be compiled.
@@ -92,7 +92,7 @@ def prover(compilers: Pool, target: Target) -> Callable[[Worker], bool]:
 
     @cache
     def compile_known() -> Binary:
-        done = trusted(compilers, jobs.Compile(KNOWN, "known", (SPEC,), target), PROOF_LIMIT_S)
+        done = ask_trusted(compilers, jobs.Compile(KNOWN, "known", (SPEC,), target), PROOF_LIMIT_S)
         if done.verdict is not None:
             raise WorkerError(f"the kernel that proves a worker healthy does not compile: {done.verdict.reason}")
         return done.binaries[0]

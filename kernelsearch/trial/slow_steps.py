@@ -15,7 +15,9 @@ AGAIN_S = 30.0
 
 
 @contextmanager
-def patience(say: Say | None, doing: str, first_s: float | None = None, again_s: float | None = None) -> Iterator[None]:
+def report_progress(
+    say: Say | None, doing: str, first_s: float | None = None, again_s: float | None = None
+) -> Iterator[None]:
     """A context in which a thread says `doing` with the seconds so far, now and then; never if say is None."""
     if say is None:
         yield

@@ -9,24 +9,24 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime, Verdict, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import racing
-from kernelsearch.measure.timing.protocol import PROTOCOL, spread_us
+from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
-from kernelsearch.trial.rejection import Rejected
-from kernelsearch.trial.run_jobs import on_gpu
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.run_jobs import run_on_gpu
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import trusted
+from kernelsearch.worker.processes.pool import ask_trusted
 
 LIMIT_S = 30.0
 REPEATS = 3
 """Runs of the same inputs that must be equal bit for bit, at full depth."""
 
 
-class Gpu:
+class GpuStages:
     """The stages after the compilers on a live device. Raises Rejected for what a run or the judge refuses."""
 
     mode, protocol = "gpu", PROTOCOL
@@ -39,26 +39,26 @@ class Gpu:
         return tuple(self.bench.runners.layers)
 
     def screen(
-        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         verdict, binaries = self.judge_screen(candidate, cases)
         return verdict, self._measure(candidate, binaries, incumbent)
 
     def judge_screen(
-        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]
     ) -> tuple[Verdict, dict[str, Binary]]:
         """The `screen` verdict and the binaries that ran."""
         binaries = candidate.compile(self.shapes("screen"))
         return self.run_cases(candidate, binaries, cases, "screen"), binaries
 
-    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         binaries = candidate.compile(self.shapes("full"))
         verdict = self.run_cases(candidate, binaries, cases, "full")
         worst = verdict.error_ratio or 0.0
         for shape in self.timed:
             whole = self._run_timed_shape(candidate, binaries, shape)
             if not whole.accepted:
-                raise Rejected(whole)
+                raise Rejection(whole)
             worst = max(worst, whole.error_ratio or 0.0)
         return replace(verdict, error_ratio=worst)
 
@@ -71,7 +71,7 @@ class Gpu:
         """
         candidate.compile_ahead(self.shapes("full"))
 
-    def is_seed_right(self, padded: tuple[jobs.Case, ...]) -> bool:
+    def is_seed_right(self, padded: tuple[jobs.JudgedCase, ...]) -> bool:
         seed = BoundCandidate.of_seed(self.bench)
         return self.run_cases(seed, seed.compile(tuple(c.shape for c in padded)), padded, "full").accepted
 
@@ -80,7 +80,7 @@ class Gpu:
         return tuple(dict.fromkeys((*self.timed, *(c.shape for c in self.bench.cases(depth)))))
 
     def run_cases(
-        self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: tuple[jobs.Case, ...], depth: str
+        self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: tuple[jobs.JudgedCase, ...], depth: str
     ) -> Verdict:
         """The judge's verdict on a run of these cases. Raises Rejected unless it is accept."""
         inputs = self.bench.inputs(cases, twin=False)
@@ -94,10 +94,10 @@ class Gpu:
         runs = self.run_job(candidate, binaries, job)
         failed = next((r.verdict for r in runs if r.verdict is not None), None)
         if failed is not None:
-            raise Rejected(replace(failed, depth=depth))
+            raise Rejection(replace(failed, depth=depth))
         verdict = self.bench.judge_runs(cases, runs, depth, twin=False, atomics=has_atomics(candidate.kernel))
         if not verdict.accepted:
-            raise Rejected(verdict)
+            raise Rejection(verdict)
         return verdict
 
     def time_shapes(
@@ -113,26 +113,28 @@ class Gpu:
         """
         message = candidate.message(code=False)
 
-        def job(binaries: dict[str, Binary]) -> jobs.Time:
-            return jobs.Time(self.bench.path, message, binaries, self.timed, dict(limits_us), dict(rival_us or {}))
+        def job(binaries: dict[str, Binary]) -> jobs.TimeCandidate:
+            return jobs.TimeCandidate(
+                self.bench.path, message, binaries, self.timed, dict(limits_us), dict(rival_us or {})
+            )
 
         with self.bench.gpu:
             timed = self.run_job(candidate, binaries, job)
         if timed.verdict is not None:
-            raise Rejected(timed.verdict)
+            raise Rejection(timed.verdict)
         return timed
 
     def run_job(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], job: Callable[..., Any], **then: Any
     ) -> Any:
         """The run worker's answer. Raises Rejected with the verdict that ended it."""
-        answer = on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s, **then)
+        answer = run_on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s, **then)
         if isinstance(answer, Verdict):
-            raise Rejected(answer)
+            raise Rejection(answer)
         return answer
 
     def _run_timed_shape(self, candidate: BoundCandidate, binaries: dict[str, Binary], shape: str) -> Verdict:
-        case = jobs.Case(shape, "randn", self.bench.secret + 1)
+        case = jobs.JudgedCase(shape, "randn", self.bench.secret + 1)
         message, atomics = candidate.message(code=False), has_atomics(candidate.kernel)
 
         def job(binaries: dict[str, Binary]) -> jobs.RunSeeded:
@@ -140,8 +142,8 @@ class Gpu:
 
         def judge(ran: jobs.Ran) -> tuple[Verdict]:
             if ran.verdict is not None:
-                raise Rejected(replace(ran.verdict, depth="full"))
-            return (trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
+                raise Rejection(replace(ran.verdict, depth="full"))
+            return (ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran, atomics), 120.0),)
 
         with self.bench.gpu:  # the judge computes on the same GPU: nothing is timed meanwhile
             return self.run_job(candidate, binaries, job, then=judge)[0]
@@ -150,7 +152,7 @@ class Gpu:
         self, candidate: BoundCandidate, binaries: dict[str, Binary], incumbent: Measurement | None
     ) -> Measurement:
         rival = incumbent.by_shape if incumbent else {}
-        if racing.tested(len(self.timed)):
+        if racing.is_tested(len(self.timed)):
             timed = self.time_shapes(candidate, binaries, {}, rival)
         else:
             timed = self.time_shapes(candidate, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
@@ -158,7 +160,7 @@ class Gpu:
             ShapeTime(
                 shape,
                 statistics.median(samples),
-                spread_us(samples),
+                compute_spread_us(samples),
                 len(samples),
                 content_digest(*candidate.identities(shape, binaries)),
                 timed.detail[shape],
@@ -173,4 +175,4 @@ def has_atomics(kernel: Kernel) -> bool:
     code = kernel.code
     if "atomic_" not in code:
         return False
-    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(parsed(code)))
+    return any(isinstance(n, ast.Attribute) and n.attr.startswith("atomic_") for n in ast.walk(parse_python(code)))

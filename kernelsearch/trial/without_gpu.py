@@ -20,11 +20,11 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.once import Once
-from kernelsearch.trial.rejection import Rejected, asked
-from kernelsearch.trial.slow_steps import patience
+from kernelsearch.trial.rejection import Rejection, ask_or_reject
+from kernelsearch.trial.slow_steps import report_progress
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Pool
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 LIMIT_S = 60.0
 ORDERS = ("reversed", "shuffled")
@@ -48,7 +48,7 @@ NOT_RIGHT = "not judged, the seed is not right there"
 SEED_SLOW = "not judged, the seed is too slow there in the interpreter"
 
 
-class Interpreter:
+class InterpreterStages:
     """The stages after the compilers without a GPU. Verdicts and counts are kept: launch options change neither."""
 
     mode, protocol = "interpreter", ESTIMATE_PROTOCOL
@@ -62,39 +62,39 @@ class Interpreter:
         return (*self.bench.interpreters.layers, "float32 twin")
 
     def screen(
-        self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], incumbent: Measurement | None
+        self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], incumbent: Measurement | None
     ) -> tuple[Verdict, Measurement]:
         try:
             verdict = self.judge(candidate, cases, "screen")
-        except Rejected as rejected:
+        except Rejection as rejected:
             if rejected.verdict.word is Word.CRASH:  # often no kernel at all: then the compiler says where
                 candidate.compile(self.timed)
             raise
         binaries = candidate.compile(self.timed)
         return verdict, estimate_times(candidate, binaries, self.profile(candidate).counts, self.timed)
 
-    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def judge_full(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         return self.judge(candidate, cases, "full")
 
     def prepare_full(self, candidate: BoundCandidate) -> None:
         """Nothing: here `full` compiles nothing, and an interpreter that runs ahead takes the place of another."""
 
-    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...]) -> Verdict:
+    def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
         facts = self.bench.facts
-        tests = unlike(facts, tuple(s.key for s in facts.test_shapes))
+        tests = first_by_dtypes(facts, tuple(s.key for s in facts.test_shapes))
         candidate.compile(tuple(dict.fromkeys((*self.timed, *tests))))
         return self.judge_full(candidate, cases)
 
-    def judge(self, candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+    def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejected unless it is accept."""
         key = f"{depth}/{_interpreted_key(candidate)}"
         verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s))
         if not verdict.accepted:
-            raise Rejected(verdict)
+            raise Rejection(verdict)
         return verdict
 
-    def is_seed_right(self, padded: tuple[jobs.Case, ...]) -> bool:
+    def is_seed_right(self, padded: tuple[jobs.JudgedCase, ...]) -> bool:
         return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded).accepted
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
@@ -106,19 +106,19 @@ class Interpreter:
 
 
 def _interpreted_key(candidate: BoundCandidate) -> str:
-    return f"{candidate.kernel.digest}/{numbers(candidate.kernel, candidate.config)}"
+    return f"{candidate.kernel.digest}/{interpreted_config_key(candidate.kernel, candidate.config)}"
 
 
 def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
     """Counts of what sampled programs do at these shapes. Raises Rejected when the interpreter cannot run them."""
     job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes)
-    profiled = asked(pool, job, limit_s, "profile")
+    profiled = ask_or_reject(pool, job, limit_s, "profile")
     if profiled.verdict is not None:
-        raise Rejected(profiled.verdict)
+        raise Rejection(profiled.verdict)
     return profiled
 
 
-def unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
+def first_by_dtypes(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
     """The first of these shapes for each set of argument dtypes."""
     first: dict[str, str] = {}
     for shape in shapes:
@@ -128,7 +128,7 @@ def unlike(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(first.values())
 
 
-def numbers(kernel: Kernel, config: Config) -> str:
+def interpreted_config_key(kernel: Kernel, config: Config) -> str:
     """The key of a config for the interpreter, without the launch options that no function takes as a parameter."""
     taken = {n for f in kernel.functions for n in f.params}
     return config_key(
@@ -136,10 +136,10 @@ def numbers(kernel: Kernel, config: Config) -> str:
     )
 
 
-def interpret(candidate: BoundCandidate, cases: tuple[jobs.Case, ...], depth: str, limit_s: float) -> Verdict:
+def interpret(candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str, limit_s: float) -> Verdict:
     """The verdict on these cases; at full depth the first also runs with the grid in other orders."""
     bench = candidate.bench
-    with patience(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
+    with report_progress(bench.say if candidate.is_seed else None, f"judging the task's own kernel {HERE}"):
         verdict = Interpretation(candidate, limit_s).judge(cases, depth)
         if verdict.accepted and asks_for_sms(candidate.kernel, candidate.config):
             sms = bench.target.num_sms
@@ -154,7 +154,7 @@ def asks_for_sms(kernel: Kernel, config: Config) -> bool:
     return "num_sms" in repr((kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.config, dict(config)))
 
 
-def judge_seed(bench: Bench, case: jobs.Case, limit_s: float) -> Verdict:
+def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """The verdict on the task's own kernel at a case whose sizes the task did not name, reached once a case.
 
     A launcher may take multiples of 64 only, and a candidate's author must not be blamed for that.
@@ -176,7 +176,7 @@ class Interpretation:
     limit_s: float
     sms: int = FEW_SMS
 
-    def judge(self, cases: tuple[jobs.Case, ...], depth: str) -> Verdict:
+    def judge(self, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         bench = self.candidate.bench
         named = tuple(c for c in cases if c.kind not in jobs.SIZES)
         usual = tuple(c for c in named if c.kind != "typed" or judge_seed(bench, c, self.limit_s).accepted)
@@ -198,7 +198,7 @@ class Interpretation:
         return verdict
 
     def run(
-        self, cases: tuple[jobs.Case, ...], order: str = "forward", depth: str = "full", twin: bool = True
+        self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", twin: bool = True
     ) -> Verdict:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32."""
         bench = self.candidate.bench
@@ -226,7 +226,7 @@ class Interpretation:
         suspect = next((r.suspect for r in runs if r.suspect), "")
         return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
 
-    def _judge_sixteen(self, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+    def _judge_sixteen(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges 16-bit floats unwidened too, each operation rounded, where the seed itself is right in that way."""
         bench = self.candidate.bench
         halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
@@ -242,7 +242,7 @@ class Interpretation:
             return _with_error_of(verdict, again)
         return replace(again, reason=f"with 16-bit floats as they are: {again.reason}")
 
-    def _judge_long(self, cases: tuple[jobs.Case, ...], verdict: Verdict) -> Verdict:
+    def _judge_long(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges timed sizes too; sizes at which an honest kernel is too slow here are noted in the verdict's detail.
 
         The first of each kind come first, so that one slow size does not leave a whole kind unseen.

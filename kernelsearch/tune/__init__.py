@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Predicate, Space, possible
-from kernelsearch.tune.starts import nearest, seed_start, space_of, start_of
+from kernelsearch.kernel.space import Predicate, Space, is_possible
+from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
 from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
-__all__ = ["SAMPLERS", "Tuner", "Tuners", "nearest", "seed_start", "seed_tuners", "space_of", "start_of"]
+__all__ = ["SAMPLERS", "Tuner", "Tuners", "nearest_value", "seed_start_of", "make_seed_tuners", "space_of", "start_of"]
 
 MODELS = 64
 """Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""
@@ -26,7 +26,7 @@ MODELS = 64
 class Tuners:
     """The tuners of a run, by kernel."""
 
-    def __init__(self, seed: int = 0, possible: Predicate = possible) -> None:
+    def __init__(self, seed: int = 0, possible: Predicate = is_possible) -> None:
         self._seed = seed
         self._possible = possible
         self._tuners: dict[str, Tuner] = {}
@@ -49,13 +49,13 @@ class Tuners:
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners
 
-    def space(self, digest: str) -> Space:
+    def space_by_digest(self, digest: str) -> Space:
         return self._tuners[digest].space
 
-    def kernel(self, digest: str) -> Kernel:
+    def kernel_by_digest(self, digest: str) -> Kernel:
         return self._kernels[digest]
 
-    def best(self, digest: str) -> Config:
+    def best_config(self, digest: str) -> Config:
         """The kernel's best config so far, or the one where its tuning starts."""
         tuner = self._tuners[digest]
         return tuner.best[1] if tuner.best else tuner.start
@@ -72,11 +72,11 @@ class Tuners:
             self._tuners[self._recent.popitem(last=False)[0]].forget()
         return self._tuners[digest].ask(random.Random(f"{self._seed}/{number}/tuner"), sampler)
 
-    def drawn(self, digest: str, count: int) -> list[dict[str, Value]]:
+    def draw(self, digest: str, count: int) -> list[dict[str, Value]]:
         """Up to count different untried, possible configs of the kernel, by the run's seed. None is reserved."""
-        return self._tuners[digest].drawn(count, random.Random(f"{self._seed}/drawn"))
+        return self._tuners[digest].draw(count, random.Random(f"{self._seed}/drawn"))
 
-    def foremost(self, digest: str, estimates: Sequence[tuple[Config, float]], asked: int) -> None:
+    def add_estimates(self, digest: str, estimates: Sequence[tuple[Config, float]], asked: int) -> None:
         """Gives the default sampler configs of the kernel with estimated times in any unit, best first.
 
         The first `asked` of them come before any suggestion.
@@ -97,8 +97,8 @@ class Tuners:
         self._tuners[trial.kernel].tell(trial.config, trial.score)
 
 
-def seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = possible) -> Tuners:
+def make_seed_tuners(task: TaskFacts, kernel: Kernel, seed: int = 0, possible: Predicate = is_possible) -> Tuners:
     """Tuners that know the task's seed kernel, with the task's space and config."""
     tuners = Tuners(seed, possible)
-    tuners.add(kernel, task.space, seed_start(task))
+    tuners.add(kernel, task.space, seed_start_of(task))
     return tuners

@@ -53,26 +53,26 @@ class Axes:
         self._by_rank = [dict(zip(a.order, a.values, strict=True)) for a in self.axes]
         self._ranks = [{_key(v): r for r, v in by.items()} for by in self._by_rank]
 
-    def point(self, config: Config) -> tuple[int, ...] | None:
+    def point_of(self, config: Config) -> tuple[int, ...] | None:
         """The config as a point; None when a value is not in the space."""
         if any(a.name not in config for a in self.axes):
             return None
         ranks = [known.get(_key(config[a.name])) for a, known in zip(self.axes, self._ranks, strict=True)]
         return None if None in ranks else tuple(ranks)
 
-    def config(self, point: np.ndarray | tuple[int, ...]) -> dict[str, Value]:
+    def config_at(self, point: np.ndarray | tuple[int, ...]) -> dict[str, Value]:
         varied = {a.name: by[int(r)] for a, by, r in zip(self.axes, self._by_rank, point, strict=True)}
         return {**self.fixed, **varied}
 
-    def every(self) -> np.ndarray:
+    def list_points(self) -> np.ndarray:
         """All points, in no particular order; shape (size, axes)."""
         return np.stack([g.ravel() for g in np.meshgrid(*map(np.arange, self.shape), indexing="ij")], axis=1)
 
-    def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
+    def draw(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Uniform points, repeats possible; shape (count, axes)."""
         return np.stack([rng.integers(n, size=count) for n in self.shape], axis=1)
 
-    def around(self, point: np.ndarray) -> Iterator[np.ndarray]:
+    def iterate_neighbours(self, point: np.ndarray) -> Iterator[np.ndarray]:
         """Points that differ along one axis: by one rank where it is ordered, else by any other value."""
         for i, axis in enumerate(self.axes):
             near = (point[i] - 1, point[i] + 1) if axis.ordered else range(len(axis.values))

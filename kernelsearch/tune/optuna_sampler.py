@@ -40,7 +40,7 @@ class SurrogateSampler(optuna.samplers.BaseSampler):
             return {}
         space = Space({name: values_of(name, axis) for name, axis in search_space.items()})
         if space.size == 1:
-            return next(space.configs())
+            return next(space.iterate_configs())
         model, begun = Surrogate(space), set()
         sign = 1.0 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1.0
         for other in study.get_trials(deepcopy=False):

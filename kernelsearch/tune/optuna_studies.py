@@ -25,7 +25,7 @@ WORSE = 0.5
 Axes = Mapping[str, optuna.distributions.BaseDistribution]
 
 
-class Study:
+class OptunaStudy:
     """An Optuna study in memory with one of its samplers; the suggestion's seed is the caller's."""
 
     def __init__(self, space: Space, sampler: str) -> None:
@@ -79,7 +79,7 @@ def _make_sampler(kind: str, seed: int, axes: Axes) -> optuna.samplers.BaseSampl
             try:
                 return optuna.samplers.CmaEsSampler(seed=seed, n_startup_trials=1, warn_independent_sampling=False)
             except ImportError:
-                raise StrategyError(f"the sampler cmaes needs a package: {extras.install('cmaes')}") from None
+                raise StrategyError(f"the sampler cmaes needs a package: {extras.install_command('cmaes')}") from None
 
     class KnownAxes(optuna.samplers.TPESampler):
         """TPE with known axes: inferring them from all trials is most of the cost of an ask."""

@@ -27,8 +27,8 @@ from threadpoolctl import ThreadpoolController
 from kernelsearch.core.types import Config, Value
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
-from kernelsearch.tune.informed import Estimates
-from kernelsearch.tune.process import Process
+from kernelsearch.tune.estimates import Estimates
+from kernelsearch.tune.gaussian_process import GaussianProcess
 
 Free = Callable[[Config], bool]
 """Whether a config may be suggested: possible, and not asked before."""
@@ -67,32 +67,32 @@ class Surrogate:
         estimates: Sequence[tuple[Config, float]] = (),
     ) -> None:
         self.axes = Axes(space)
-        self._process = Process([axis.distances for axis in self.axes.axes])
-        self._all = self.axes.every() if listed is None and space.size <= ENUMERATED else None
+        self._process = GaussianProcess([axis.distances for axis in self.axes.axes])
+        self._all = self.axes.list_points() if listed is None and space.size <= ENUMERATED else None
         if listed is not None:
-            self._all = np.array([self.axes.point(c) for c in listed])
+            self._all = np.array([self.axes.point_of(c) for c in listed])
         self._strides = np.cumprod([1, *self.axes.shape[:-1]], dtype=np.int64)  # a point's number in the whole product
         self._begun: list[tuple[int, ...]] = []
         self._place: dict[tuple[int, ...], int] = {}
         self._ended: list[int] = []
         self._scores: dict[int, float | None] = {}
         self._learnt = 0
-        self._rest, self._rest_learnt = Process(self._process.distances), 0
-        known = {p: us for config, us in estimates if (p := self.axes.point(config)) is not None}
+        self._rest, self._rest_learnt = GaussianProcess(self._process.distances), 0
+        known = {p: us for config, us in estimates if (p := self.axes.point_of(config)) is not None}
         self._estimates: Estimates | None = None
         if len(known) >= DESIGN:
             self._estimates = Estimates(self._process.distances, np.array(list(known)), list(known.values()))
 
     def begin(self, config: Config) -> None:
         """Records that a config is being evaluated; one from outside the space is ignored."""
-        point = self.axes.point(config)
+        point = self.axes.point_of(config)
         if point is not None and point not in self._place:
             self._place[point] = len(self._begun)
             self._begun.append(point)
 
     def end(self, config: Config, score: float | None) -> None:
         """Records the score of a begun config, a positive number in any unit; None for one that failed."""
-        place = self._place.get(self.axes.point(config) or ())
+        place = self._place.get(self.axes.point_of(config) or ())
         if place is not None and place not in self._scores:
             self._ended.append(place)
             self._scores[place] = score
@@ -118,11 +118,11 @@ class Surrogate:
         mean, deviation = self._predict(candidates, self._by_estimates)
         improvement = log_expected_improvement(mean, deviation, self._best_value())
         best_first = candidates[np.argsort(-improvement, kind="stable")]
-        return next((c for c in map(self.axes.config, best_first) if free(c)), None)
+        return next((c for c in map(self.axes.config_at, best_first) if free(c)), None)
 
-    def nearest_best(self, around: Iterable[Config], free: Free) -> dict[str, Value] | None:
+    def pick_best(self, around: Iterable[Config], free: Free) -> dict[str, Value] | None:
         """The free one of these configs with the least expected time."""
-        points = {p: c for c in around if free(c) and (p := self.axes.point(c)) is not None}
+        points = {p: c for c in around if free(c) and (p := self.axes.point_of(c)) is not None}
         if not points:
             return None
         mean, _ = self._predict(np.array(list(points)), self._by_estimates)
@@ -141,26 +141,26 @@ class Surrogate:
     def _list_neighbours(self) -> np.ndarray:
         timed = [i for i in self._ended if self._scores[i] is not None]
         best = sorted(timed, key=lambda i: (self._scores[i], i))[:AROUND]
-        near = [p for i in best for p in self.axes.around(np.array(self._begun[i]))]
+        near = [p for i in best for p in self.axes.iterate_neighbours(np.array(self._begun[i]))]
         return np.array(near, dtype=int).reshape(len(near), len(self.axes.shape))
 
     def _spread_out(self, free: Free, draw: np.random.Generator) -> dict[str, Value] | None:
         """The one of a few random free configs that is farthest from all begun ones."""
         points = self._draw(32 * APART, draw)
-        untried = (p for p in points if tuple(p.tolist()) not in self._place and free(self.axes.config(p)))
+        untried = (p for p in points if tuple(p.tolist()) not in self._place and free(self.axes.config_at(p)))
         chosen = list(itertools.islice(untried, APART))
         if not chosen:
             return None
         if not self._begun:
-            return self.axes.config(chosen[0])
+            return self.axes.config_at(chosen[0])
         points, begun = np.array(chosen), np.array(self._begun[-64:])
         apart = sum(t[points[:, i]][:, begun[:, i]] for i, t in enumerate(self._process.distances)).min(axis=1)
-        return self.axes.config(points[int(np.argmax(apart))])
+        return self.axes.config_at(points[int(np.argmax(apart))])
 
     def _draw(self, count: int, draw: np.random.Generator) -> np.ndarray:
         """Uniform points of the space, repeats possible; shape (count, axes)."""
         if self._all is None:
-            return self.axes.drawn(count, draw)
+            return self.axes.draw(count, draw)
         return self._all[draw.integers(len(self._all), size=count)]
 
     # ------------------------------------------------------------ the process
@@ -187,17 +187,19 @@ class Surrogate:
         """The trusted share of the estimates, plus what a process predicts for the rest of the times."""
         places = self._select_places(self._ended) if any(s is not None for s in self._scores.values()) else []
         points, values = self._points_at(places), self._values_at(places)
-        estimated = self._estimates.at(points)[0] if places else np.zeros(0)
-        trust, apart = self._estimates.trust(estimated, values)
+        estimated = self._estimates.predict(points)[0] if places else np.zeros(0)
+        trust, apart = self._estimates.fit_trust(estimated, values)
         if count := self._count_due():
             if count != self._rest_learnt:
                 first = self._select_places(self._ended[:count])
-                known, measured = self._estimates.at(self._points_at(first))[0], self._values_at(first)
-                self._rest.learn(self._points_at(first), measured - self._estimates.trust(known, measured)[0] * known)
+                known, measured = self._estimates.predict(self._points_at(first))[0], self._values_at(first)
+                self._rest.learn(
+                    self._points_at(first), measured - self._estimates.fit_trust(known, measured)[0] * known
+                )
                 self._rest_learnt = count
             apart = None
         self._rest.fit(points, values - trust * estimated, self._points_in_flight(), apart)
-        (rest, deviation), (mean, unsure) = self._rest.predict(candidates), self._estimates.at(candidates)
+        (rest, deviation), (mean, unsure) = self._rest.predict(candidates), self._estimates.predict(candidates)
         return trust * mean + rest, np.hypot(deviation, trust * unsure)
 
     def _points_at(self, places: Sequence[int]) -> np.ndarray:

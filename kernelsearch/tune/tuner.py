@@ -17,7 +17,7 @@ from kernelsearch.core.types import SAMPLER, Config, Value, config_key
 from kernelsearch.kernel.space import Space, is_number
 
 if TYPE_CHECKING:
-    from kernelsearch.tune.optuna_studies import Study
+    from kernelsearch.tune.optuna_studies import OptunaStudy
     from kernelsearch.tune.surrogate import Surrogate
 
 STARTUP = {"tpe": 6, "gp": 6, "cmaes": 0}
@@ -51,7 +51,7 @@ class Tuner:
     best: tuple[float, dict[str, Value]] | None = None
     used_up: bool = False
     _surrogate: Surrogate | None = None
-    _studies: dict[str, Study] = field(default_factory=dict)
+    _studies: dict[str, OptunaStudy] = field(default_factory=dict)
 
     def ask(self, rng: random.Random, sampler: str = SAMPLER) -> dict[str, Value] | None:
         """An untried, possible config, now reserved; None when the space is used up. Raises ValueError."""
@@ -103,7 +103,7 @@ class Tuner:
         if not self.asked and self.start:
             return self.start
         if self.space.size == 1:
-            return self._complete(next(self.space.configs()))
+            return self._complete(next(self.space.iterate_configs()))
         if sampler in STARTUP:
             few = len(self.told) < STARTUP[sampler]
             return (
@@ -123,14 +123,16 @@ class Tuner:
 
     def _pick_neighbour(self, rng: random.Random) -> dict[str, Value] | None:
         """A free neighbour of the best config: the most promising one, or any while little is known."""
-        around = [c for c in self.space.neighbours(self.best[1] if self.best else self.start) if self._is_free(c)]
+        around = [
+            c for c in self.space.iterate_neighbours(self.best[1] if self.best else self.start) if self._is_free(c)
+        ]
         if len(around) < 2:
             return around[0] if around else None
         if self._get_surrogate().ready:
-            return self._complete(self._get_surrogate().nearest_best(around, self._is_free) or around[0])
+            return self._complete(self._get_surrogate().pick_best(around, self._is_free) or around[0])
         return rng.choice(around)
 
-    def drawn(self, count: int, rng: random.Random) -> list[dict[str, Value]]:
+    def draw(self, count: int, rng: random.Random) -> list[dict[str, Value]]:
         """Up to count different free configs, drawn uniformly; none of them is reserved."""
         configs: dict[str, dict[str, Value]] = {}
         for _ in range(8 * count):
@@ -146,13 +148,13 @@ class Tuner:
             config = self._complete(point)
             if self._is_free(config):
                 return config
-        untried = [c for c in map(self._complete, self.listed or self.space.configs()) if self._is_free(c)]
+        untried = [c for c in map(self._complete, self.listed or self.space.iterate_configs()) if self._is_free(c)]
         return rng.choice(untried) if untried else self.start
 
     def _walk_outward(self, config: dict[str, Value]) -> Iterator[dict[str, Value]]:
         """All configs, nearest first."""
         if self.listed is None:
-            return map(self._complete, self.space.outward(config))
+            return map(self._complete, self.space.iterate_outward(config))
         return iter(sorted(map(self._complete, self.listed), key=lambda c: _count_steps(self.space, config, c)))
 
     def _complete(self, point: Config) -> dict[str, Value]:
@@ -164,7 +166,7 @@ class Tuner:
 
     # ------------------------------------------------------------ models
 
-    def _existing_models(self) -> Iterator[Surrogate | Study]:
+    def _existing_models(self) -> Iterator[Surrogate | OptunaStudy]:
         if self._surrogate is not None:
             yield self._surrogate
         yield from self._studies.values()
@@ -176,11 +178,11 @@ class Tuner:
             self._surrogate = self._replay(Surrogate(self.space, self.listed, estimates=self.estimates))
         return self._surrogate
 
-    def _get_study(self, sampler: str) -> Study:
+    def _get_study(self, sampler: str) -> OptunaStudy:
         if sampler not in self._studies:
-            from kernelsearch.tune.optuna_studies import Study
+            from kernelsearch.tune.optuna_studies import OptunaStudy
 
-            self._studies[sampler] = self._replay(Study(self.space, sampler))
+            self._studies[sampler] = self._replay(OptunaStudy(self.space, sampler))
         return self._studies[sampler]
 
     def _replay(self, model: Any) -> Any:

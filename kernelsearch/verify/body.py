@@ -24,7 +24,7 @@ _BITWISE = (ast.LShift, ast.RShift, ast.BitAnd, ast.BitOr, ast.BitXor)
 _COMPARE = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
 
 
-class Refused(Exception):
+class GateRefusal(Exception):
     """The gate's own signal: the line (0 if there is none) and the reason. It never leaves the gate."""
 
     def __init__(self, line: int, reason: str) -> None:
@@ -40,7 +40,7 @@ class Names:
     constants: frozenset[str]
 
 
-def local_names(function: ast.FunctionDef) -> dict[str, int]:
+def collect_local_names(function: ast.FunctionDef) -> dict[str, int]:
     """Every name that the function binds, parameters included, with the first line."""
     lines: dict[str, int] = {}
     for node in ast.walk(function):
@@ -53,7 +53,7 @@ def local_names(function: ast.FunctionDef) -> dict[str, int]:
 
 def check_body(function: ast.FunctionDef, names: Names) -> None:
     """Raises Refused at the first thing that is not on the list."""
-    _Checker(names, frozenset(local_names(function))).check_statements(function.body)
+    _Checker(names, frozenset(collect_local_names(function))).check_statements(function.body)
 
 
 class _Checker:
@@ -78,8 +78,8 @@ class _Checker:
                 self.check_target(target)
                 self.check_value(value)
             case ast.AnnAssign(target=ast.Name(), annotation=annotation, value=ast.expr() as value):
-                if short(annotation) != "tl.constexpr":
-                    raise Refused(node.lineno, "the only annotation of a variable is tl.constexpr")
+                if shorten_source(annotation) != "tl.constexpr":
+                    raise GateRefusal(node.lineno, "the only annotation of a variable is tl.constexpr")
                 self.check_value(value)
             case ast.AugAssign(target=ast.Name(), op=op, value=value):
                 self.check_operator(node, op, value)
@@ -93,21 +93,21 @@ class _Checker:
                 self.check_statements(body)
             case ast.For(target=ast.Name(), iter=ast.Call() as iterator, body=body, orelse=[]):
                 if self.called_name(iterator) not in _LOOPS:
-                    raise Refused(node.lineno, "a loop runs over range, tl.range or tl.static_range")
+                    raise GateRefusal(node.lineno, "a loop runs over range, tl.range or tl.static_range")
                 self.check_value(iterator, loop=True)
                 self.check_statements(body)
             case ast.Import() | ast.ImportFrom():
-                raise Refused(node.lineno, "an import inside a function is refused")
+                raise GateRefusal(node.lineno, "an import inside a function is refused")
             case _:
                 allowed = "assignments to names, calls, if, for over range, while, return"
-                raise Refused(node.lineno, f"{type(node).__name__} is refused in a kernel; allowed are {allowed}")
+                raise GateRefusal(node.lineno, f"{type(node).__name__} is refused in a kernel; allowed are {allowed}")
 
     def check_target(self, node: ast.expr) -> None:
         if isinstance(node, (ast.Tuple, ast.List)):
             for item in node.elts:
                 self.check_target(item)
         elif not isinstance(node, ast.Name):
-            raise Refused(node.lineno, "only names are assigned to; memory is written with tl.store")
+            raise GateRefusal(node.lineno, "only names are assigned to; memory is written with tl.store")
 
     # ------------------------------------------------------------ expressions
 
@@ -139,28 +139,32 @@ class _Checker:
                 self.check_values(test, body, orelse)
             case ast.Subscript(value=value, slice=index):
                 if isinstance(value, ast.Constant):
-                    raise Refused(node.lineno, "a literal is not indexed")
+                    raise GateRefusal(node.lineno, "a literal is not indexed")
                 self.check_value(value)
                 self.check_index(index)
             case ast.Compare():
-                raise Refused(node.lineno, "a comparison has two sides and none of `in`, `not in`: join two with `&`")
+                raise GateRefusal(
+                    node.lineno, "a comparison has two sides and none of `in`, `not in`: join two with `&`"
+                )
             case _:
-                raise Refused(node.lineno, f"{type(node).__name__} is refused in a kernel: `{short(node)}`")
+                raise GateRefusal(
+                    node.lineno, f"{type(node).__name__} is refused in a kernel: `{shorten_source(node)}`"
+                )
 
     def check_constant(self, node: ast.Constant) -> None:
         value = node.value
         if isinstance(value, str) and value not in language.WORDS:
             hint = ": `evict_first` is allowed" if value == "evict_last" else ""
-            raise Refused(node.lineno, f"the string {value[:40]!r} is not one that a kernel may use{hint}")
+            raise GateRefusal(node.lineno, f"the string {value[:40]!r} is not one that a kernel may use{hint}")
         if not isinstance(value, (str, int, float, bool)) and value is not None:
-            raise Refused(node.lineno, f"{type(value).__name__} literals are refused")
+            raise GateRefusal(node.lineno, f"{type(value).__name__} literals are refused")
 
     def check_name(self, node: ast.expr, name: str) -> None:
         if name in self.local or name in self.names.constants or name in self.names.helpers:
             return
         if name in ("tl", "triton", "libdevice"):
-            raise Refused(node.lineno, f"{name} is only used as {name}.NAME")
-        raise Refused(node.lineno, f"{name!r} is not bound by this kernel")
+            raise GateRefusal(node.lineno, f"{name} is only used as {name}.NAME")
+        raise GateRefusal(node.lineno, f"{name!r} is not bound by this kernel")
 
     def check_index(self, node: ast.expr) -> None:
         match node:
@@ -174,26 +178,26 @@ class _Checker:
 
     def check_operator(self, node: ast.AST, op: ast.operator, right: ast.expr, left: ast.expr | None = None) -> None:
         if not isinstance(op, (*_BINARY, *_BITWISE)):
-            raise Refused(node.lineno, "`@` is refused: use tl.dot")
+            raise GateRefusal(node.lineno, "`@` is refused: use tl.dot")
         for side in (left, right):
             if isinstance(side, (ast.List, ast.Tuple)) or _is_text(side):
-                raise Refused(node.lineno, "arithmetic on lists, tuples or strings is refused")
+                raise GateRefusal(node.lineno, "arithmetic on lists, tuples or strings is refused")
         if isinstance(op, ast.Pow):  # Python folds two constants while it compiles: keep the result small
             number = isinstance(right, ast.Constant) and isinstance(right.value, (int, float))
             small = number and right.value <= MAX_POWER
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             if not small or nested or left is None:
-                raise Refused(node.lineno, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")
+                raise GateRefusal(node.lineno, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")
 
     def check_attribute(self, node: ast.Attribute) -> None:
         base = _namespace(node.value)
         if base is not None:
             if base not in ("tl", "triton.language") or node.attr not in language.DTYPES:
-                raise Refused(node.lineno, _refused_member(base, node.attr, "as a value"))
+                raise GateRefusal(node.lineno, _refused_member(base, node.attr, "as a value"))
             return
         if node.attr not in language.ATTRIBUTES:
             allowed = _list(language.ATTRIBUTES)
-            raise Refused(node.lineno, f"the attribute .{node.attr[:40]} is refused; allowed are {allowed}")
+            raise GateRefusal(node.lineno, f"the attribute .{node.attr[:40]} is refused; allowed are {allowed}")
         self.check_value(node.value)
 
     # ------------------------------------------------------------ calls
@@ -207,7 +211,7 @@ class _Checker:
 
     def check_call(self, node: ast.Call, loop: bool) -> None:
         if any(k.arg is None for k in node.keywords) or any(isinstance(a, ast.Starred) for a in node.args):
-            raise Refused(node.lineno, "arguments are written out, without * and **")
+            raise GateRefusal(node.lineno, "arguments are written out, without * and **")
         name = self.called_name(node)
         if isinstance(node.func, ast.Name):
             self.check_named_call(node, name, loop)
@@ -216,11 +220,11 @@ class _Checker:
         elif isinstance(node.func, ast.Attribute):
             self.check_method_call(node)
         else:
-            raise Refused(node.lineno, f"`{short(node.func)}` is not something that a kernel may call")
+            raise GateRefusal(node.lineno, f"`{shorten_source(node.func)}` is not something that a kernel may call")
         for argument in (*node.args, *(k.value for k in node.keywords)):
             message = name in _MESSAGES and _is_text(argument)
             if message and len(argument.value) > MAX_TEXT:
-                raise Refused(argument.lineno, f"a message has at most {MAX_TEXT} characters")
+                raise GateRefusal(argument.lineno, f"a message has at most {MAX_TEXT} characters")
             if not message and not (name == "float" and _is_text(argument)):
                 self.check_value(argument)
 
@@ -230,49 +234,51 @@ class _Checker:
             return
         if name in self.local or name not in language.BUILTINS or name in self.names.constants:
             allowed = f"tl functions, its own jit functions, {_list(language.BUILTINS)}"
-            raise Refused(node.lineno, f"{name[:40]}(...) is refused; a kernel calls {allowed}")
+            raise GateRefusal(node.lineno, f"{name[:40]}(...) is refused; a kernel calls {allowed}")
         if name == "range" and not loop:
-            raise Refused(node.lineno, "range is only used in `for ... in range(...)`")
+            raise GateRefusal(node.lineno, "range is only used in `for ... in range(...)`")
         if name == "float":
             words = [a for a in node.args if _is_text(a)]
             if len(node.args) != 1 or any(a.value.lower() not in _FLOAT_WORDS for a in words):
-                raise Refused(node.lineno, "float takes a number, 'inf', '-inf' or 'nan'")
+                raise GateRefusal(node.lineno, "float takes a number, 'inf', '-inf' or 'nan'")
         if node.keywords:
-            raise Refused(node.lineno, f"{name} takes no keywords")
+            raise GateRefusal(node.lineno, f"{name} takes no keywords")
 
     def check_member_call(self, node: ast.Call, name: str, loop: bool) -> None:
         base, _, member = name.rpartition(".")
-        tl_functions = language.functions(language.installed())
+        tl_functions = language.functions_of(language.installed_version())
         if base == "triton" and member in language.HOST_FUNCTIONS:
             self.check_arguments(node, name, ("x", "y"))
         elif base.endswith("libdevice") and member in language.LIBDEVICE:
             if node.keywords:
-                raise Refused(node.lineno, f"{name} takes no keywords here")
+                raise GateRefusal(node.lineno, f"{name} takes no keywords here")
         elif base == "tl.math" and member in language.MATH_FUNCTIONS:
             self.check_arguments(node, name, language.MATH_FUNCTIONS[member])
         elif base == "tl" and member in tl_functions:
             if name in _LOOPS and not loop:
-                raise Refused(node.lineno, f"{name} is only used in `for ... in {name}(...)`")
+                raise GateRefusal(node.lineno, f"{name} is only used in `for ... in {name}(...)`")
             self.check_arguments(node, name, tl_functions[member], variadic=member in language.VARIADIC)
         else:
-            raise Refused(node.lineno, _refused_member(base, member, "as a call"))
+            raise GateRefusal(node.lineno, _refused_member(base, member, "as a call"))
 
     def check_arguments(self, node: ast.Call, name: str, params: tuple[str, ...], variadic: bool = False) -> None:
         unknown = [k.arg for k in node.keywords if k.arg not in params]
         if unknown:
-            raise Refused(node.lineno, f"{name} has no argument {unknown[0]!r}; it takes {', '.join(params) or 'none'}")
+            raise GateRefusal(
+                node.lineno, f"{name} has no argument {unknown[0]!r}; it takes {', '.join(params) or 'none'}"
+            )
         if len(node.args) > len(params) and not variadic:
-            raise Refused(node.lineno, f"{name} takes at most {len(params)} arguments")
+            raise GateRefusal(node.lineno, f"{name} takes at most {len(params)} arguments")
 
     def check_method_call(self, node: ast.Call) -> None:
         method = node.func.attr
         if method not in language.METHODS:
-            raise Refused(node.lineno, f"the method .{method[:40]}(...) is refused; use a tl function")
+            raise GateRefusal(node.lineno, f"the method .{method[:40]}(...) is refused; use a tl function")
         unknown = [k.arg for k in node.keywords if k.arg not in language.KEYWORDS_OF_METHODS]
         if unknown:
-            raise Refused(node.lineno, f".{method} has no argument {unknown[0]!r}")
+            raise GateRefusal(node.lineno, f".{method} has no argument {unknown[0]!r}")
         if _is_text(node.func.value):
-            raise Refused(node.lineno, "a string has no methods here")
+            raise GateRefusal(node.lineno, "a string has no methods here")
         self.check_value(node.func.value)
 
 
@@ -290,9 +296,9 @@ def _namespace(node: ast.expr) -> str | None:
 
 def _refused_member(base: str, member: str, how: str) -> str:
     if base in ("tl", "triton.language"):
-        if member in language.functions(language.installed()) or member in language.DTYPES:
+        if member in language.functions_of(language.installed_version()) or member in language.DTYPES:
             return f"tl.{member} is refused {how}"
-        return f"tl.{member[:40]} is refused: {language.refusal(member)}"
+        return f"tl.{member[:40]} is refused: {language.explain_refusal(member)}"
     if base == "triton":
         return f"triton.{member[:40]} is refused inside a kernel; allowed are triton.cdiv, triton.next_power_of_2"
     return f"{base}.{member[:40]} is refused {how}"
@@ -311,7 +317,7 @@ def _list(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def short(node: ast.AST) -> str:
+def shorten_source(node: ast.AST) -> str:
     """The node's source on one line of at most 60 characters, for a reason."""
     try:
         text = ast.unparse(node)

@@ -11,7 +11,15 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify.regimes import MIXED, ZERO_MEAN
-from kernelsearch.verify.tolerance import COMPUTE_EPS, DRAWS, Limits, accumulation, condition, limits, reach
+from kernelsearch.verify.tolerance import (
+    COMPUTE_EPS,
+    DRAWS,
+    ErrorLimits,
+    compute_limits,
+    estimate_accumulation,
+    measure_condition,
+    measure_reach,
+)
 
 _CANNOT = (RuntimeError, TypeError, ValueError, NotImplementedError)
 """torch's errors for an operation that does not exist in float64."""
@@ -33,7 +41,7 @@ class Output:
     rounded: torch.Tensor
     judged: torch.Tensor
     finite: torch.Tensor
-    limits: Limits | None = None
+    limits: ErrorLimits | None = None
     exact: bool = False
     also: torch.Tensor | None = None
     stride: tuple[int, ...] | None = None
@@ -51,7 +59,7 @@ class Expectation:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def expectation(
+def make_expectation(
     reference64: Callable[..., Any],
     reference: Callable[..., Any],
     inputs: Sequence[Any],
@@ -71,7 +79,7 @@ def expectation(
     mutates are the positions of inputs that the task changes; their later values are outputs too, after the
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
     """
-    eager = run(reference, inputs, mutates)
+    eager = run_reference(reference, inputs, mutates)
     wide, answers, notes = _run_widest(reference64, inputs, mutates)
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
@@ -79,8 +87,10 @@ def expectation(
     eps = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
-    moved = condition(lambda x: run(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws)
-    reached = reach(lambda x: run(reference64, x, mutates), wide, floats, seed=seed)
+    moved = measure_condition(
+        lambda x: run_reference(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws
+    )
+    reached = measure_reach(lambda x: run_reference(reference64, x, mutates), wide, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
     zero_mean = regime in ZERO_MEAN
@@ -89,12 +99,17 @@ def expectation(
     for number, (y, e, c, r) in enumerate(zip(floats, eager, moved, reached)):
         stride = strides[number] if number < len(strides) else None
         may_be_exact = tolerance <= 1.0 and regime == "integers"
-        own = {"factor": accumulation(inputs, y.numel(), zero_mean), "reach": None if r is None else r.to(y.device)}
+        own = {
+            "factor": estimate_accumulation(inputs, y.numel(), zero_mean),
+            "reach": None if r is None else r.to(y.device),
+        }
         outputs.append(_output(y, e.to(y.device), c, stride, may_be_exact, scale=tolerance, **how, **own))
     return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))
 
 
-def run(function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = ()) -> list[torch.Tensor]:
+def run_reference(
+    function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = ()
+) -> list[torch.Tensor]:
     """The outputs of a function on copies of the inputs: flattened return value, then what it changed."""
     copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
     with torch.no_grad():
@@ -113,11 +128,11 @@ def _run_widest(
 ) -> tuple[list[Any], list[torch.Tensor], list[str]]:
     try:
         wide = [_cast(x, torch.float64) for x in inputs]
-        return wide, run(reference64, wide, mutates), []
+        return wide, run_reference(reference64, wide, mutates), []
     except _CANNOT as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     wide = [_cast(x, torch.float32).cpu() if isinstance(x, torch.Tensor) else x for x in inputs]
-    answers = run(reference64, wide, mutates)
+    answers = run_reference(reference64, wide, mutates)
     device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
     note = f"the reference cannot run in float64 ({reason[:120]}): it ran in float32 on the CPU"
     return wide, [y.to(device) for y in answers], [note]
@@ -146,7 +161,7 @@ def _output(
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
     judged = finite & agreed
-    allowed = limits(y, eager, moved.to(y.device), judged, **how)
+    allowed = compute_limits(y, eager, moved.to(y.device), judged, **how)
     exact = may_be_exact and bool(judged.all()) and _is_exact(y, eager, rounded)
     return Output(shape, dtype, y, rounded, agreed, finite, allowed, exact, stride=stride)
 

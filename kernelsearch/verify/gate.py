@@ -15,11 +15,11 @@ import warnings
 from graphlib import CycleError, TopologicalSorter
 
 from kernelsearch.core.errors import KernelSyntaxError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
-from kernelsearch.kernel.source import SPEC_NAMES, Kernel, constant_source
-from kernelsearch.verify.body import MAX_INTEGER, Names, Refused, check_body, local_names, short
+from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
+from kernelsearch.verify.body import MAX_INTEGER, GateRefusal, Names, check_body, collect_local_names, shorten_source
 from kernelsearch.verify.literals import check_spec
 
 MAX_BYTES = 64 * 1024
@@ -50,7 +50,7 @@ def check(text: str) -> Verdict:
     """Accept, or reject-static with the line and the allowed alternatives. Never raises, never executes anything."""
     try:
         _check_file(text)
-    except Refused as refused:
+    except GateRefusal as refused:
         where = f"line {refused.line}: " if refused.line else ""
         detail = {"line": refused.line} if refused.line else {}
         return Verdict(Word.STATIC, "gate", f"{where}{refused.reason}", detail=detail)
@@ -78,15 +78,17 @@ def _check_file(text: str) -> None:
 def _check_text(text: str) -> str:
     """The text with Unix line ends."""
     if not isinstance(text, str):
-        raise Refused(0, "a kernel file is text")
+        raise GateRefusal(0, "a kernel file is text")
     if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise Refused(0, f"the file is longer than {MAX_BYTES} bytes")
+        raise GateRefusal(0, f"the file is longer than {MAX_BYTES} bytes")
     text = text.replace("\r\n", "\n")
     bad = _FORBIDDEN.search(text)
     if bad:
-        raise Refused(text.count("\n", 0, bad.start()) + 1, f"the character U+{ord(bad.group()):04X} is not allowed")
+        raise GateRefusal(
+            text.count("\n", 0, bad.start()) + 1, f"the character U+{ord(bad.group()):04X} is not allowed"
+        )
     if text.count("\n") > MAX_LINES:
-        raise Refused(MAX_LINES, f"the file has more than {MAX_LINES} lines")
+        raise GateRefusal(MAX_LINES, f"the file has more than {MAX_LINES} lines")
     return text
 
 
@@ -94,11 +96,11 @@ def _parse(text: str) -> ast.Module:
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return parsed(text)
+            return parse_python(text)
         except SyntaxError as error:
-            raise Refused(error.lineno or 0, f"not Python: {error.msg}") from None
+            raise GateRefusal(error.lineno or 0, f"not Python: {error.msg}") from None
         except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-            raise Refused(0, f"{_NOT_PYTHON}: {type(error).__name__}") from None
+            raise GateRefusal(0, f"{_NOT_PYTHON}: {type(error).__name__}") from None
 
 
 def _check_size(tree: ast.Module) -> None:
@@ -108,11 +110,11 @@ def _check_size(tree: ast.Module) -> None:
         count += 1
         line = getattr(node, "lineno", line)
         if count > MAX_NODES:
-            raise Refused(line, f"the file has more than {MAX_NODES} syntax nodes")
+            raise GateRefusal(line, f"the file has more than {MAX_NODES} syntax nodes")
         if depth > MAX_DEPTH:
-            raise Refused(line, f"the code nests deeper than {MAX_DEPTH}")
+            raise GateRefusal(line, f"the code nests deeper than {MAX_DEPTH}")
         if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) > MAX_INTEGER:
-            raise Refused(line, "an integer beyond 2**64")
+            raise GateRefusal(line, "an integer beyond 2**64")
         stack.extend((child, depth + 1, line) for child in ast.iter_child_nodes(node))
 
 
@@ -122,9 +124,9 @@ def _check_identifiers(text: str) -> None:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             in_code = token.type in (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.ERRORTOKEN)
             if in_code and not token.string.isascii():
-                raise Refused(token.start[0], f"names are ASCII; {token.string[:20]!r} is not")
+                raise GateRefusal(token.start[0], f"names are ASCII; {token.string[:20]!r} is not")
     except (tokenize.TokenError, SyntaxError):
-        raise Refused(0, _NOT_PYTHON) from None
+        raise GateRefusal(0, _NOT_PYTHON) from None
 
 
 # ---------------------------------------------------------------- the file
@@ -138,41 +140,43 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     for index, node in enumerate(tree.body):
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         if node.col_offset or first <= end:
-            raise Refused(node.lineno, "every statement of the file starts on a line of its own, without `;`")
+            raise GateRefusal(node.lineno, "every statement of the file starts on a line of its own, without `;`")
         end = node.end_lineno or first
         match node:
             case ast.Expr(value=ast.Constant(value=str())) if index == 0:
                 pass
             case ast.Import() | ast.ImportFrom():
-                if short(node) not in _IMPORTS:
+                if shorten_source(node) not in _IMPORTS:
                     allowed = "; ".join(sorted(_IMPORTS))
-                    raise Refused(node.lineno, f"`{short(node)}` is refused; allowed are: {allowed}")
+                    raise GateRefusal(node.lineno, f"`{shorten_source(node)}` is refused; allowed are: {allowed}")
             case ast.FunctionDef():
                 functions.append(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
                 if name in spec:
-                    raise Refused(node.lineno, f"{name} is given twice")
+                    raise GateRefusal(node.lineno, f"{name} is given twice")
                 spec[name] = value
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
                 annotation = getattr(node, "annotation", None)
-                if annotation is not None and short(annotation) != "tl.constexpr":
-                    raise Refused(node.lineno, f"a global is annotated `tl.constexpr`, not `{short(annotation)}`")
+                if annotation is not None and shorten_source(annotation) != "tl.constexpr":
+                    raise GateRefusal(
+                        node.lineno, f"a global is annotated `tl.constexpr`, not `{shorten_source(annotation)}`"
+                    )
                 _check_constant(name, value, node.lineno)
                 constants.append(name)
             case _:
                 allowed = "imports of triton, @triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES)
-                raise Refused(node.lineno, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
+                raise GateRefusal(node.lineno, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
     if not functions:
-        raise Refused(0, "the file has no @triton.jit function")
+        raise GateRefusal(0, "the file has no @triton.jit function")
     if len(functions) > MAX_FUNCTIONS:
-        raise Refused(functions[MAX_FUNCTIONS].lineno, f"the file has more than {MAX_FUNCTIONS} functions")
+        raise GateRefusal(functions[MAX_FUNCTIONS].lineno, f"the file has more than {MAX_FUNCTIONS} functions")
     names = [f.name for f in functions] + constants
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice:
-        raise Refused(0, f"{twice!r} is defined twice")
+        raise GateRefusal(0, f"{twice!r} is defined twice")
     for name, value in spec.items():
         check_spec(name, value)
     return functions, constants
@@ -181,7 +185,7 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
 def _check_constant(name: str, value: ast.expr, line: int) -> None:
     check_name(name, line, module=True)
     match value:
-        case ast.Call(func=function, args=[inner], keywords=[]) if short(function) == "tl.constexpr":
+        case ast.Call(func=function, args=[inner], keywords=[]) if shorten_source(function) == "tl.constexpr":
             value = inner
     match value:
         case ast.Constant(value=bool() | int() | float()):
@@ -189,16 +193,18 @@ def _check_constant(name: str, value: ast.expr, line: int) -> None:
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=bool() | int() | float())):
             pass
         case _:
-            raise Refused(line, f"the global {name} must be a literal number, not `{short(value)}`")
+            raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
 
 
 def check_name(name: str, line: int, module: bool = False) -> None:
     """Raises Refused for a name that a kernel may not give to something of its own."""
     taken = RESERVED if module else ("tl", "triton", "libdevice", *SPEC_NAMES)
     if name in taken:
-        raise Refused(line, f"{name!r} may not be redefined")
+        raise GateRefusal(line, f"{name!r} may not be redefined")
     if name.startswith("__") or not _NAME.fullmatch(name):
-        raise Refused(line, f"{name[:40]!r} is not a name that a kernel may use (ASCII, at most 80, no leading `__`)")
+        raise GateRefusal(
+            line, f"{name[:40]!r} is not a name that a kernel may use (ASCII, at most 80, no leading `__`)"
+        )
 
 
 # ---------------------------------------------------------------- functions
@@ -213,30 +219,32 @@ def _check_signature(function: ast.FunctionDef) -> None:
     check_name(function.name, line, module=True)
     _check_decorator(function)
     if function.args.vararg or function.args.kwarg:
-        raise Refused(line, "a kernel has named parameters only, no * or **")
+        raise GateRefusal(line, "a kernel has named parameters only, no * or **")
     if getattr(function, "type_params", None):
-        raise Refused(line, "type parameters are refused")
+        raise GateRefusal(line, "type parameters are refused")
     if function.returns is not None:
-        raise Refused(line, "a return annotation is refused: leave it out")
+        raise GateRefusal(line, "a return annotation is refused: leave it out")
     parameters = _parameters(function)
     if len(parameters) > MAX_PARAMETERS:
-        raise Refused(line, f"a function has at most {MAX_PARAMETERS} parameters")
+        raise GateRefusal(line, f"a function has at most {MAX_PARAMETERS} parameters")
     for parameter in parameters:
         check_name(parameter.arg, parameter.lineno)
         if parameter.annotation is not None and _annotation(parameter.annotation) not in _ANNOTATIONS:
-            refused = f"the annotation `{short(parameter.annotation)}` is refused"
-            raise Refused(parameter.lineno, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
+            refused = f"the annotation `{shorten_source(parameter.annotation)}` is refused"
+            raise GateRefusal(parameter.lineno, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default):
-            raise Refused(default.lineno, f"a default must be a literal or a tl dtype, not `{short(default)}`")
-    for name, at in local_names(function).items():
+            raise GateRefusal(
+                default.lineno, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`"
+            )
+    for name, at in collect_local_names(function).items():
         check_name(name, at)
 
 
 def _annotation(node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    return short(node)
+    return shorten_source(node)
 
 
 def _is_default(node: ast.expr) -> bool:
@@ -255,15 +263,15 @@ def _is_default(node: ast.expr) -> bool:
 def _check_decorator(function: ast.FunctionDef) -> None:
     wanted = "each function has the one decorator @triton.jit (with at most " + ", ".join(sorted(JIT_FLAGS)) + ")"
     if len(function.decorator_list) != 1:
-        raise Refused(function.lineno, wanted)
+        raise GateRefusal(function.lineno, wanted)
     decorator = function.decorator_list[0]
     if isinstance(decorator, ast.Call):
         good = not decorator.args and all(k.arg in JIT_FLAGS and _is_flag(k.value) for k in decorator.keywords)
         if not good or not decorator.keywords:
-            raise Refused(decorator.lineno, wanted)
+            raise GateRefusal(decorator.lineno, wanted)
         decorator = decorator.func
-    if short(decorator) != "triton.jit":
-        raise Refused(decorator.lineno, wanted)
+    if shorten_source(decorator) != "triton.jit":
+        raise GateRefusal(decorator.lineno, wanted)
 
 
 def _is_flag(node: ast.expr) -> bool:
@@ -278,29 +286,31 @@ def _is_flag(node: ast.expr) -> bool:
 def _check_call_graph(functions: list[ast.FunctionDef]) -> None:
     """Refuses recursion: Triton inlines helpers, so a function that reaches itself can only hang or crash."""
     names = {f.name for f in functions}
-    used = {f.name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} - set(local_names(f)) for f in functions}
+    used = {
+        f.name: {n.id for n in ast.walk(f) if isinstance(n, ast.Name)} - set(collect_local_names(f)) for f in functions
+    }
     try:
         TopologicalSorter({name: sorted(others & names) for name, others in used.items()}).prepare()
     except CycleError as error:
         first = next(f for f in functions if f.name in error.args[1])
-        raise Refused(first.lineno, f"{first.name} calls itself; a kernel cannot recurse") from None
+        raise GateRefusal(first.lineno, f"{first.name} calls itself; a kernel cannot recurse") from None
 
 
 def _check_compiled_is_read(text: str, tree: ast.Module, functions: list[ast.FunctionDef]) -> None:
     """Refuses a file if the source parts that `Kernel` cuts out by line numbers are not the trees checked above."""
     try:
         kernel = Kernel.parse(text)
-        compiled = parsed(kernel.code)
+        compiled = parse_python(kernel.code)
     except KernelSyntaxError as error:
-        raise Refused(0, str(error)) from None
+        raise GateRefusal(0, str(error)) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Refused(0, _NOT_WHOLE) from None
+        raise GateRefusal(0, _NOT_WHOLE) from None
     assigned = (n for n in tree.body if isinstance(n, (ast.Assign, ast.AnnAssign)))
     constants = [n for n in assigned if _target(n) not in SPEC_NAMES]
-    checked = [parsed(text).body[0] if (text := constant_source(n)) else n for n in constants]
-    cut = [n for n in compiled.body if short(n) not in _IMPORTS]
+    checked = [parse_python(text).body[0] if (text := normalise_constant(n)) else n for n in constants]
+    cut = [n for n in compiled.body if shorten_source(n) not in _IMPORTS]
     if [ast.dump(n) for n in cut] != [ast.dump(n) for n in (*checked, *functions)]:
-        raise Refused(0, _NOT_WHOLE)
+        raise GateRefusal(0, _NOT_WHOLE)
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:

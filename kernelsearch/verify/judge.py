@@ -175,7 +175,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype and torch.equal(as_bits(one), as_bits(other))
 
 
-def spread_between(expected: Expectation, first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> float:
+def measure_spread(expected: Expectation, first: Sequence[torch.Tensor], again: Sequence[torch.Tensor]) -> float:
     """The largest difference of two runs divided by the element's limit; 0 if they are equal bit for bit.
 
     A kernel without atomics must give 0; one with atomics at most 1.
@@ -204,7 +204,7 @@ class Probe:
     value: float
 
 
-def probes(inputs: Sequence[Any], seed: int, count: int = 8) -> tuple[Probe, ...]:
+def choose_probes(inputs: Sequence[Any], seed: int, count: int = 8) -> tuple[Probe, ...]:
     """Elements to move: first, last, around the edges of blocks, and random ones; count of each floating input."""
     chosen = []
     for position, value in enumerate(inputs):
@@ -235,7 +235,7 @@ def is_seen(base: Expectation, moved: Expectation) -> bool:
     return any(bool(_visible(b, m).any()) for b, m in zip(base.outputs, moved.outputs))
 
 
-def sensitivity(
+def judge_sensitivity(
     base: Expectation,
     moved: Expectation,
     base_outputs: Sequence[torch.Tensor],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.kernel import expressions
 from kernelsearch.kernel.language import SCRATCH_DTYPES
-from kernelsearch.verify.body import Refused
+from kernelsearch.verify.body import GateRefusal
 
 
 def check_spec(name: str, node: ast.expr) -> None:
@@ -16,7 +16,7 @@ def check_spec(name: str, node: ast.expr) -> None:
     try:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise Refused(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
+        raise GateRefusal(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
     if name == "SCRATCH":
         texts = _scratch_texts(value, node.lineno)
     else:
@@ -25,17 +25,17 @@ def check_spec(name: str, node: ast.expr) -> None:
         try:
             expressions.validate(text)
         except ExpressionError as error:
-            raise Refused(node.lineno, f"{name}: {error}") from None
+            raise GateRefusal(node.lineno, f"{name}: {error}") from None
 
 
 def _scratch_texts(value: object, line: int) -> Iterator[str]:
     for item in value.values() if isinstance(value, dict) else ():
         if not (isinstance(item, (tuple, list)) and len(item) in (2, 3) and isinstance(item[1], str)):
-            raise Refused(line, 'SCRATCH must be {"name": ("float32", "(shape, expression)")}')
+            raise GateRefusal(line, 'SCRATCH must be {"name": ("float32", "(shape, expression)")}')
         if item[0] not in SCRATCH_DTYPES:
-            raise Refused(line, f"SCRATCH: the dtype is one of {', '.join(SCRATCH_DTYPES)}, not {item[0]!r}")
+            raise GateRefusal(line, f"SCRATCH: the dtype is one of {', '.join(SCRATCH_DTYPES)}, not {item[0]!r}")
         if len(item) == 3 and (isinstance(item[2], bool) or item[2] != 0):
-            raise Refused(line, "SCRATCH: a third item can only be 0, which asks for zero-fill")
+            raise GateRefusal(line, "SCRATCH: a third item can only be 0, which asks for zero-fill")
         yield item[1]
 
 

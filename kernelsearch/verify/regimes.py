@@ -24,7 +24,7 @@ ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
 
 
-def plan(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
+def plan_regimes(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
     """The regimes of each test shape: one a shape, in rotation, for `screen`; all of them for `full`."""
     if depth == "full":
         return (ALL,) * n_shapes
@@ -33,7 +33,7 @@ def plan(depth: str, n_shapes: int) -> tuple[tuple[str, ...], ...]:
     return tuple((ROTATION[i % len(ROTATION)],) for i in range(n_shapes))
 
 
-def make(
+def make_inputs(
     inputs: Sequence[Any],
     regime: str,
     seed: int,

@@ -104,7 +104,7 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ErrorLimits:
     """The largest errors that an output may have; all float64.
 
     element has the output's shape; rms has one value a tile; unit, if there is one, divides an error before the rms
@@ -127,7 +127,7 @@ def tiles_of(shape: Sequence[int]) -> Tiles:
     return Tiles(max(1, -(-numel // TILE)), size, size)
 
 
-def half_ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def half_ulp_of(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Half the distance between neighbours of dtype around float64 values, plus the error of flushing to zero."""
     info = torch.finfo(dtype)
     _, exponent = torch.frexp(values.abs().clamp(min=info.tiny, max=info.max))
@@ -137,7 +137,7 @@ def half_ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return spacing / 2 + flushed
 
 
-def condition(
+def measure_condition(
     evaluate: Callable[[list[Any]], list[torch.Tensor]],
     inputs: Sequence[Any],
     expected: Sequence[torch.Tensor],
@@ -172,7 +172,7 @@ def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
     torch.maximum(most, torch.nan_to_num(values.abs(), nan=0.0, posinf=0.0), out=most)
 
 
-def reach(
+def measure_reach(
     evaluate: Callable[[list[Any]], list[torch.Tensor]],
     inputs: Sequence[Any],
     expected: Sequence[torch.Tensor],
@@ -218,7 +218,7 @@ def _picks(value: Any) -> bool:
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64)
 
 
-def accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
+def estimate_accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
     """The error that an honest serial kernel may make, in units of its condition; N is capped at 2**20.
 
     N is the longest axis of an input, or the number of input elements for each of the numel outputs.
@@ -230,7 +230,7 @@ def accumulation(inputs: Sequence[Any], numel: int, zero_mean: bool) -> float:
     return max(SHORT, math.sqrt(terms) / 2 if zero_mean else terms / 4)
 
 
-def limits(
+def compute_limits(
     expected: torch.Tensor,
     eager: torch.Tensor,
     moved: torch.Tensor,
@@ -243,7 +243,7 @@ def limits(
     zero_mean: bool,
     scale: float = 1.0,
     reach: torch.Tensor | None = None,
-) -> Limits:
+) -> ErrorLimits:
     """The limits of one floating output.
 
     expected and moved (its condition) are float64, eager is in the output's dtype; judged marks the elements
@@ -256,7 +256,7 @@ def limits(
     k_rms, k_max = FLOAT32_FACTORS if dtype.itemsize >= 4 else HALF_FACTORS
     zero = torch.zeros((), dtype=torch.float64, device=expected.device)
     value = torch.where(judged, expected, zero)
-    ulp = torch.where(judged, half_ulp(value, dtype), zero)
+    ulp = torch.where(judged, half_ulp_of(value, dtype), zero)
     moved = torch.where(judged, moved + eps * value.abs(), zero)
     eager_error = torch.where(judged, (eager.double() - value).abs(), zero)
     counts = tiles.split(judged.double()).sum(1).clamp_min(1)
@@ -286,7 +286,7 @@ def limits(
     near = zero if unit is not None else 4 * 2.0**-24 * largest(value.abs())
     per_element = ELEMENT_FACTOR * worse * own + near
     element = torch.minimum(per_row if unit is None else per_row * unit, per_element) + SHORT * picked
-    return Limits(tiles, element * scale, rms * scale, unit, counts)
+    return ErrorLimits(tiles, element * scale, rms * scale, unit, counts)
 
 
 def _effective(split: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ ROLES = {role: f"kernelsearch.worker.roles.{role}" for role in ("compile", "judg
 _EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-def main(role: str, descriptor: int, mode: str, place: sandbox.Place) -> None:
+def main(role: str, descriptor: int, mode: str, place: sandbox.WorkerPlace) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     module = importlib.import_module(ROLES[role])
     control = socket.socket(fileno=descriptor)
@@ -33,10 +33,10 @@ def main(role: str, descriptor: int, mode: str, place: sandbox.Place) -> None:
         serve(role, module, control, place, preload=True)
         return
     module.preload()
-    nursery(role, module, control, place)
+    run_nursery(role, module, control, place)
 
 
-def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.Place) -> None:
+def run_nursery(role: str, module: ModuleType, control: socket.socket, place: sandbox.WorkerPlace) -> None:
     """Forks a worker for every descriptor that it receives, and answers with the worker's process id.
 
     For `standby` it forks another nursery, which has all imports and replaces this one if somebody kills it: importing
@@ -58,7 +58,7 @@ def nursery(role: str, module: ModuleType, control: socket.socket, place: sandbo
                 os.setsid()
                 if listener is not None:
                     listener.close()
-                nursery(role, module, own, place)
+                run_nursery(role, module, own, place)
             else:
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 serve(role, module, own, place)
@@ -78,7 +78,9 @@ def _open_listener() -> socket.socket | None:
     return listener
 
 
-def serve(role: str, module: ModuleType, sock: socket.socket, place: sandbox.Place, *, preload: bool = False) -> None:
+def serve(
+    role: str, module: ModuleType, sock: socket.socket, place: sandbox.WorkerPlace, *, preload: bool = False
+) -> None:
     """Answers jobs until the driver closes the socket. It preloads inside the sandbox: imports may start threads."""
     entered = sandbox.enter(role, module.LIMITS, (sock.fileno(),), place)
     if preload:
@@ -108,4 +110,4 @@ def answer(module: ModuleType, job: object) -> object:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sandbox.Place(sys.argv[4], tuple(sys.argv[5:])))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sandbox.WorkerPlace(sys.argv[4], tuple(sys.argv[5:])))

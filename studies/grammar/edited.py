@@ -21,10 +21,10 @@ from kernelsearch.core.types import Config  # noqa: E402
 from kernelsearch.kernel.launch import LaunchError  # noqa: E402
 from kernelsearch.kernel.source import Kernel  # noqa: E402
 from kernelsearch.propose.edits import EDITS, NotApplicable  # noqa: E402
-from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, build  # noqa: E402
+from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, build_grammar  # noqa: E402
 from kernelsearch.trial.bench import Bench  # noqa: E402
 from kernelsearch.trial.compile_cache import default_folder  # noqa: E402
-from kernelsearch.tune import seed_tuners, space_of, start_of  # noqa: E402
+from kernelsearch.tune import make_seed_tuners, space_of, start_of  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
 
 STUDIES = Path(__file__).resolve().parents[1]
@@ -32,13 +32,13 @@ STUDIES = Path(__file__).resolve().parents[1]
 
 def parents(bench: Bench) -> list[tuple[str, Kernel, Config]]:
     """Every variant of every edit of the seed, with the config that a search would try first."""
-    seed, tuners = Kernel.parse(bench.facts.seed), seed_tuners(bench.facts, Kernel.parse(bench.facts.seed), 0)
+    seed, tuners = Kernel.parse(bench.facts.seed), make_seed_tuners(bench.facts, Kernel.parse(bench.facts.seed), 0)
     found = []
     for edit in EDITS:
         made = edit.apply(seed, bench.facts)
         for n, variant in enumerate(() if isinstance(made, NotApplicable) else made):
-            space = space_of(variant.kernel, tuners.space(seed.digest).values)
-            config = start_of(variant.kernel, tuners.best(seed.digest), space, seed.config or bench.facts.config)
+            space = space_of(variant.kernel, tuners.space_by_digest(seed.digest).values)
+            config = start_of(variant.kernel, tuners.best_config(seed.digest), space, seed.config or bench.facts.config)
             found.append((f"{edit.name} {n + 1}", variant.kernel, config))
     return found
 
@@ -47,7 +47,7 @@ def refused(bench: Bench, kernel: Kernel, config: Config) -> str:
     """Why the kernel does not compile; empty when it does."""
     try:
         bound = bench.bind_launches(kernel, config, (bench.facts.shapes[0].key,))
-        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
+        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialise_steps(fact)))
     except LaunchError as error:
         return f"launch: {error}"
     _, verdict = bench.build_binaries(kernel, specs)
@@ -59,7 +59,7 @@ def study(task: str, samples: int, most: int, show: bool) -> str:
     with Bench.open(STUDIES / task / f"{task}.py", "h100", compiled=default_folder()) as bench:
         for name, parent, config in parents(bench):
             try:
-                grammar = build(parent, bench.facts)
+                grammar = build_grammar(parent, bench.facts)
             except NoGrammar:
                 none += 1
                 continue

@@ -27,7 +27,7 @@ from kernelsearch.core.types import Config, Word, config_key  # noqa: E402
 from kernelsearch.kernel.launch import LaunchError  # noqa: E402
 from kernelsearch.kernel.source import Kernel  # noqa: E402
 from kernelsearch.propose.edits import EDITS, NotApplicable  # noqa: E402
-from kernelsearch.propose.grammar import STAGES, Answer, Grammar, build  # noqa: E402
+from kernelsearch.propose.grammar import STAGES, Answer, Grammar, build_grammar  # noqa: E402
 from kernelsearch.trial.bench import Bench  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
 
@@ -42,7 +42,7 @@ def compiled(bench: Bench, kernel: Kernel, config: Config) -> tuple[str, str, fr
     shapes = tuple(s.key for s in bench.facts.shapes)
     try:
         bound = bench.bind_launches(kernel, config, shapes)
-        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialisations(fact)))
+        specs = tuple(dict.fromkeys((s, b.of_seed) for fact, b in bound for s in b.specialise_steps(fact)))
     except LaunchError as error:
         return "launch", str(error), frozenset()
     binaries, verdict = bench.build_binaries(kernel, specs)
@@ -64,7 +64,9 @@ def study(name: str, engine, samples: int, most: int, seed: int, edits: bool, sh
         kernel = Kernel.parse(bench.facts.seed)
         offered = {e.name: e.apply(kernel, bench.facts) for e in EDITS} if edits else {}
         start = time.process_time()
-        grammar = build(kernel, bench.facts, {n: v for n, v in offered.items() if not isinstance(v, NotApplicable)})
+        grammar = build_grammar(
+            kernel, bench.facts, {n: v for n, v in offered.items() if not isinstance(v, NotApplicable)}
+        )
         _ = grammar.lark if engine.name == "llguidance" else grammar.ebnf
         built = time.process_time() - start
         form, seconds = engine.compile(grammar)
@@ -77,7 +79,7 @@ def study(name: str, engine, samples: int, most: int, seed: int, edits: bool, sh
     return {
         "task": name, "engine": engine.name, "samples": samples, "build_s": built, "compile_s": seconds,
         "mask_us": float(np.median(masks)) * 1e6, "mask_p99_us": float(np.quantile(masks, 0.99)) * 1e6,
-        "rules": len(grammar.rules.reached(grammar.start)), "longest": grammar.longest,
+        "rules": len(grammar.rules.reachable_from(grammar.start)), "longest": grammar.longest,
         "tokens": float(np.mean(tokens)), "tokens_max": max(tokens), **rates(answers), "changes": fates,
         "refused": [f"{a.stage}: {a.reason}" for _, a in answers if not isinstance(a, Answer)][:5],
     }  # fmt: skip

@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/hints")]
 
 import binary_alone  # noqa: E402
 
-from kernelsearch.cli.run_hints import counting_pool, examine, known_ceilings  # noqa: E402
+from kernelsearch.cli.run_hints import examine, find_ceilings, open_counting_pool  # noqa: E402
 from kernelsearch.core.types import Verdict  # noqa: E402
 from kernelsearch.measure.hints.changes import word_of  # noqa: E402
 from kernelsearch.measure.hints.findings import diagnose  # noqa: E402
@@ -30,7 +30,7 @@ from kernelsearch.worker.processes.pool import Pool  # noqa: E402
 
 def ready(path: Path) -> tuple[Path, Bench, Pool]:
     bench = Bench.open(path, compile_workers=2)
-    return path, bench, counting_pool(bench)
+    return path, bench, open_counting_pool(bench)
 
 
 def opened(paths: list[Path]) -> Iterator[tuple[Path, Bench, Pool]]:
@@ -68,7 +68,7 @@ def main(names: list[str]) -> int:
     begun, wrong, ceilings = time.perf_counter(), 0, None
     for path, bench, counters in opened(paths):
         if ceilings is None:
-            ceilings = known_ceilings(bench, "")
+            ceilings = find_ceilings(bench, "")
             print(f"ceilings: {ceilings or 'none are measured without a GPU'}")
         bench.ceilings = ceilings
         start = time.perf_counter()

@@ -10,28 +10,30 @@ import argparse
 import statistics
 import time
 
-from kernelsearch.measure.timing import confirm as protocol
-from kernelsearch.measure.timing import statistics as paired
+from kernelsearch.measure.timing import confirm_rules as protocol
+from kernelsearch.measure.timing import paired_statistics as paired
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.confirm_session import Session
-from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
+from kernelsearch.trial.shape_session import ShapeSession
 
 
 def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:
     bench, begun = confirmation.bench, time.perf_counter()
     with bench.gpu, confirmation.pool.lease() as worker:
         seed = Contestant(SEED, bench.seed, dict(bench.facts.config))
-        session = Session(bench, confirmation.plan, confirmation.say, worker, shape, [seed])
+        session = ShapeSession(bench, confirmation.plan, confirmation.say, worker, shape, [seed])
         session.open()
         session.enter_kernel(session.contestants[0])
         found, times, dropped, clocks = [], [], 0, {}
         for i in range(repeats):
             session.blocks, session.edges = [], []
             session.sample((SEED,), SEED)
-            kept = protocol.kept(session.blocks, session.edges)
+            kept = protocol.drop_spoiled(session.blocks, session.edges)
             dropped, clocks = dropped + kept.dropped, kept.clocks
-            found.append(paired.interval([protocol.logs(kept.blocks, protocol.CONTROL, SEED)], seed=i))
+            found.append(
+                paired.bootstrap_interval([protocol.log_ratios_of(kept.blocks, protocol.CONTROL, SEED)], seed=i)
+            )
             times.append(protocol.time_of(kept.blocks, SEED).time_us)
     holds = sum(f.contains(1.0) for f in found)
     widths = sorted(f.half_width for f in found)
@@ -50,7 +52,10 @@ def main() -> None:
     parser.add_argument("--shape", type=int, action="append")
     parser.add_argument("--seconds", type=float, default=5.0)
     options = parser.parse_args()
-    with Bench.open(options.task) as bench, Confirmation(bench, Plan(seconds=options.seconds)) as confirmation:
+    with (
+        Bench.open(options.task) as bench,
+        Confirmation(bench, ConfirmationPlan(seconds=options.seconds)) as confirmation,
+    ):
         for i, shape in enumerate(bench.facts.shapes):
             if options.shape is None or i in options.shape:
                 print(one_shape(confirmation, shape, options.repeats), flush=True)

@@ -14,11 +14,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-from kernelsearch.measure.timing import confirm as protocol
+from kernelsearch.measure.timing import confirm_rules as protocol
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.confirm_session import Session
-from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
+from kernelsearch.trial.shape_session import ShapeSession
 
 
 def near_equal(bench: Bench, shape: str, count: int) -> list[Contestant]:
@@ -39,13 +39,13 @@ def logs_of(confirmation: Confirmation, shape, contestants: list[Contestant]) ->
     """Each config's log-ratios to the first one, block by block, from a fresh process."""
     first = contestants[0].name
     with confirmation.bench.gpu, confirmation.pool.lease() as worker:
-        session = Session(confirmation.bench, confirmation.plan, lambda text: None, worker, shape, contestants)
+        session = ShapeSession(confirmation.bench, confirmation.plan, lambda text: None, worker, shape, contestants)
         session.open()
         for one in session.contestants:
             session.enter_kernel(one)
         session.sample(tuple(session.pilot), first)
-    blocks = protocol.kept(session.blocks, session.edges).blocks
-    return {c.name: protocol.logs(blocks, c.name, first) for c in contestants if c.name in session.pilot}
+    blocks = protocol.drop_spoiled(session.blocks, session.edges).blocks
+    return {c.name: protocol.log_ratios_of(blocks, c.name, first) for c in contestants if c.name in session.pilot}
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
         contestants = near_equal(bench, shape.key, options.configs)
         repeats = []
         for _ in range(options.repeats):
-            with Confirmation(bench, Plan(options.seconds)) as confirmation:
+            with Confirmation(bench, ConfirmationPlan(options.seconds)) as confirmation:
                 repeats.append(logs_of(confirmation, shape, contestants))
     pooled = {name: statistics.median([x for r in repeats for x in r[name]]) for name in repeats[0]}
     best = max(pooled, key=pooled.get)

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.cli import run_optimize
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed
+from kernelsearch.report import findings
 from kernelsearch.tasks import shipped
 from kernelsearch.trial.bench import Bench, versions
-from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
-from kernelsearch.worker.processes.handle import Worker
+from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.worker.processes.pool import Pool
+from kernelsearch.worker.processes.workers import Worker
 
 CASES = ("softmax:0:16", "layernorm:0:12", "rmsnorm:0:12", "swiglu:0:16", "column_sum:0:64", "cross_entropy:0:56",
          "softmax_wide:0:72", "attention:0:24", "linear_gelu:0:24", "matmul:0:32")  # fmt: skip
@@ -64,7 +64,7 @@ class Turns:
 def measured_ceilings(name: str) -> dict[str, float]:
     """What this GPU can do at best, while nothing else of ours is there."""
     with Bench.open(shipped.path(name), compile_workers=2) as bench, Confirmation(bench) as confirmation:
-        return confirmation.ceilings()
+        return confirmation.measure_ceilings()
 
 
 def whole(name: str, shape: int, trials: int, latest: float, ceilings: dict[str, float]) -> tuple[dict | None, float]:
@@ -72,7 +72,7 @@ def whole(name: str, shape: int, trials: int, latest: float, ceilings: dict[str,
     begun = time.perf_counter()
     if begun > latest:
         return None, 0.0
-    with Bench.open(shipped.path(name), compile_workers=COMPILERS) as bench, Store.in_memory() as store:
+    with Bench.open(shipped.path(name), compile_workers=COMPILERS) as bench, Store.open_in_memory() as store:
         store.add_ceilings(bench.device.name, ceilings, versions())
         bench.gpu, bench.runners = GPU, Turns(bench.runners)
         return finding(bench, store, shape, trials), time.perf_counter() - begun
@@ -81,16 +81,16 @@ def whole(name: str, shape: int, trials: int, latest: float, ceilings: dict[str,
 def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
     """The best confirmed finding of one search, else the seed's own."""
     facts = replace(bench.facts, shapes=(bench.facts.shapes[shape],))
-    options = run_optimize.Options(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
-    result, found = run_optimize.searched(bench, facts, store, options, lambda text: None)
+    options = run_optimize.OptimizeOptions(trials=trials, quiet=True, confirm_seconds=SECONDS, fresh=True)
+    result, found = run_optimize.search_and_confirm(bench, facts, store, options, lambda text: None)
     good = [f for f in found if f["shapes"]]
     if good:
         return {**good[0], "trials": len(result.trials)}
     seed = Contestant(SEED, bench.seed, dict(facts.config))
-    with Confirmation(bench, Plan(SECONDS)) as confirmation:
-        ceilings = confirmation.known_ceilings(store)
-        runs = confirmation.run(facts.shapes, [seed])
-    return {**confirmed.finding(seed, runs, bench.device.name, ceilings), "trials": len(result.trials)}
+    with Confirmation(bench, ConfirmationPlan(SECONDS)) as confirmation:
+        ceilings = confirmation.find_ceilings(store)
+        runs = confirmation.confirm_shapes(facts.shapes, [seed])
+    return {**findings.build_finding(seed, runs, bench.device.name, ceilings), "trials": len(result.trials)}
 
 
 def row(name: str, found: dict, seconds: float) -> str:
@@ -101,7 +101,7 @@ def row(name: str, found: dict, seconds: float) -> str:
         times[SEED] = shape["time_us"]
     cells = " ".join(f"{times[c]:8.1f}" if times.get(c) else f"{'-':>8}" for c in COLUMNS)
     share = f"{shape['roofline']:6.1%}" if shape["roofline"] else "     -"
-    over = words.interval(found["vs_fastest"]) if found["vs_fastest"] else "-"
+    over = formats.format_interval(found["vs_fastest"]) if found["vs_fastest"] else "-"
     verdict = "faster" if found["faster"] else found["status"]
     return (f"{name:<14} {cells} {shape['time_us']:8.1f} {share}  {over} {shape['fastest']:<12} {verdict:<9} "
             f"A/A {found['aa_spread']:.2%} {found['trials']} trials {seconds:.0f} s")  # fmt: skip

@@ -19,16 +19,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import simulated
-from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import Outcome, Verdict, Word
-from kernelsearch.propose.bandit import Params
+from kernelsearch.propose.bandit import BanditParams
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
-from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.model import Models
-from kernelsearch.propose.models.prompt import Device
+from kernelsearch.propose.models.prompt import PromptDevice
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.verify import gate
 from simulated import structure_of
@@ -63,7 +63,7 @@ class Pretender:
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         self.asked.append(request.number)
         kernel = self.make(request, rng)
-        answers = (Answered("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
+        answers = (AnswerRecord("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
         self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "", "",
                                          answers, seconds=0.1, waited=0.1))  # fmt: skip
         return Rewrite(kernel, self.name, "scripted") if kernel else None
@@ -77,7 +77,7 @@ class Pretender:
 
 def useless(request: Request, rng: random.Random):
     constants = tuple(sorted([*request.parent.constants, f"junk_{rng.getrandbits(24)} = 1"]))
-    return request.parent.changed(constants=constants, config={})
+    return request.parent.with_changes(constants=constants, config={})
 
 
 def knows(land: simulated.Landscape):
@@ -86,7 +86,7 @@ def knows(land: simulated.Landscape):
         best = sorted((land.log_gain(here | {e}), e) for e in land.applicable(here) if not land.rejected(here | {e}))
         for _, edit in best:
             constants = tuple(sorted([*request.parent.constants, f"{edit} = 1"]))
-            kernel = request.parent.changed(constants=constants, config={})
+            kernel = request.parent.with_changes(constants=constants, config={})
             if kernel.digest not in request.seen:
                 return kernel
         return None
@@ -106,7 +106,7 @@ class Junk(Evaluator):
             return replace(self.inner.evaluate(kernel, config, incumbent), seconds=1.0)
         if simulated.unit("junk", *junk) < 0.6:
             return Outcome(Verdict(Word.COMPILE, "compile", "simulated: it does not compile"), seconds=1.0)
-        clean = kernel.changed(constants=tuple(c for c in kernel.constants if c not in junk))
+        clean = kernel.with_changes(constants=tuple(c for c in kernel.constants if c not in junk))
         outcome = self.inner.evaluate(clean, config, incumbent)
         if outcome.measurement is None:
             return outcome
@@ -115,12 +115,12 @@ class Junk(Evaluator):
         return replace(outcome, measurement=replace(outcome.measurement, times=times), seconds=1.0)
 
 
-def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, params: Params = Params()):
+def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, params: BanditParams = BanditParams()):
     """The best score of a run and the asks at which the model was asked, out of all rewrites."""
-    task, shared = simulated.task(), Models(gate.check, Device("simulated"))
+    task, shared = simulated.task(), Models(gate.check, PromptDevice("simulated"))
     edits = simulated.SimulatedProposer(land)
     model = Pretender(make, shared) if make else None
-    proposer = Mix([model], shared, Limits(trials), edits=edits, params=params) if model else edits
+    proposer = ProposerMix([model], shared, RunLimits(trials), edits=edits, params=params) if model else edits
     rewrites: list[int] = []
 
     class Counting(Proposer):
@@ -133,8 +133,8 @@ def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, p
                 proposer.tell(trial, kernel, parent)
 
     evaluator = simulated.Noisy(Junk(simulated.Simulated(land)), 0.01, seed)
-    strategy = strategies.make("evolve", start_for(task, seed, trials))
-    with Store.in_memory() as store:
+    strategy = strategies.make("evolve", make_start(task, seed, trials))
+    with Store.open_in_memory() as store:
         settings = Settings(RunFacts("evolve", "mix", seed, WINDOW, trials))
         result = Search(task, strategy, Counting(), evaluator, store, settings).run()
     return result.best.score, sorted(set(rewrites)), set(model.asked) if model else set()
@@ -144,7 +144,7 @@ def geometric(values):
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
-def sees_through(seeds: int, params: Params = Params()) -> tuple[list[float], list[float], float]:
+def sees_through(seeds: int, params: BanditParams = BanditParams()) -> tuple[list[float], list[float], float]:
     """Losses against typed edits alone by landscape, those of typed edits against themselves, and the model's share.
 
     Alone is the geometric mean of three runs; the control is a fourth, which shows what chance does.
@@ -167,7 +167,7 @@ def interval(losses: list[float]) -> str:
     return f"{100 * (geometric(losses) - 1):+.1f} % (+- {100 * error:.1f})"
 
 
-def finds_out(seeds: int, params: Params = Params()) -> list[tuple[int, float]]:
+def finds_out(seeds: int, params: BanditParams = BanditParams()) -> list[tuple[int, float]]:
     """For each seed: the proposal at which the model was asked for the third time, and its share of the 100 after 30.
 
     The landscape has edits enough that the right one does not run out.

@@ -20,20 +20,20 @@ import sys
 import time
 from pathlib import Path
 
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.engines import Ask, Engine, Reply, Sample
-from kernelsearch.propose.mixed import Limits, Mix
+from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.model import ModelProposer, Models
-from kernelsearch.propose.models.prompt import Device
+from kernelsearch.propose.models.prompt import PromptDevice
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.verify import gate
 
 STUDIES = Path(__file__).resolve().parents[1]
@@ -55,7 +55,7 @@ class RandomWeights(Engine):
 class Judged:
     """An evaluator for which one accepting verdict of a kernel at each depth is enough."""
 
-    def __init__(self, evaluation: Evaluation, inner: Reusing) -> None:
+    def __init__(self, evaluation: Evaluation, inner: ReusingEvaluator) -> None:
         stages, verdicts = evaluation.stages, {}
         plain = stages.judge
 
@@ -74,17 +74,17 @@ class Judged:
 def run(bench: Bench, evaluation: Evaluation, store: Store, arm: str, seed: int, trials: int) -> dict:
     facts = bench.facts
     if arm == "mix":
-        shared = Models(gate.check, Device("h100", named("h100")))
-        proposer = Mix([ModelProposer(RandomWeights(), shared)], shared, Limits(trials))
+        shared = Models(gate.check, PromptDevice("h100", target_by_name("h100")))
+        proposer = ProposerMix([ModelProposer(RandomWeights(), shared)], shared, RunLimits(trials))
     else:
         proposer = TypedEdits()
     told = RunFacts("evolve", arm, seed, WINDOW, trials, target=bench.target.name, versions=benches.versions())
-    evaluator = Judged(evaluation, Reusing(evaluation, Terms.of(evaluation, facts), store))
-    strategy = strategies.make("evolve", start_for(facts, seed, trials))
+    evaluator = Judged(evaluation, ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store))
+    strategy = strategies.make("evolve", make_start(facts, seed, trials))
     settings = Settings(told, 3)
     started = time.monotonic()
     result = Search(facts, strategy, proposer, evaluator, store, settings).run()
-    made = [s.edit or "" for s in store.structures(result.run.id).values()]
+    made = [s.edit or "" for s in store.load_structures(result.run.id).values()]
     return {"task": facts.name, "arm": arm, "seed": seed, "trials": len(result.trials), "score": result.best.score,
             "structures": len(made), "by_model": sum(":" in e for e in made), "wall_s": time.monotonic() - started,
             "course": course(result.trials)}  # fmt: skip

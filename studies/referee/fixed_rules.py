@@ -36,13 +36,13 @@ from kernelsearch.kernel.source import Kernel  # noqa: E402
 from kernelsearch.tasks.load import load  # noqa: E402
 from kernelsearch.trial import (  # noqa: E402
     Evaluation,
-    Rejected,
+    Rejection,
     referee,  # noqa: E402
 )
 from kernelsearch.trial.bench import Bench  # noqa: E402
-from kernelsearch.trial.rejection import asked as asked_of  # noqa: E402
+from kernelsearch.trial.rejection import ask_or_reject as asked_of  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
-from kernelsearch.worker.judging.planning import with_long_shapes  # noqa: E402
+from kernelsearch.worker.judging.planning import add_long_shapes  # noqa: E402
 from kernelsearch.worker.launcher import tensors  # noqa: E402
 from kernelsearch.worker.messages import jobs  # noqa: E402
 
@@ -88,10 +88,12 @@ RULES = {
 }
 
 
-def outputs_of(bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.Case, inputs: tuple) -> list | str:
+def outputs_of(
+    bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.JudgedCase, inputs: tuple
+) -> list | str:
     """What the kernel gives for these inputs; a word when it does not finish, or is stopped at a wrong access."""
     config = referee.config_of(kernel, bench.facts)
-    packed = (tuple(tensors.packed(v) for v in inputs),)
+    packed = (tuple(tensors.pack(v) for v in inputs),)
     try:
         if bench.device is None:
             job = jobs.Interpret(
@@ -104,15 +106,15 @@ def outputs_of(bench: Bench, evaluation: Evaluation, kernel: Kernel, case: jobs.
             runs = evaluation.stages.run_job(
                 candidate, binaries, lambda b: jobs.RunCases(bench.path, message, b, (case.shape,), packed)
             )
-    except Rejected as rejected:
+    except Rejection as rejected:
         return rejected.verdict.word.value
-    return runs[0].verdict.word.value if runs[0].verdict is not None else [tensors.unpacked(o) for o in runs[0].outputs]
+    return runs[0].verdict.word.value if runs[0].verdict is not None else [tensors.unpack(o) for o in runs[0].outputs]
 
 
 _ASKED: dict[tuple, tuple[tuple, torch.Tensor]] = {}
 
 
-def asked(task, case: jobs.Case, seed: int, twin: bool) -> tuple[tuple, torch.Tensor]:
+def asked(task, case: jobs.JudgedCase, seed: int, twin: bool) -> tuple[tuple, torch.Tensor]:
     """The task's own inputs, and eager's answer; made once for all kernels."""
     key = (task.digest, case.shape, seed)
     if key not in _ASKED:
@@ -122,7 +124,7 @@ def asked(task, case: jobs.Case, seed: int, twin: bool) -> tuple[tuple, torch.Te
     return _ASKED[key]
 
 
-def passes(bench: Bench, task, cases: list[jobs.Case], text: str) -> dict[str, bool] | str:
+def passes(bench: Bench, task, cases: list[jobs.JudgedCase], text: str) -> dict[str, bool] | str:
     """Which rules accept a kernel on all inputs; a word when it gives no outputs that a rule could be asked about."""
     if not gate.check(text).accepted:
         return "reject-static"
@@ -150,7 +152,7 @@ def main() -> None:
     for name in given.tasks:
         entries = [e for e in corpus.entries() if e.task == name]
         with Bench.open(entries[0].task_file) as bench:
-            task = with_long_shapes(load(entries[0].task_file))
+            task = add_long_shapes(load(entries[0].task_file))
             known = {c.shape: c for c in bench.cases("full") if c.probe is None and not c.padded and not c.sampled}
             cases = [replace(c, regime="randn") for c in known.values()]
             for entry in entries:

@@ -20,13 +20,13 @@ HERE = Path(__file__).parent
 
 def row(space, name, seeds, trials, noise, window):
     """How one strategy does on one space: evaluations per run, score, milliseconds per trial."""
-    most = min(trials, max(60, score.budget(space)))
+    most = min(trials, max(60, score.evaluation_budget(space)))
     started = time.process_time()
-    runs = [simulation.simulated(space, name, most, seed, noise, window) for seed in range(seeds)]
+    runs = [simulation.simulate(space, name, most, seed, noise, window) for seed in range(seeds)]
     spent = time.process_time() - started
     return {
-        "space": space.task, "strategy": name, "configs": len(space.rows), "budget": score.budget(space), "trials": most,
-        "to_2_percent": [n if math.isfinite(n) else None for n in (score.evaluations_to(space, r) for r in runs)],
+        "space": space.task, "strategy": name, "configs": len(space.rows), "budget": score.evaluation_budget(space), "trials": most,
+        "to_2_percent": [n if math.isfinite(n) else None for n in (score.count_evaluations(space, r) for r in runs)],
         "score": round(score.score(space, runs, most), 3),
         "ms": round(1000 * spent / sum(len(r.best_us) for r in runs), 2),
     }  # fmt: skip

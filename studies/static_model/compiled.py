@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelsearch.compile.build import Binary, Texts, build, code_of
-from kernelsearch.compile.ptx import instruction_mix
+from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import Config
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.hints import launches_of
 from kernelsearch.worker.messages import jobs
@@ -35,7 +35,7 @@ class Kept:
         """The binary as today's readers of the texts see it."""
         names = tuple(n for n, _ in self.binary.params)
         code = code_of(self.texts.ttir, self.texts.ttgir, names, self.texts.ptx)
-        return replace(self.binary, mix=instruction_mix(self.texts.ptx), code=code)
+        return replace(self.binary, mix=count_instructions(self.texts.ptx), code=code)
 
 
 class Cache:
@@ -96,7 +96,7 @@ def compile_all(
                 future.result()
 
 
-def launches(bench: Bench, kernel: Kernel, config: Config, shape: str, cache: Cache) -> tuple[Launched, ...] | None:
+def launches(bench: Bench, kernel: Kernel, config: Config, shape: str, cache: Cache) -> tuple[DeviceLaunch, ...] | None:
     """The device launches of a candidate at a shape from cached compiles; None where it does not compile."""
     try:
         bound = bench.bind_launches(kernel, config, (shape,))
@@ -104,7 +104,7 @@ def launches(bench: Bench, kernel: Kernel, config: Config, shape: str, cache: Ca
         return None
     binaries = {}
     for fact, one in bound:
-        for spec in one.specialisations(fact):
+        for spec in one.specialise_steps(fact):
             kept = cache.get(_key(bench, bench.seed if one.of_seed else kernel, spec))
             if kept is None or kept.binary is None:
                 return None
@@ -119,7 +119,7 @@ def _specs(bench: Bench, kernel: Kernel, config: Config, shapes: tuple[str, ...]
         return
     for fact, one in bound:
         owner = bench.seed if one.of_seed else kernel
-        for spec in one.specialisations(fact):
+        for spec in one.specialise_steps(fact):
             yield _key(bench, owner, spec), owner.code, owner.digest, spec
 
 

@@ -13,8 +13,8 @@ from scipy.stats import spearmanr
 from kernelsearch.core.types import Config
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.constants import Constants
-from kernelsearch.measure.static_model.estimate import times_us
-from kernelsearch.measure.static_model.usage import Step, Usage
+from kernelsearch.measure.static_model.estimate import estimate_times_us
+from kernelsearch.measure.static_model.usage import LoopUsage, Usage
 
 FAMILIES = {
     "softmax_row": "softmax", "softmax_looped": "softmax", "softmax_wide": "softmax", "layernorm": "norm",
@@ -89,20 +89,22 @@ def family(name: str) -> str:
 def stacked(usages: Sequence[Usage]) -> Usage:
     """One usage whose numbers are arrays over all of these; launches with fewer loops get loops that never run."""
     most = max(len(u.steps) for u in usages)
-    empty = Step(0.0, {}, {}, 0.0, 0.0)
+    empty = LoopUsage(0.0, {}, {}, 0.0, 0.0)
     steps = [[u.steps[n] if n < len(u.steps) else empty for u in usages] for n in range(most)]
     plain = {f.name: np.array([getattr(u, f.name) for u in usages], float) for f in fields(Usage) if f.name != "steps"}
     return Usage(steps=tuple(map(_together, steps)), **plain)
 
 
-def _together(steps: Sequence[Step]) -> Step:
+def _together(steps: Sequence[LoopUsage]) -> LoopUsage:
     tables = {
         name: {kind: np.array([getattr(s, name).get(kind, 0) for s in steps], float)
                for kind in sorted({kind for s in steps for kind in getattr(s, name)})}
         for name in ("counts", "chain")
     }  # fmt: skip
-    plain = {f.name: np.array([getattr(s, f.name) for s in steps], float) for f in fields(Step) if f.name not in tables}
-    return Step(**tables, **plain)
+    plain = {
+        f.name: np.array([getattr(s, f.name) for s in steps], float) for f in fields(LoopUsage) if f.name not in tables
+    }
+    return LoopUsage(**tables, **plain)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Measured:
         )
 
     def predicted(self, target: Target, k: Constants) -> np.ndarray:
-        return sum(times_us(used, target, k)[0] for used in self.launches)
+        return sum(estimate_times_us(used, target, k)[0] for used in self.launches)
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from fitting import BOUNDS, Candidate, Measured, Score, Sets, fit, left_out
 import kernelsearch.measure.static_model.fitted as fitted_module
 from kernelsearch.compile import blocks, ir, ptx, ttgir, ttir
 from kernelsearch.kernel import targets
-from kernelsearch.measure.static_model import launched, usage
+from kernelsearch.measure.static_model import device_launch, usage
 from kernelsearch.measure.static_model.constants import Constants
 from kernelsearch.record.recorded_space import read
 from kernelsearch.trial.bench import Bench
 
 SPACES = Path(__file__).resolve().parents[1] / "spaces"
-READERS = (blocks, ir, ptx, ttgir, ttir, launched, usage)
+READERS = (blocks, ir, ptx, ttgir, ttir, device_launch, usage)
 TARGET = "h100"
 ASKS, DRAWS = 5, 200
 MARGIN = 1.15
@@ -53,7 +53,7 @@ def candidates(name: str, cache: Cache) -> list[Candidate]:
             done = launches(bench, bench.seed, config, shapes[0], cache)
             if done is not None:
                 own = config == dict(bench.facts.config)
-                found.append(Candidate(row.config, row.time_us, tuple(map(usage.usage, done)), own))
+                found.append(Candidate(row.config, row.time_us, tuple(map(usage.compute_usage, done)), own))
     kept.write_bytes(pickle.dumps(found))
     return found
 
@@ -94,7 +94,7 @@ def table(scores: dict[str, Score], hopeless: float) -> str:
 
 def first_asks(sets: Sets, constants: dict[str, Constants]) -> str:
     """What a tuner gets from compiling some random configs and measuring the five that are estimated as fastest."""
-    rng, target = np.random.default_rng(0), targets.named(TARGET)
+    rng, target = np.random.default_rng(0), targets.target_by_name(TARGET)
     lines = [
         "| kernel | of 20 | of 40 | of 80 | of all | 5 at random | 30 at random |",
         "|---|---|---|---|---|---|---|",
@@ -147,7 +147,7 @@ def write_estimates(sets: Sets, constants: dict[str, Constants], path: str) -> N
     found = {}
     for name, rows in sets.items():
         names = list(rows[0].config)
-        estimates = Measured.of(rows).predicted(targets.named(TARGET), constants[name])
+        estimates = Measured.of(rows).predicted(targets.target_by_name(TARGET), constants[name])
         told = [[[r.config[n] for n in names], round(float(e), 3)] for r, e in zip(rows, estimates, strict=True)]
         found[name] = {"names": names, "rows": told}
     Path(path).write_bytes(lzma.compress(json.dumps(found, separators=(",", ":")).encode(), preset=9))
@@ -161,7 +161,7 @@ def main() -> None:
     )
     parser.add_argument("--estimates", help="also write every candidate's estimate to this file")
     options = parser.parse_args()
-    target, cache = targets.named(TARGET), Cache(options.cache)
+    target, cache = targets.target_by_name(TARGET), Cache(options.cache)
     sets: Sets = {name: candidates(name, cache) for name in names()}
     constants = left_out(sets, target)
     scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}

@@ -29,7 +29,7 @@ from kernelsearch.trial.bench import Bench
 
 def sampled(name: str, size: int, cache: Cache) -> dict[str, tuple[float, float]]:
     """By config: measured and estimated microseconds, for those of a fixed sample that compile."""
-    target = targets.named(TARGET)
+    target = targets.target_by_name(TARGET)
     with Bench.open(SPACES / "tasks" / f"{name}.py", TARGET, compile_workers=1) as bench:
         rows = [row for row in read(SPACES / f"{name}.json.xz").rows if row.time_us is not None]
         picks = np.random.default_rng(0).permutation(len(rows))[:size]
@@ -40,7 +40,7 @@ def sampled(name: str, size: int, cache: Cache) -> dict[str, tuple[float, float]
         for row, config in chosen:
             done = launches(bench, bench.seed, config, shape, cache)
             if done is not None:
-                one = Measured.of([Candidate(row.config, row.time_us, tuple(map(usage.usage, done)))])
+                one = Measured.of([Candidate(row.config, row.time_us, tuple(map(usage.compute_usage, done)))])
                 found[json.dumps(config, sort_keys=True)] = row.time_us, float(one.predicted(target, FITTED)[0])
     return found
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.search.replay import simulation
 
 SPACES = Path(__file__).parent.parent / "spaces"
@@ -53,12 +53,12 @@ def made(arm, start):
 def run(arm, number, trials, noise):
     """The gains after a quarter, half and all of the budget on landscape `number`, and processor milliseconds a trial."""
     land, task = simulated.Landscape(number), simulated.task()
-    strategy = made(arm, start_for(task, number, trials))
+    strategy = made(arm, make_start(task, number, trials))
     settings = Settings(RunFacts(arm, "simulated", number, WINDOW, trials), workers=1)
     evaluator = simulated.Noisy(simulated.Simulated(land), noise, number)
     begun = time.process_time()
     best, gains = math.inf, []
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         for trial in Search(task, strategy, simulated.SimulatedProposer(land), evaluator, store, settings).run().trials:
             best = min(best, trial.score or math.inf)
             gains.append(1 / best)
@@ -105,7 +105,7 @@ def spaces(arms, seeds, first, window, names):
     """Median evaluations to come within 2 % of the optimum, and the score against random search."""
     paths = sorted(p for p in SPACES.glob("*.json.xz") if not names or p.name.split(".")[0] in names)
     printed("arm", arms, paths, range(first, first + seeds), lambda arm, name, space, most, seed:
-            simulation.simulated(space, partial(made, arm), most, seed, window=window))  # fmt: skip
+            simulation.simulate(space, partial(made, arm), most, seed, window=window))  # fmt: skip
 
 
 if __name__ == "__main__":

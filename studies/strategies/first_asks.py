@@ -52,7 +52,7 @@ def main(arms, seeds, first, window):
         drawn, asked, *order = arm.split(":")
         told = estimated(space, known[name], int(drawn), seed)
         first = [config for config, _ in told[: int(asked)]]
-        return simulation.simulated(
+        return simulation.simulate(
             space, SAMPLER, most, seed, window=window, first=first, estimates=() if order else told
         )
 

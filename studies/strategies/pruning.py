@@ -25,7 +25,7 @@ import simulated
 from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 NOISE = 0.005
 
@@ -88,9 +88,9 @@ class Mean(Everything):
 def candidates(seed, trials, shapes, apart):
     """The log ratios to the seed, true and as measured, of every candidate that evolve had accepted, in its order."""
     task, land = simulated.task(), simulated.Landscape(seed)
-    strategy = strategies.make("evolve", start_for(task, seed, trials))
+    strategy = strategies.make("evolve", make_start(task, seed, trials))
     settings = Settings(RunFacts("evolve", "simulated", seed, 8, trials), workers=1)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         search = Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings)
         trials = tuple(search.run().trials)
     rows = []

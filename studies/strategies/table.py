@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kernelsearch.record import recorded_space
-from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.record.recorded_space import RecordedSpace
 from kernelsearch.search.replay import score
-from kernelsearch.search.replay.simulation import Simulated
+from kernelsearch.search.replay.simulation import SimulatedRun
 
-Run = Callable[[str, str, Recorded, int, int], Simulated]
+Run = Callable[[str, str, RecordedSpace, int, int], SimulatedRun]
 """(arm, the space's name, the space, most trials, seed) to a run."""
 
 
@@ -21,10 +21,10 @@ def printed(head: str, arms: Iterable[str], paths: Sequence[Path], seeds: Sequen
     for arm in arms:
         cells, scores, medians = [], [], []
         for name, space in spaces.items():
-            most = max(60, score.budget(space))
+            most = max(60, score.evaluation_budget(space))
             runs = [run(arm, name, space, most, seed) for seed in seeds]
             scores.append(score.score(space, runs, most))
-            medians.append(statistics.median(score.evaluations_to(space, r) for r in runs))
+            medians.append(statistics.median(score.count_evaluations(space, r) for r in runs))
             cells.append(f"{medians[-1]:g} ({scores[-1]:+.2f})")
         print(f"| {arm} | " + " | ".join(cells) + f" | {statistics.fmean(scores):+.3f} | {min(scores):+.2f} "
               f"| {max(medians):g} |", flush=True)  # fmt: skip

@@ -33,7 +33,7 @@ class Entry:
     @property
     def known(self) -> bool:
         """True if this environment's Triton has the functions that the file uses."""
-        return not self.block_pointers or language.installed() <= language.LAST_BLOCK_POINTERS
+        return not self.block_pointers or language.installed_version() <= language.LAST_BLOCK_POINTERS
 
     @property
     def honest(self) -> bool:

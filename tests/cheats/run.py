@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import corpus  # noqa: E402
 
 from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.trial import Evaluation, Rejected, referee  # noqa: E402
+from kernelsearch.trial import Evaluation, Rejection, referee  # noqa: E402
 from kernelsearch.trial.bench import Bench  # noqa: E402
 from kernelsearch.verify import gate  # noqa: E402
 
@@ -42,7 +42,7 @@ def screen_file(bench: Bench, entry: corpus.Entry) -> str:
         return evaluation.stages.screen(evaluation.bind(kernel, config), evaluation._cases("screen"), None)[
             0
         ].word.value
-    except Rejected as rejected:
+    except Rejection as rejected:
         return rejected.verdict.word.value
 
 

@@ -102,7 +102,7 @@ def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (line,) = one_line(run("optimize", "wrong.py", "--trials", 3, "--quiet"), "itself rejected on")
     assert "rows=3 cols=50" in line and "reject-wrong" in line and "times what is allowed" in line
     with Store.open("kernelsearch.db", write=False) as store:  # the row of the seed says it too
-        (row,) = store.trials(store.runs()[0].id)
+        (row,) = store.load_trials(store.load_runs()[0].id)
         assert row.outcome.verdict.word == "reject-wrong"
 
 
@@ -157,7 +157,7 @@ def stored(run, tmp_path):
 
 def rows(database):
     with Store.open(str(database), write=False) as store:
-        return [store.trials(r.id) for r in store.runs()]
+        return [store.load_trials(r.id) for r in store.load_runs()]
 
 
 def test_databases_that_cannot_be_used_keep_what_they_hold(run, stored):

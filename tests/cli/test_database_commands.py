@@ -10,7 +10,7 @@ from test_bad_input import GOOD, KERNEL, one_line
 import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 LAND = simulated.Landscape(5)
 
@@ -20,7 +20,7 @@ def database(tmp_path):
     """A finished simulated run of 12 trials in kernelsearch.db, in the command's folder."""
     task = simulated.task()
     with Store.open(tmp_path / "kernelsearch.db") as store:
-        strategy = strategies.make("evolve", start_for(task, 0, 12))
+        strategy = strategies.make("evolve", make_start(task, 0, 12))
         settings = Settings(RunFacts("evolve", "simulated", 0, 4, 12))
         Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run(
             lambda *_: None

@@ -15,7 +15,7 @@ import simulated
 from kernelsearch.cli import main
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "studies").rglob("*.md"))]
@@ -80,7 +80,7 @@ def test_shells_complete_values(completed, tmp_path):
     assert completed("show ") == ["best"] and completed("leaderboard --task ") == [], "there is no database yet"
     with Store.open(tmp_path / "kernelsearch.db") as store:
         _short_run(store)
-        digest = store.trials(1)[0].kernel[:8]
+        digest = store.load_trials(1)[0].kernel[:8]
     assert completed("leaderboard --task ") == ["simulated"] == completed("export --task s")
     assert completed("leaderboard --device ") == ["simulated"] and digest in completed(f"lineage {digest[:2]}")
     (tmp_path / "kernelsearch.db").write_text("no database")
@@ -90,7 +90,7 @@ def test_shells_complete_values(completed, tmp_path):
 def _short_run(store):
     task, land = simulated.task(), simulated.Landscape(5)
     settings = Settings(RunFacts("evolve", "simulated", 0, 4, 4))
-    strategy = strategies.make("evolve", start_for(task, 0, 4))
+    strategy = strategies.make("evolve", make_start(task, 0, 4))
     Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run(
         lambda *_: None
     )

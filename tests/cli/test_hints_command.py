@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kernelsearch.measure.timing import nvml
-from kernelsearch.measure.timing.device import live_device
+from kernelsearch.measure.timing.device import find_live_device
 
 HERE = Path(__file__).resolve().parents[1] / "hints"
-pytestmark = pytest.mark.skipif(live_device() is not None, reason="with a GPU tests/gpu asks the same command")
+pytestmark = pytest.mark.skipif(find_live_device() is not None, reason="with a GPU tests/gpu asks the same command")
 
 
 def test_text_and_json_name_the_fault(run):

@@ -31,7 +31,7 @@ def stored(folder):
         return []
     try:
         with Store.open(str(database), write=False) as store:
-            return [t for r in store.runs() for t in store.trials(r.id)]
+            return [t for r in store.load_runs() for t in store.load_trials(r.id)]
     except StoreError:  # its writer is still making the tables
         return []
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kernelsearch.measure.timing.device import live_device
+from kernelsearch.measure.timing.device import find_live_device
 
-pytestmark = pytest.mark.skipif(live_device() is not None, reason="about machines without a GPU")
+pytestmark = pytest.mark.skipif(find_live_device() is not None, reason="about machines without a GPU")
 
 
 def test_without_a_gpu_measure_says_so_and_estimates(run):

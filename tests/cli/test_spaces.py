@@ -55,7 +55,7 @@ def test_an_unknown_strategy_and_a_missing_file(tmp_path):
 def test_record_needs_a_gpu_and_a_place_to_write(tmp_path, monkeypatch):
     from kernelsearch.trial import bench
 
-    monkeypatch.setattr(bench, "live_device", lambda: None)
+    monkeypatch.setattr(bench, "find_live_device", lambda: None)
     (tmp_path / "task.py").write_text("")
     done = run("record", tmp_path / "task.py", tmp_path / "out.json")
     assert done.exit_code == 2 and "record needs a GPU" in done.stderr

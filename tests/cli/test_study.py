@@ -131,14 +131,14 @@ def with_models(folder):
     """A study with two arms that ask a model: answers drawn from the seed's own grammar, recorded beside the study."""
     import simulated
     from kernelsearch.kernel.source import Kernel
-    from kernelsearch.propose.grammar import build
+    from kernelsearch.propose.grammar import build_grammar
 
     text = shipped.path("softmax").read_text()
     kernel = (
         "import triton\nimport triton.language as tl\n\n\n"
         + text[text.index("@triton.jit") : text.index("def softmax(x)")]
     )
-    grammar, rng = build(Kernel.parse(kernel), simulated.task()), random.Random(0)
+    grammar, rng = build_grammar(Kernel.parse(kernel), simulated.task()), random.Random(0)
     answers = [grammar.rules.sample(grammar.start, rng) for _ in range(40)]
     rows = [{"samples": [{"text": text, "tokens": 10}], "tokens_in": 20} for text in answers]
     (folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -192,17 +192,17 @@ def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(ru
     def told(db):
         with Store.open(with_models / db, write=False) as store:
             return [
-                (r.facts.settings["arm"], [(t.kernel, t.config, t.edit) for t in store.trials(r.id)])
-                for r in store.runs()
+                (r.facts.settings["arm"], [(t.kernel, t.config, t.edit) for t in store.load_trials(r.id)])
+                for r in store.load_runs()
             ]
 
     asked = []
     assert run("study", with_models / "study.toml", "--db", with_models / "here.db").code == 0
     monkeypatch.setattr(
-        proposers, "waits", lambda proposer: asked.append(type(proposer).__name__) or asked[-1] == "Mix"
+        proposers, "may_wait", lambda proposer: asked.append(type(proposer).__name__) or asked[-1] == "ProposerMix"
     )
     assert run("study", with_models / "study.toml", "--db", with_models / "there.db").code == 0
-    assert asked.count("Mix") == 2 and sorted(told("here.db"), key=str) == sorted(told("there.db"), key=str)
+    assert asked.count("ProposerMix") == 2 and sorted(told("here.db"), key=str) == sorted(told("there.db"), key=str)
 
 
 def test_a_model_that_cannot_be_opened_fails_its_runs_only(run, with_models):

@@ -15,7 +15,7 @@ import pytest
 import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 LAND = simulated.Landscape(5)
 
@@ -26,7 +26,7 @@ def database(tmp_path):
     with Store.open(path) as store:
         task = simulated.task()
         settings = Settings(RunFacts("evolve", "simulated", 0, 4, 20))
-        strategy = strategies.make("evolve", start_for(task, 0, 20))
+        strategy = strategies.make("evolve", make_start(task, 0, 20))
         Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
     return path
 

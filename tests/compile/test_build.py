@@ -9,13 +9,13 @@ import pytest
 import triton
 from triton import knobs
 
-from kernelsearch.compile.build import BuildFailure, Built, _message, build, live_constant, stopped_early
-from kernelsearch.compile.elf import resources
-from kernelsearch.compile.ptx import instruction_mix
+from kernelsearch.compile.build import BuildFailure, Built, _message, as_live_constant, build, stop_early
+from kernelsearch.compile.elf import read_resources
+from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel import language
 from kernelsearch.kernel.launch import Specialisation
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
 COPY = (
@@ -41,7 +41,7 @@ def dot(a_ptr, b_ptr, c_ptr, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     tl.store(c_ptr + m[:, None] * BN + n[None, :], acc.to(tl.float16))
 """
 )
-H100 = named("h100")
+H100 = target_by_name("h100")
 
 
 def copy_spec(divisible=("x_ptr", "y_ptr", "n"), block=1024, dtype="fp32", **options):
@@ -103,7 +103,7 @@ def test_resources_are_those_of_cuobjdump(built, tmp_path, code, spec):
     numbers = dict(re.findall(r"\b(REG|STACK):(\d+)", said.stdout + said.stderr))
     assert binary.registers == int(numbers["REG"])
     assert binary.stack_bytes == int(numbers["STACK"])
-    assert resources(binary.cubin, binary.name).registers == binary.registers
+    assert read_resources(binary.cubin, binary.name).registers == binary.registers
 
 
 def test_a_kernel_held_to_few_registers_spills(built):
@@ -112,12 +112,12 @@ def test_a_kernel_held_to_few_registers_spills(built):
 
 def test_no_cubin_is_said():
     with pytest.raises(ValueError, match="not an ELF file"):
-        resources(b"nothing of the kind" * 10, "k")
+        read_resources(b"nothing of the kind" * 10, "k")
 
 
 def test_another_name_is_not_in_the_cubin(built):
     with pytest.raises(ValueError, match="no kernel 'other'"):
-        resources(built(COPY, copy_spec()).binary.cubin, "other")
+        read_resources(built(COPY, copy_spec()).binary.cubin, "other")
 
 
 @pytest.mark.parametrize("dtype, divisible, width", [
@@ -137,7 +137,7 @@ def test_special_instructions_are_counted(built):
 
 
 def test_matrix_instructions_by_target(built):
-    hopper, ampere = built(DOT, dot_spec()).binary, built(DOT, dot_spec(), named("a100")).binary
+    hopper, ampere = built(DOT, dot_spec()).binary, built(DOT, dot_spec(), target_by_name("a100")).binary
     assert hopper.mix["wgmma"] > 0 and hopper.mix["mma"] == 0
     assert ampere.mix["mma"] > 0 and ampere.mix["wgmma"] == 0
     assert hopper.mix["cp_async"] > 0 and hopper.mix["barrier"] > 0
@@ -147,7 +147,7 @@ def test_matrix_instructions_by_target(built):
 
 @pytest.mark.parametrize("name", ["a100", "l4", "h200", "b200"])
 def test_other_targets(built, name):
-    target = named(name)
+    target = target_by_name(name)
     binary = built(COPY, copy_spec(), target).binary
     assert binary.arch == target.capability and binary.registers > 0
     assert binary.mix.load_bytes == 16
@@ -183,14 +183,14 @@ def test_more_shared_memory_than_the_target_has_is_refused(built):
     assert isinstance(failure, BuildFailure)
     assert re.fullmatch(r"needs \d+ bytes of shared memory, the target has 232448", failure.message)
     assert (
-        isinstance(built(DOT, dot_spec(), named("l4")), (BuildFailure,))
-        or built(DOT, dot_spec(), named("l4")).binary.shared <= 101376
+        isinstance(built(DOT, dot_spec(), target_by_name("l4")), (BuildFailure,))
+        or built(DOT, dot_spec(), target_by_name("l4")).binary.shared <= 101376
     )
 
 
 def test_such_a_compile_ends_before_ptx_is_made():
     stages = {"ptx": lambda source, metadata: f"ptx of {source}"}
-    with stopped_early(1000):
+    with stop_early(1000):
         knobs.runtime.add_stages_inspection_hook(None, stages, None, None, 90)
         assert all(isinstance(part, str) for part in knobs.runtime.add_stages_inspection_hook())
     assert stages["ptx"]("enough", {"shared": 1000}) == "ptx of enough"
@@ -222,22 +222,22 @@ def test_clusters_are_in_the_binary(built):
 
 
 def test_dtype_constants_come_alive():
-    assert [str(live_constant(DtypeFact(n))) for n in ("bf16", "fp32", "i1", "i64")] == [
+    assert [str(as_live_constant(DtypeFact(n))) for n in ("bf16", "fp32", "i1", "i64")] == [
         "bf16",
         "fp32",
         "int1",
         "int64",
     ]
-    assert live_constant(3) == 3
+    assert as_live_constant(3) == 3
 
 
 def test_a_mix_of_nothing():
-    mix = instruction_mix("")
+    mix = count_instructions("")
     assert mix.load_bytes == 0.0 and mix["wgmma"] == 0 and mix.total == 0
 
 
 def test_mix_of_hand_written_ptx():
-    mix = instruction_mix(
+    mix = count_instructions(
         ".visible .entry k(\n\t.param .u64 a,\n\t.param .u32 b\n)\n{\n"
         "ld.global.v4.b32 {%r1}, [%rd1];\n@%p1 ld.global.L1::evict_first.v2.b64 {%r1}, [%rd1];\n"
         "st.shared.b16 [%r1], %h1;\nst.global.b8 [%rd1], %r1;\n"
@@ -309,10 +309,10 @@ def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def test_block_pointers_compile_or_are_refused_in_one_line():
     """A file's own seed is compiled whatever the gate says, so this is what its user reads."""
     found = build(BLOCKS, "k", copy_spec(), 90, 232_448)
-    if language.installed() <= language.LAST_BLOCK_POINTERS:
+    if language.installed_version() <= language.LAST_BLOCK_POINTERS:
         assert isinstance(found, Built), found
     else:
-        assert found == BuildFailure(f"tl.make_block_ptr: {language.refusal('make_block_ptr')}")
+        assert found == BuildFailure(f"tl.make_block_ptr: {language.explain_refusal('make_block_ptr')}")
 
 
 def test_a_removed_function_is_said_without_the_compilers_listing():

@@ -125,7 +125,7 @@ def test_turns_at_the_banks(size, threads, order, vec, phases, columns, kind, wa
 
 
 def test_a_disassembly_is_counted():
-    found = sass.counted("""
+    found = sass.count_listing("""
         /*0000*/                   MOV R1, c[0x0][0x28] ;
         /*0010*/              @!P0 LDG.E.128 R4, desc[UR4][R2.64] ;
         /*0020*/                   LDL R5, [R1+0x4] ;

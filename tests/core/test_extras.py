@@ -29,15 +29,15 @@ CLONE = {"url": "file:///home/me/my%20clones/kernelsearch", "dir_info": {}}
 ])  # fmt: skip
 def test_the_source_is_where_it_came_from(monkeypatch, told, wanted):
     monkeypatch.setattr(extras.metadata, "distribution", lambda name: Distribution(told and json.dumps(told)))
-    assert extras.install("ui").endswith(f" install {wanted}")
+    assert extras.install_command("ui").endswith(f" install {wanted}")
 
 
 def test_another_environments_pip_is_not_named(monkeypatch, tmp_path):
     beside = str(tmp_path / "bin" / "python")
     monkeypatch.setattr(sys, "executable", beside)
     monkeypatch.setattr(extras.shutil, "which", lambda name: str(tmp_path / "bin" / name))
-    assert extras.install("ui").startswith("pip install ")
+    assert extras.install_command("ui").startswith("pip install ")
     monkeypatch.setattr(extras.shutil, "which", lambda name: "/usr/bin/pip")
-    assert extras.install("ui").startswith(f"{beside} -m pip install ")
+    assert extras.install_command("ui").startswith(f"{beside} -m pip install ")
     monkeypatch.setattr(extras.shutil, "which", lambda name: None)
-    assert extras.install("ui").startswith(f"{beside} -m pip install ")
+    assert extras.install_command("ui").startswith(f"{beside} -m pip install ")

@@ -37,7 +37,7 @@ def test_the_first_is_noted_and_the_second_raises():
 def test_forgotten_ones_interrupt_nothing():
     with Interrupts(ending=True) as interrupts:
         interrupt()
-        interrupts.forget()
+        interrupts.reset()
     with pytest.raises(KeyboardInterrupt):
         interrupt()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = ("worker/", "core/parsing.py")
@@ -32,7 +32,7 @@ def test_many_threads_parse_at_once():
             for _ in range(30):
                 loop = [Slow()]
                 loop.append(loop)
-                parsed(text)
+                parse_python(text)
         except SystemError as error:
             failures.append(error)
 

@@ -7,7 +7,7 @@ from gated_record import CONFIG, H100, OTHER, SPLIT, TASK, finding, imported, tr
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.examine import examine
-from kernelsearch.export.package import Options, export
+from kernelsearch.export.package import ExportOptions, export
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
@@ -70,7 +70,7 @@ def exported(tmp_path_factory, confirmed_db):
             "name": f"fast-sum{next(COUNTER)}",
             "dbs": (str(confirmed_db),),
         }
-        return export(Options(**{**whole, **options}))
+        return export(ExportOptions(**{**whole, **options}))
 
     return make
 

@@ -116,7 +116,7 @@ H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
 
 
 def finding(kernel, config, times, device, ratios=(2.0, 1.5)):
-    """What the confirmed protocol says, as `report.confirmed.finding` makes it."""
+    """What the confirmed protocol says, as `report.findings.build_finding` makes it."""
 
     def interval(ratio):
         return {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}

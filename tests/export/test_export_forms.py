@@ -11,11 +11,11 @@ from gated_record import imported, trial
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError
 from kernelsearch.export.examine import examine
-from kernelsearch.export.package import Options, export
-from kernelsearch.export.ship import reads
-from kernelsearch.export.texts import requires
+from kernelsearch.export.package import ExportOptions, export
+from kernelsearch.export.ship import find_read_names
+from kernelsearch.export.texts import list_requirements
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.worker.launcher import intercept, standin
@@ -149,7 +149,7 @@ def exported(folder, task, text, **options):
         store.add_trial(run, trial(0, seed, facts.config, shapes, Evidence.ESTIMATED, "h100"), Structure(seed, 0))
     whole = {"tasks": (task,), "out": str(folder / f"out_{task}"), "name": f"form-{task.replace('_', '-')}",
              "dbs": (str(folder / f"{task}.db"),), "evidence": Evidence.ESTIMATED, "force": True}  # fmt: skip
-    return export(Options(**{**whole, **options}))
+    return export(ExportOptions(**{**whole, **options}))
 
 
 @pytest.fixture(scope="module")
@@ -249,9 +249,9 @@ def test_what_is_changed_and_given_back_is_one_result(packages):
 
 def test_a_parameter_hides_the_shape_parameter_of_its_name():
     text = "features = 4\nbatch = 2\nscale = batch\n\nclass Model:\n    def __init__(self, features):\n        self.f = features\n"
-    assert reads(text, ("Model",)) == set()
-    assert reads(text + "        self.g = scale\n", ("Model",)) == {"scale", "batch"}
-    assert reads(text + "    width: int = features\n", ("Model",)) == {"features"}
+    assert find_read_names(text, ("Model",)) == set()
+    assert find_read_names(text + "        self.g = scale\n", ("Model",)) == {"scale", "batch"}
+    assert find_read_names(text + "    width: int = features\n", ("Model",)) == {"features"}
 
 
 def test_a_module_that_reads_a_shape_parameter_is_refused(tmp_path):
@@ -274,7 +274,7 @@ def test_autotuned_packages_offer_the_best_configs_of_each_timed_shape(tmp_path)
     task = imported(done.out, "tuned_two")._dispatch.TASKS["two_out"]
     (entry,) = task.tables["h100"]
     launches, case = [], task.cases[0]
-    with standin.standing_in(named("h100"), "meta"), intercept.intercepted(launches.append):
+    with standin.pretend_gpu(target_by_name("h100"), "meta"), intercept.intercept_launches(launches.append):
         run_launcher(task, task.inputs(case, device="meta"), entry)
     (launch,) = launches
     (tuner,) = launch.wrappers
@@ -374,9 +374,9 @@ def test_block_pointers_keep_a_package_to_the_tritons_that_have_them(packages):
     class WithPointers:
         kernels = {"d": Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])}
 
-    assert requires([WithPointers()]) == ("torch>=2.11", "triton>=3.6")
+    assert list_requirements([WithPointers()]) == ("torch>=2.11", "triton>=3.6")
     assert '"triton>=3.6"]' in (packages["in_place"].out / "pyproject.toml").read_text()
     (kernel,) = WithPointers.kernels.values()
     text = kernel.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)")
     WithPointers.kernels = {"d": Kernel.parse(text)}
-    assert requires([WithPointers()]) == ("torch>=2.11", "triton>=3.6,<3.9")
+    assert list_requirements([WithPointers()]) == ("torch>=2.11", "triton>=3.6,<3.9")

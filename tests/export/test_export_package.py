@@ -254,32 +254,34 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     from dataclasses import replace
 
     from kernelsearch.export import autotune, function_form, tables, texts
-    from kernelsearch.export.choose import Chosen, Found
-    from kernelsearch.export.examine import Part
-    from kernelsearch.export.task_modules import task_files
+    from kernelsearch.export.choose import ExportCandidate, TaskChoice
+    from kernelsearch.export.examine import ExportedTask
+    from kernelsearch.export.task_modules import write_task_files
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
-    made = {k.digest: Found(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
+    made = {k.digest: ExportCandidate(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
             for k, c in ((seed, dict(examined.facts.config)), (split, CONFIG))}  # fmt: skip
-    chosen = Chosen(
+    chosen = TaskChoice(
         "gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}}
     )
-    part = Part(chosen, examined, autotune=True)
-    part = replace(part, as_whole=autotune.as_whole(part))
+    part = ExportedTask(chosen, examined, autotune=True)
+    part = replace(part, as_whole=autotune.find_untunable(part))
     assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
     first, second = _entries(tables, part)
     assert first["config"] == {} and first["kernel"] == f"{seed.digest} timed:0"
     assert second["config"] == dict(sorted(CONFIG.items())) and second["kernel"] == split.digest
-    files = task_files(part)
+    files = write_task_files(part)
     assert "triton.autotune(" in files[f"{part.module_of(seed.digest)}.py"]
     assert "triton.autotune(" not in files[f"{part.module_of(split.digest)}.py"]
-    assert {key for key, _ in function_form.launch_rows(part)} >= {split.digest, f"{seed.digest} timed:0"}
+    assert {key for key, _ in function_form.list_launches(part)} >= {split.digest, f"{seed.digest} timed:0"}
     assert "configs" not in first and "configs" not in second  # the record has no further config to choose from
-    assert "Only one of its configs was tried" in texts.readme(texts.Label("a", "a", "0", "MIT", "me"), (part,))
+    assert "Only one of its configs was tried" in texts.write_readme(
+        texts.PackageLabel("a", "a", "0", "MIT", "me"), (part,)
+    )
 
 
 def _entries(tables, part):
-    (text,) = tables.config_tables(part).values()
+    (text,) = tables.build_config_tables(part).values()
     return json.loads(text)["entries"]
 
 

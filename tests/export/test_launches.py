@@ -1,4 +1,4 @@
-"""Generated launch code follows the plan of `launch.bind`: functions, grids, arguments, constexprs, scratch."""
+"""Generated launch code follows the plan of `launch.bind_launch`: functions, grids, arguments, constexprs, scratch."""
 
 import os
 import subprocess
@@ -9,21 +9,21 @@ import torch
 from gated_record import CONFIG, OTHER, SPLIT
 
 from kernelsearch.core.types import TensorFact
-from kernelsearch.export.launches import Site, launch_function
-from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, bind
+from kernelsearch.export.launches import Site, write_launch_function
+from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, bind_launch
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.launcher import intercept, standin
 
-H100 = named("h100")
+H100 = target_by_name("h100")
 
 
 def launched(package, task, case, digest, config):
     """The launches of the shipped launcher at a case, nothing launched."""
     found = []
-    with standin.standing_in(H100, "meta"):
+    with standin.pretend_gpu(H100, "meta"):
         inputs = task.inputs(case, device="meta")
-        with intercept.intercepted(found.append):
+        with intercept.intercept_launches(found.append):
             package._launch.run(task.launcher, inputs, (task.launches[digest], config))
     return found
 
@@ -37,13 +37,13 @@ def test_generated_code_launches_what_the_plan_says(package, examined, key, conf
     case = next(c for c in task.cases if c.key == key)
     got = launched(package, task, case, kernel.digest, config)
     launches = []
-    with standin.standing_in(H100, "meta"):
+    with standin.pretend_gpu(H100, "meta"):
         inputs = examined.task.build(key, 0, "meta")
-        with intercept.intercepted(launches.append):
+        with intercept.intercept_launches(launches.append):
             inputs.launch(*inputs.inputs)
     facts = examined.facts.traces[key].launches
     plans = [
-        bind(
+        bind_launch(
             kernel, config, seed, examined.facts.config, examined.facts.sites, fact, launch.resolve_grid, H100.num_sms
         ).plan
         for fact, launch in zip(facts, launches, strict=True)
@@ -145,7 +145,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
 """
     )
     site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
-    text = launch_function(site, kernel, ("first", "k"), [{"first.BLOCK": 8}])
+    text = write_launch_function(site, kernel, ("first", "k"), [{"first.BLOCK": 8}])
     seen = []
 
     class Kernels:
@@ -163,7 +163,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
 
 
 def test_a_config_of_a_site_reaches_every_step_there():
-    """As in `launch.plan`: the function's own dotted name, then the site's, then the plain one."""
+    """As in `launch.make_plan`: the function's own dotted name, then the site's, then the plain one."""
     kernel = Kernel.parse(
         """
 import triton
@@ -181,7 +181,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
     site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
     configs = [{"k.BLOCK": 8, "k.num_warps": 2}, {"k.BLOCK": 16, "k.num_warps": 4, "k_partial.BLOCK": 64}]
     for tuned, sizes in (({}, (8, 8)), ({"k.BLOCK": 16, "k_partial.BLOCK": 64}, (64, 16))):
-        text = launch_function(
+        text = write_launch_function(
             site, kernel, ("k_partial", "k"), [c for c in configs if ("k_partial.BLOCK" in c) == bool(tuned)]
         )
         seen = []
@@ -219,7 +219,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr, X_TMA: tl.constexpr):
 """
     )
     site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
-    text = launch_function(site, kernel, ("k",), [{"BLOCK": 16}])
+    text = write_launch_function(site, kernel, ("k",), [{"BLOCK": 16}])
     seen = []
 
     class Seen:

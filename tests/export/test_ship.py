@@ -4,7 +4,7 @@ import pytest
 
 from kernelsearch.export import ExportError
 from kernelsearch.export.examine import layout
-from kernelsearch.export.ship import shipped
+from kernelsearch.export.ship import extract_module
 
 HEAD = """\
 import os
@@ -34,7 +34,9 @@ if __name__ == "__main__":
 
 
 def module(more="", body="pass"):
-    return shipped(HEAD.format(more=more, body=body), "task.py", ["launcher", "reference"], ["my_kernel"], "head")
+    return extract_module(
+        HEAD.format(more=more, body=body), "task.py", ["launcher", "reference"], ["my_kernel"], "head"
+    )
 
 
 def test_only_what_is_used_is_kept():
@@ -81,13 +83,13 @@ def test_what_cannot_be_shipped_is_refused_with_its_line(more, body, said):
     with pytest.raises(ExportError) as refused:
         text = HEAD.format(more=more, body=body)
         roots = ["launcher", "reference", *(["*"] if from_torch else [])]
-        shipped(text, "task.py", roots, ["my_kernel"], "head")
+        extract_module(text, "task.py", roots, ["my_kernel"], "head")
     assert said in str(refused.value) and "task.py cannot be shipped" in str(refused.value)
 
 
 def test_a_kernel_from_elsewhere_is_refused():
     with pytest.raises(ExportError, match="kernel other is launched, but not defined at the file's top level"):
-        shipped(HEAD.format(more="", body="pass"), "task.py", ["launcher"], ["my_kernel", "other"], "head")
+        extract_module(HEAD.format(more="", body="pass"), "task.py", ["launcher"], ["my_kernel", "other"], "head")
 
 
 def test_layouts_have_words():

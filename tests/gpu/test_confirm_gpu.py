@@ -130,8 +130,8 @@ def test_measure_compares_with_every_baseline_and_reports_the_broken_one(run, tm
     assert 0.5 < shape["roofline"] < 1.25 and shape["outputs_judged"] >= 1
     assert abs(shape["wall_us"] - shape["time_us"]) < 0.15 * shape["time_us"] + 3
     with Store.open(tmp_path / "kernelsearch.db", write=False) as store:
-        assert store.ceilings(found["device"]) == found["ceilings"]
-        assert store.confirmations()[0]["status"] == "confirmed"
+        assert store.load_ceilings(found["device"]) == found["ceilings"]
+        assert store.load_confirmations()[0]["status"] == "confirmed"
 
 
 def test_a_wrong_kernel_is_refused_before_it_is_timed(run, tmp_path):

@@ -47,7 +47,7 @@ def test_descriptors_are_right_and_their_times_are_printed(name):
         for config in CONFIGS[name]:
             times = {}
             for kind, kernel in kernels.items():
-                verdict, samples = evaluation.sampled(kernel, {**bench.facts.config, **config}, {})
+                verdict, samples = evaluation.sample_times(kernel, {**bench.facts.config, **config}, {})
                 assert verdict.word is Word.ACCEPT, (kind, config, verdict)
                 times[kind] = sorted(samples[first.key])[len(samples[first.key]) // 2]
             print("  ", " ".join(str(v) for v in config.values()), "  ", {k: round(t, 1) for k, t in times.items()})

@@ -13,11 +13,11 @@ from kernelsearch.core.types import config_key
 from kernelsearch.measure.timing import racing
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
+from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.pruning import ordered
+from kernelsearch.trial.pruning import order_configs
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,19 +47,19 @@ def scale(x):
 
 def test_the_first_configs_are_the_static_models():
     asked, seconds = [], []
-    with Bench.open(shipped.path("matmul")) as bench, Store.in_memory() as store:
+    with Bench.open(shipped.path("matmul")) as bench, Store.open_in_memory() as store:
         facts, evaluation = bench.facts, Evaluation(bench)
 
         def timed(kernel, configs):
             begun = time.monotonic()
-            asked.extend(ordered(evaluation, kernel, configs))
+            asked.extend(order_configs(evaluation, kernel, configs))
             seconds.append(time.monotonic() - begun)
             return asked
 
         first = FirstAsks.of(timed, 8)
         told = RunFacts("bayes", "edits", 0, 8, 8, settings=first.as_facts())
         settings = Settings(told, first=first)
-        strategy = strategies.make("bayes", start_for(facts, 0, 8))
+        strategy = strategies.make("bayes", make_start(facts, 0, 8))
         proposer = simulated.SimulatedProposer(simulated.Landscape())  # never asked
         trials = tuple(Search(facts, strategy, proposer, evaluation, store, settings).run().trials)
     print(
@@ -78,4 +78,4 @@ def test_many_shapes_are_raced(tmp_path):
         bad = evaluation.evaluate(bench.seed, {"BLOCK": 16, "num_warps": 4}, good.measurement)
     assert bad.measurement.abandoned and racing.LEAST <= len(bad.measurement.times) < len(good.measurement.times)
     its, mine = ({t.shape: t.time_us for t in o.measurement.times} for o in (good, bad))
-    assert racing.hopeless(mine, its, len(its))
+    assert racing.is_hopeless(mine, its, len(its))

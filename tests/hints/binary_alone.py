@@ -6,9 +6,9 @@ from pathlib import Path
 
 from kernelsearch.compile.build import Built, build
 from kernelsearch.kernel import targets
-from kernelsearch.kernel.launch import bind
+from kernelsearch.kernel.launch import bind_launch
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.hints.findings import Call
+from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.tasks import facts as task_facts
 from kernelsearch.trial.hints import launches_of
 from kernelsearch.worker.launcher import trace
@@ -29,31 +29,31 @@ def agrees(said: dict[str, str], bottleneck: str, word: str) -> bool:
     return bottleneck == said["bottleneck"] and word in said["change"].split(" or ")
 
 
-def calls(path: Path, target: str = "h100") -> tuple[Call, ...]:
+def calls(path: Path, target: str = "h100") -> tuple[LauncherCall, ...]:
     """The calls of the task's own kernel with its own config, one a timed shape, compiled for the target."""
-    machine = targets.named(target)
+    machine = targets.target_by_name(target)
     task = trace.open_task(path, machine)
     grids = {}
 
     def traced(task, key):
-        run = trace.run(task, key, machine)
+        run = trace.run_launcher(task, key, machine)
         grids[key] = [launch.resolve_grid for launch in run.launches]
-        return trace.Trace(key, tuple(trace.launch_fact(launch) for launch in run.launches))
+        return trace.Trace(key, tuple(trace.as_launch_fact(launch) for launch in run.launches))
 
-    described = task_facts.describe(task, traced, lambda task, key: trace.output_facts(task, key, machine))
+    described = task_facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, machine))
     seed = Kernel.parse(described.seed)
     found = []
     for shape in described.shapes:
         launches = described.traces[shape.key].launches
         bound = [
-            (f, bind(seed, described.config, seed, described.config, described.sites, f, grid_of, machine.num_sms))
+            (f, bind_launch(seed, described.config, seed, described.config, described.sites, f, grid_of, machine.num_sms))
             for f, grid_of in zip(launches, grids[shape.key], strict=True)
         ]
         binaries = {}
         for fact, one in bound:
-            for spec in one.specialisations(fact):
+            for spec in one.specialise_steps(fact):
                 built = build(seed.code, "k", spec, machine.capability, machine.shared_per_program)
                 assert isinstance(built, Built), built
                 binaries[jobs.spec_key(spec, one.of_seed)] = built.binary
-        found.append(Call(shape.label, launches_of(bound, binaries, machine)))
+        found.append(LauncherCall(shape.label, launches_of(bound, binaries, machine)))
     return tuple(found)

@@ -14,7 +14,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernelsearch.core.types import DtypeFact, LaunchFact, TensorFact
 from kernelsearch.kernel import launch
-from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, bind, plan, specialise
+from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, bind_launch, make_plan, specialise
 from kernelsearch.kernel.source import Kernel
 
 TEXT = """
@@ -59,7 +59,7 @@ def ours(x, y, a, b, c):
 
     args = {name: fact(v) for name, v in zip(("x_ptr", "y_ptr", "a", "b", "c"), (x, y, a, b, c), strict=True)}
     told = LaunchFact("k", {**args, "BLOCK": 64}, {}, (1,))
-    return specialise(plan(Kernel.parse(TEXT), ("k",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
+    return specialise(make_plan(Kernel.parse(TEXT), ("k",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
 
 
 @given(pointers, st.one_of(pointers, st.none()), scalars, scalars, scalars)
@@ -89,7 +89,7 @@ def test_annotated_scalars_keep_their_type(small, large, real):
     _, theirs, _ = binder(small, large, real, small, BLOCK=64)
     kernel = Kernel.parse(inspect.getsource(annotated.fn))
     told = LaunchFact("annotated", {"a": small, "b": large, "c": real, "d": small, "BLOCK": 64}, {}, (1,))
-    spec = specialise(plan(kernel, ("annotated",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
+    spec = specialise(make_plan(kernel, ("annotated",), {}, told, lambda meta: (1,), 132).steps[0], told, {})
     assert [kind for _, kind in spec.signature] == [t[0] for t in theirs] == ["i64", "i64", "fp64", "i32", "constexpr"]
     assert list(spec.divisible) == [n for n, t in zip("abcd", theirs, strict=False) if t[1] == "D"]
     assert [n for n, _ in spec.constexprs] == ["BLOCK"]
@@ -124,7 +124,7 @@ FACT = LaunchFact(
 
 def planned(text, config, fact=FACT, grid=lambda meta: (7,)):
     kernel = Kernel.parse(text)
-    return plan(kernel, kernel.steps_at(fact.site, (fact.site,)), config, fact, grid, num_sms=132)
+    return make_plan(kernel, kernel.steps_at(fact.site, (fact.site,)), config, fact, grid, num_sms=132)
 
 
 def test_a_rewrite_with_its_own_grid_and_arguments():
@@ -211,7 +211,7 @@ def test_a_config_of_a_site_reaches_every_step_there_and_a_steps_own_goes_before
     grid = lambda meta: seen.append(meta["BLOCK"]) or (3,)  # noqa: E731
 
     def steps(**own):
-        return plan(kernel, kernel.steps_at("k", ("k", "other")), {**config, **own}, told, grid, 1).steps
+        return make_plan(kernel, kernel.steps_at("k", ("k", "other")), {**config, **own}, told, grid, 1).steps
 
     assert [(s.constexprs["BLOCK"], s.options["num_warps"]) for s in steps()] == [(32, 8), (32, 8)]
     assert set(seen) == {32}, "the launcher's grid is asked with the site's value"
@@ -223,7 +223,9 @@ def test_a_sites_value_reaches_a_grid_whose_constexpr_a_step_no_longer_has():
     kernel = Kernel.parse("@triton.jit\ndef k(x_ptr): pass\n")
     told = LaunchFact("k", {"x_ptr": TensorFact("fp32", (64,), (1,)), "BLOCK": 16}, {}, (2,))
     seen = []
-    plan(kernel, ("k",), {"k.BLOCK": 32, "other.BLOCK": 8}, told, lambda meta: seen.append(meta["BLOCK"]) or (3,), 1)
+    make_plan(
+        kernel, ("k",), {"k.BLOCK": 32, "other.BLOCK": 8}, told, lambda meta: seen.append(meta["BLOCK"]) or (3,), 1
+    )
     assert seen == [32]
 
 
@@ -233,17 +235,17 @@ def test_a_kernel_that_no_launch_would_reach_is_refused():
     told = LaunchFact("a", {"x_ptr": TensorFact("fp32", (4,), (1,))}, {}, (1,))
     stranger = Kernel.parse("@triton.jit\ndef c(x_ptr): pass\n")
     with pytest.raises(LaunchError, match="launches a or b, but this file has c"):
-        bind(stranger, {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1)
+        bind_launch(stranger, {}, seed, {}, ("a", "b"), told, lambda meta: (1,), 1)
 
 
 def test_sites_that_a_kernel_leaves_alone_run_the_seed():
     seed = Kernel.parse("@triton.jit\ndef a(x_ptr): pass\n@triton.jit\ndef b(x_ptr): pass\n")
     mine = Kernel.parse("@triton.jit\ndef b(x_ptr, N: tl.constexpr = 4): pass\n")
     told = lambda site: LaunchFact(site, {"x_ptr": TensorFact("fp32", (4,), (1,))}, {}, (1,))  # noqa: E731
-    bound = [bind(mine, {}, seed, {}, ("a", "b"), told(s), lambda meta: (1,), 1) for s in ("a", "b")]
+    bound = [bind_launch(mine, {}, seed, {}, ("a", "b"), told(s), lambda meta: (1,), 1) for s in ("a", "b")]
     assert [b.of_seed for b in bound] == [True, False]
     with pytest.raises(LaunchError, match="neither this kernel nor the seed"):
-        bind(mine, {}, seed, {}, ("a", "b"), told("c"), lambda meta: (1,), 1)
+        bind_launch(mine, {}, seed, {}, ("a", "b"), told("c"), lambda meta: (1,), 1)
 
 
 def test_dtype_constexprs_are_compared_by_name():

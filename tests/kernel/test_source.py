@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch.core.errors import KernelSyntaxError
-from kernelsearch.kernel.source import Kernel, canonical_source, parse_function
+from kernelsearch.kernel.source import Kernel, canonicalise, parse_function
 
 CHEATS = Path(__file__).parent / "cheats"
 HONEST = sorted(CHEATS.glob("*_honest_*.py"))
@@ -141,11 +141,11 @@ def test_a_global_is_one_however_it_is_written(value):
 
 def test_space_and_config_are_not_in_the_digest_and_order_is_not_either():
     kernel = Kernel.parse(BASE)
-    assert kernel.changed(space={"BLOCK": (1,)}, config={"BLOCK": 4}).digest == kernel.digest
+    assert kernel.with_changes(space={"BLOCK": (1,)}, config={"BLOCK": 4}).digest == kernel.digest
     assert replace(kernel, functions=kernel.functions[::-1]).digest == kernel.digest
     assert (
-        kernel.changed(grid={"softmax_kernel": "(a,b)"}).digest
-        == kernel.changed(grid={"softmax_kernel": "( a, b )"}).digest
+        kernel.with_changes(grid={"softmax_kernel": "(a,b)"}).digest
+        == kernel.with_changes(grid={"softmax_kernel": "( a, b )"}).digest
     )
 
 
@@ -155,8 +155,8 @@ def test_entries_and_steps():
     assert kernel.function("helper").defaults == {"K": 2} and kernel.function("helper").constexprs == ("K",)
     assert kernel.steps_at("softmax_kernel", ("softmax_kernel",)) == ("softmax_kernel",)
     assert kernel.steps_at("other", ("other", "softmax_kernel")) is None
-    assert kernel.changed(launches={"": ("helper",)}).steps_at("other", ("other",)) == ("helper",)
-    assert kernel.changed(launches={"": ("helper",)}).steps_at("other", ("other", "more")) is None
+    assert kernel.with_changes(launches={"": ("helper",)}).steps_at("other", ("other",)) == ("helper",)
+    assert kernel.with_changes(launches={"": ("helper",)}).steps_at("other", ("other", "more")) is None
     with pytest.raises(KeyError):
         kernel.function("absent")
 
@@ -164,15 +164,15 @@ def test_entries_and_steps():
 def test_one_function_replaced():
     kernel = Kernel.parse(BASE)
     new = parse_function("@triton.jit\ndef helper(x, K: tl.constexpr = 2):\n    return x + K\n")
-    changed = kernel.changed(functions=tuple(new if f.name == "helper" else f for f in kernel.functions))
+    changed = kernel.with_changes(functions=tuple(new if f.name == "helper" else f for f in kernel.functions))
     assert changed.digest != kernel.digest and changed.names == kernel.names
     assert "return x + K" in changed.render() and "return x * K" not in changed.render()
     assert parse_function("@triton.jit\ndef f(a, n: tl.int64, *, B: tl.constexpr): pass\n").types == {"n": "i64"}
 
 
 def test_canonical_source_is_idempotent():
-    text = canonical_source(BASE)
-    assert canonical_source(text) == text and "#" not in text
+    text = canonicalise(BASE)
+    assert canonicalise(text) == text and "#" not in text
 
 
 @pytest.mark.parametrize("text, said", [

@@ -10,7 +10,7 @@ from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.types import LaunchFact, ShapeFact, TaskFacts, TensorFact, Trace, config_key
 from kernelsearch.kernel import space as spaces
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import Space, largest_block
+from kernelsearch.kernel.space import Space, largest_block_of
 
 ROW = Kernel.parse(
     """
@@ -38,48 +38,51 @@ mixed = st.dictionaries(
 @given(st.one_of(numbers, mixed))
 def test_the_product_has_size_distinct_configs(values):
     space = Space(values)
-    keys = [config_key(c) for c in space.configs()]
+    keys = [config_key(c) for c in space.iterate_configs()]
     assert len(keys) == len(set(keys)) == space.size
-    assert all(c in space for c in space.configs())
+    assert all(c in space for c in space.iterate_configs())
 
 
 @given(st.one_of(numbers, mixed), st.randoms())
 def test_outward_visits_every_config_once_and_the_nearest_first(values, random):
     space = Space(values)
-    start = random.choice(list(space.configs()))
-    visited = [config_key(c) for c in space.outward(start)]
+    start = random.choice(list(space.iterate_configs()))
+    visited = [config_key(c) for c in space.iterate_outward(start)]
     assert visited[0] == config_key(start)
-    assert sorted(visited) == sorted(config_key(c) for c in space.configs())
-    near = {config_key(c) for c in space.neighbours(start)}
+    assert sorted(visited) == sorted(config_key(c) for c in space.iterate_configs())
+    near = {config_key(c) for c in space.iterate_neighbours(start)}
     assert set(visited[1 : 1 + len(near)]) == near
 
 
 @given(st.one_of(numbers, mixed), st.randoms())
 def test_outward_goes_as_neighbours_lead(values, random):
     space = Space(values)
-    level = [random.choice(list(space.configs()))]
+    level = [random.choice(list(space.iterate_configs()))]
     visited, seen = list(level), {config_key(level[0])}
     while level:
         level = [
-            n for at in level for n in space.neighbours(at) if not (config_key(n) in seen or seen.add(config_key(n)))
+            n
+            for at in level
+            for n in space.iterate_neighbours(at)
+            if not (config_key(n) in seen or seen.add(config_key(n)))
         ]
         visited += level
-    assert list(space.outward(visited[0])) == visited
+    assert list(space.iterate_outward(visited[0])) == visited
 
 
 @given(numbers)
 def test_being_a_neighbour_is_mutual_and_changes_one_name(values):
     space = Space(values)
-    for config in itertools.islice(space.configs(), 20):
-        for near in space.neighbours(config):
+    for config in itertools.islice(space.iterate_configs(), 20):
+        for near in space.iterate_neighbours(config):
             assert sum(near[n] != config[n] for n in space.values) == 1
-            assert config in list(space.neighbours(near))
+            assert config in list(space.iterate_neighbours(near))
 
 
 def test_a_start_outside_the_space_still_reaches_all_of_it():
     space = Space({"BLOCK": (64, 256), "num_warps": (4,)})
-    assert [c["BLOCK"] for c in space.outward({"BLOCK": 128, "num_warps": 4})] == [64, 256]
-    assert len(list(space.outward({}))) == 2
+    assert [c["BLOCK"] for c in space.iterate_outward({"BLOCK": 128, "num_warps": 4})] == [64, 256]
+    assert len(list(space.iterate_outward({}))) == 2
 
 
 def test_a_bool_is_not_the_number_one():
@@ -95,10 +98,10 @@ def test_a_name_without_a_list_of_values_is_a_space_error(values):
 
 def test_an_empty_and_an_impossible_space_are_space_errors():
     with pytest.raises(SpaceError, match="empty"):
-        spaces.checked(Space({}), ROW, spaces.possible)
+        spaces.require_possible_config(Space({}), ROW, spaces.is_possible)
     with pytest.raises(SpaceError, match="none of the 2 configs"):
-        spaces.checked(Space({"num_warps": (3, 5)}), ROW, spaces.possible)
-    spaces.checked(Space({"num_warps": (3, 4)}), ROW, spaces.possible)
+        spaces.require_possible_config(Space({"num_warps": (3, 5)}), ROW, spaces.is_possible)
+    spaces.require_possible_config(Space({"num_warps": (3, 4)}), ROW, spaces.is_possible)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +122,7 @@ def test_an_empty_and_an_impossible_space_are_space_errors():
     ],
 )
 def test_what_is_known_to_be_impossible(config, answer):
-    assert spaces.possible(ROW, config) is answer
+    assert spaces.is_possible(ROW, config) is answer
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_what_is_known_to_be_impossible(config, answer):
     ],
 )
 def test_which_names_still_exist(name, answer):
-    assert spaces.present(name, ROW) is answer
+    assert spaces.is_name_of(name, ROW) is answer
 
 
 def test_a_sites_numbers_count_for_every_step_at_it():
@@ -146,11 +149,11 @@ def f_partial(x_ptr, BLOCK: tl.constexpr): x = tl.load(x_ptr + tl.arange(0, BLOC
 @triton.jit
 def f(x_ptr): pass
 """)
-    assert spaces.present("f.BLOCK", whole) and spaces.present("f_partial.BLOCK", whole)
-    assert not spaces.present("f.ROWS", whole) and not spaces.present("g.BLOCK", whole)
+    assert spaces.is_name_of("f.BLOCK", whole) and spaces.is_name_of("f_partial.BLOCK", whole)
+    assert not spaces.is_name_of("f.ROWS", whole) and not spaces.is_name_of("g.BLOCK", whole)
     large = {"f.BLOCK": 32768, "f.num_warps": 4}
-    assert not spaces.possible(whole, large) and spaces.possible(whole, {**large, "f.num_warps": 8})
-    assert spaces.possible(whole, {**large, "f_partial.BLOCK": 1024})
+    assert not spaces.is_possible(whole, large) and spaces.is_possible(whole, {**large, "f.num_warps": 8})
+    assert spaces.is_possible(whole, {**large, "f_partial.BLOCK": 1024})
 
 
 def test_blocks_that_only_the_launcher_sets_are_known_from_the_traces_of_the_timed_shapes():
@@ -163,10 +166,10 @@ def test_blocks_that_only_the_launcher_sets_are_known_from_the_traces_of_the_tim
         "row", "row.py", "d", "native", "", ("row_kernel",), (pairs[0][0], pairs[1][0]), (pairs[2][0],), {}, {},
         traces={shape.key: trace for shape, trace in pairs},
     )  # fmt: skip
-    possible = spaces.known_constraints(task)
+    possible = spaces.make_predicate(task)
     assert not possible(ROW, {"num_warps": 1}) and possible(ROW, {"num_warps": 2})
     assert possible(ROW, {"num_warps": 1, "BLOCK": 4096})  # a config overrides what the launcher passes
-    assert spaces.possible(ROW, {"num_warps": 1})
+    assert spaces.is_possible(ROW, {"num_warps": 1})
 
 
 def test_a_block_that_two_ranges_span_counts_whole():
@@ -176,7 +179,7 @@ def test_a_block_that_two_ranges_span_counts_whole():
         "    rows = tl.arange(0, ROWS)\n"
         "    y = tl.load(x + rows[:, None] * 8 + tl.arange(0, BLOCK)[None, :])\n"
     )
-    assert largest_block(crossed, {"ROWS": 32, "BLOCK": 8192}) == 32 * 8192
-    assert largest_block(crossed + "    z = tl.dot(y, y)\n", {"ROWS": 32, "BLOCK": 8192}) == 8192
+    assert largest_block_of(crossed, {"ROWS": 32, "BLOCK": 8192}) == 32 * 8192
+    assert largest_block_of(crossed + "    z = tl.dot(y, y)\n", {"ROWS": 32, "BLOCK": 8192}) == 8192
     named = crossed.replace("arange(0, ROWS)", "arange(0, end=ROWS)")  # is not read, and is no fault
-    assert largest_block(named, {"ROWS": 32, "BLOCK": 8192}) == 8192
+    assert largest_block_of(named, {"ROWS": 32, "BLOCK": 8192}) == 8192

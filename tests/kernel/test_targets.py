@@ -3,12 +3,12 @@
 import pytest
 
 from kernelsearch.core.errors import TargetError
-from kernelsearch.kernel.targets import for_device, named, names
+from kernelsearch.kernel.targets import target_by_name, target_for_device, target_names
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", target_names())
 def test_facts_hang_together(name):
-    t = named(name)
+    t = target_by_name(name)
     assert t.arch == f"sm_{t.capability}" and t.capability in (80, 89, 90, 100)
     assert t.shared_per_program < t.shared_per_sm  # a program's own share of the SM: 1 KiB is reserved
     assert t.shared_per_sm - t.shared_per_program == 1024
@@ -22,7 +22,7 @@ def test_facts_hang_together(name):
 
 def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(TargetError, match="unknown target 'h1000'.*h100, h200, a100.*and auto"):
-        named("h1000")
+        target_by_name("h1000")
 
 
 @pytest.mark.parametrize("device, capability, name", [
@@ -31,9 +31,9 @@ def test_unknown_names_are_answered_with_the_known_ones():
     ("NVIDIA B200", 100, "b200"), ("NVIDIA GH200 480GB", 90, "h200"), ("NVIDIA A40", 80, "a100"),
 ])  # fmt: skip
 def test_live_devices(device, capability, name):
-    assert for_device(device, capability).name == name
+    assert target_for_device(device, capability).name == name
 
 
 def test_a_device_without_facts():
     with pytest.raises(TargetError, match="7.5"):
-        for_device("Tesla T4", 75)
+        target_for_device("Tesla T4", 75)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch.kernel import targets
-from kernelsearch.measure.timing import confirm
-from kernelsearch.measure.timing import statistics as paired
-from kernelsearch.measure.timing.nvml import Monitor, Reading, bus_id
+from kernelsearch.measure.timing import confirm_rules
+from kernelsearch.measure.timing import paired_statistics as paired
+from kernelsearch.measure.timing.nvml import Monitor, Reading, find_bus_id
 
-TRUE_US = {"candidate": 100.0, "seed": 130.0, "eager": 250.0, confirm.CONTROL: 130.0}
+TRUE_US = {"candidate": 100.0, "seed": 130.0, "eager": 250.0, confirm_rules.CONTROL: 130.0}
 
 
 def sampled(order, clock, rng, drift, noise=0.003):
@@ -26,37 +26,39 @@ def sampled(order, clock, rng, drift, noise=0.003):
 
 def run(blocks, drift=0.0, seed=1, slow=(), noise=0.003):
     rng, clock = random.Random(seed), [0]
-    return [sampled(confirm.order(list(TRUE_US), slow, i, rng), clock, rng, drift, noise) for i in range(blocks)]
+    return [
+        sampled(confirm_rules.draw_order(list(TRUE_US), slow, i, rng), clock, rng, drift, noise) for i in range(blocks)
+    ]
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), st.integers(0, 50), st.integers(0, 9))
 def test_a_block_reads_the_same_backwards_and_holds_everyone_twice(names, number, seed):
-    order = confirm.order(names, (), number, random.Random(seed))
+    order = confirm_rules.draw_order(names, (), number, random.Random(seed))
     assert order == order[::-1] and sorted(order) == sorted([*names, *names])
 
 
 def test_orders_differ_and_slow_contestants_come_in_every_fourth_block():
     rng = random.Random(0)
-    orders = [confirm.order(list(TRUE_US), ("eager",), i, rng) for i in range(40)]
+    orders = [confirm_rules.draw_order(list(TRUE_US), ("eager",), i, rng) for i in range(40)]
     assert len(set(orders)) > 5
     assert [("eager" in o) for o in orders] == [i % 4 == 0 for i in range(40)]
-    assert confirm.slow({"a": 10.0, "b": 19.0, "c": 21.0}) == ("c",)
+    assert confirm_rules.find_slow({"a": 10.0, "b": 19.0, "c": 21.0}) == ("c",)
 
 
 def test_a_known_ratio_is_found_under_heavy_drift():
     """1 % slower with every sample: unpaired times are off by far more than the interval is wide."""
     blocks = run(60, drift=0.01)
-    found = paired.interval([confirm.logs(blocks, "candidate", "seed")])
+    found = paired.bootstrap_interval([confirm_rules.log_ratios_of(blocks, "candidate", "seed")])
     assert found.contains(1.3) and found.half_width < 0.005
-    control = paired.interval([confirm.logs(blocks, confirm.CONTROL, "seed")])
+    control = paired.bootstrap_interval([confirm_rules.log_ratios_of(blocks, confirm_rules.CONTROL, "seed")])
     assert control.contains(1.0)
-    assert confirm.time_of(blocks, "candidate").time_us > 150.0
+    assert confirm_rules.time_of(blocks, "candidate").time_us > 150.0
 
 
 def test_logs_pair_only_what_shares_a_block():
     blocks = [(("a", 10.0), ("b", 20.0), ("b", 20.0), ("a", 10.0)), (("a", 11.0), ("a", 11.0))]
-    assert confirm.logs(blocks, "a", "b") == [pytest.approx(math.log(2))]
-    assert confirm.logs(blocks, "a", "c") == [] and confirm.time_of(blocks, "c") is None
+    assert confirm_rules.log_ratios_of(blocks, "a", "b") == [pytest.approx(math.log(2))]
+    assert confirm_rules.log_ratios_of(blocks, "a", "c") == [] and confirm_rules.time_of(blocks, "c") is None
 
 
 COOL = Reading(1980, 2619, 45, 400.0, 0)
@@ -71,7 +73,7 @@ def test_throttled_blocks_are_dropped_and_the_rest_gives_the_true_ratio():
         slow = 10 <= i < 20  # the second half of a throttled block runs at half the speed
         spoiled.append(tuple((n, t * (2.0 if slow and j >= 4 else 1.0)) for j, (n, t) in enumerate(block)))
     edges = [(COOL, HOT if 10 <= i < 15 else SLOW if 15 <= i < 20 else COOL) for i in range(60)]
-    kept = confirm.kept(spoiled, edges)
+    kept = confirm_rules.drop_spoiled(spoiled, edges)
     assert kept.dropped == 10 and not kept.unstable
     assert kept.reasons == ("another SM clock", "software thermal slowdown")
     assert kept.blocks == tuple(good[:10] + good[20:])
@@ -81,52 +83,54 @@ def test_throttled_blocks_are_dropped_and_the_rest_gives_the_true_ratio():
 def test_too_many_dropped_blocks_are_unstable():
     blocks = run(20)
     edges = [(COOL, HOT if i < 7 else COOL) for i in range(20)]
-    assert confirm.kept(blocks, edges).unstable
-    assert not confirm.kept(blocks, [(COOL, HOT if i < 6 else COOL) for i in range(20)]).unstable
+    assert confirm_rules.drop_spoiled(blocks, edges).unstable
+    assert not confirm_rules.drop_spoiled(blocks, [(COOL, HOT if i < 6 else COOL) for i in range(20)]).unstable
 
 
 def test_a_power_cap_that_holds_the_clock_steady_spoils_nothing_but_is_told():
-    kept = confirm.kept(run(20), [(CAPPED, CAPPED)] * 20)
+    kept = confirm_rules.drop_spoiled(run(20), [(CAPPED, CAPPED)] * 20)
     assert kept.dropped == 0 and kept.clocks["power_capped"] == 1.0
 
 
 def test_without_readings_every_block_counts():
     blocks = run(20)
-    assert confirm.kept(blocks, [(None, None)] * 20) == confirm.Kept(tuple(blocks))
+    assert confirm_rules.drop_spoiled(blocks, [(None, None)] * 20) == confirm_rules.ValidBlocks(tuple(blocks))
 
 
 def test_sampling_stops_when_the_intervals_are_narrow():
     blocks = run(200, noise=0.006)
-    pairs = [("candidate", "seed"), (confirm.CONTROL, "seed")]
-    assert confirm.narrow(blocks, pairs, 0.99) and not confirm.narrow(blocks[:12], pairs, 0.99)
-    assert not confirm.narrow(blocks, [("candidate", "nobody")], 0.99)
+    pairs = [("candidate", "seed"), (confirm_rules.CONTROL, "seed")]
+    assert confirm_rules.are_narrow(blocks, pairs, 0.99) and not confirm_rules.are_narrow(blocks[:12], pairs, 0.99)
+    assert not confirm_rules.are_narrow(blocks, [("candidate", "nobody")], 0.99)
 
 
 def test_times_below_the_datasheet_are_impossible_and_l2_is_forgiven():
-    h100 = targets.named("h100")
+    h100 = targets.target_by_name("h100")
     read_and_written = 2 * 8192 * 8192 * 2
-    least = confirm.floor_us(h100, read_and_written, 4 * 8192 * 8192, ("bf16",))
+    least = confirm_rules.compute_floor_us(h100, read_and_written, 4 * 8192 * 8192, ("bf16",))
     assert least == pytest.approx((read_and_written - (50 << 20)) / 3350e3) and 60 < least < 80
-    assert confirm.floor_us(h100, 40 << 20, None, ("fp32",)) == 0.0
-    assert confirm.floor_us(h100, None, 2 * 4096**3, ("bf16",)) == pytest.approx(2 * 4096**3 / 989.4e6)
-    assert confirm.floor_us(h100, None, None, ()) == 0.0
+    assert confirm_rules.compute_floor_us(h100, 40 << 20, None, ("fp32",)) == 0.0
+    assert confirm_rules.compute_floor_us(h100, None, 2 * 4096**3, ("bf16",)) == pytest.approx(2 * 4096**3 / 989.4e6)
+    assert confirm_rules.compute_floor_us(h100, None, None, ()) == 0.0
 
 
 def test_the_roofline_is_of_this_device_and_knows_its_dtype():
     ceilings = {"copy_gbps": 3000.0, "matmul_bf16_tflops": 800.0, "matmul_fp32_tflops": 50.0, "empty_kernel_us": 2.0}
-    assert confirm.roofline_us(ceilings, 300_000_000, 10, ("bf16",)) == pytest.approx(100.0)
-    assert confirm.roofline_us(ceilings, 3 * 2 * 4096**2, 2 * 4096**3, ("bf16",)) == pytest.approx(2 * 4096**3 / 800e6)
-    assert confirm.roofline_us({}, 300_000_000, 10, ("bf16",)) is None
-    assert confirm.launch_bound(5.9, ceilings) and not confirm.launch_bound(6.1, ceilings)
-    assert not confirm.launch_bound(1.0, {})
+    assert confirm_rules.compute_roofline_us(ceilings, 300_000_000, 10, ("bf16",)) == pytest.approx(100.0)
+    assert confirm_rules.compute_roofline_us(ceilings, 3 * 2 * 4096**2, 2 * 4096**3, ("bf16",)) == pytest.approx(
+        2 * 4096**3 / 800e6
+    )
+    assert confirm_rules.compute_roofline_us({}, 300_000_000, 10, ("bf16",)) is None
+    assert confirm_rules.is_launch_bound(5.9, ceilings) and not confirm_rules.is_launch_bound(6.1, ceilings)
+    assert not confirm_rules.is_launch_bound(1.0, {})
 
 
 def test_only_an_event_time_that_is_too_small_is_a_fault():
-    assert confirm.disagreement(100.0, 101.0, 95.0) == ""
-    assert confirm.disagreement(100.0, None, None) == ""
-    assert confirm.disagreement(100.0, 60.0, 60.0) == ""  # gaps between launches
-    assert "wall clock" in confirm.disagreement(10.0, 40.0, 9.0)
-    assert "kernels' own" in confirm.disagreement(10.0, 11.0, 40.0)
+    assert confirm_rules.find_disagreement(100.0, 101.0, 95.0) == ""
+    assert confirm_rules.find_disagreement(100.0, None, None) == ""
+    assert confirm_rules.find_disagreement(100.0, 60.0, 60.0) == ""  # gaps between launches
+    assert "wall clock" in confirm_rules.find_disagreement(10.0, 40.0, 9.0)
+    assert "kernels' own" in confirm_rules.find_disagreement(10.0, 11.0, 40.0)
 
 
 def test_a_missing_management_library_is_said(monkeypatch):
@@ -137,9 +141,11 @@ def test_a_missing_management_library_is_said(monkeypatch):
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     monitor = Monitor.open("0000:18:00.0")
-    assert monitor.read() is None and monitor.busy_percent() is None and "NVML" in monitor.reason and bus_id() == ""
+    assert (
+        monitor.read() is None and monitor.busy_percent() is None and "NVML" in monitor.reason and find_bus_id() == ""
+    )
 
 
 def test_throttle_reasons_in_words():
-    assert Reading(0, 0, 0, 0.0, 0x44).said() == ["software power cap", "hardware thermal slowdown"]
-    assert COOL.said() == []
+    assert Reading(0, 0, 0, 0.0, 0x44).format_reasons() == ["software power cap", "hardware thermal slowdown"]
+    assert COOL.format_reasons() == []

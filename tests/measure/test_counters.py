@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from kernelsearch.compile.code import Access, Code, Loop, InstructionCounts
+from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel import targets
 from kernelsearch.measure.hints import findings as hints
-from kernelsearch.measure.hints.diagnosis import latency, second_read
+from kernelsearch.measure.hints.detectors import detect_latency, detect_second_read
 from kernelsearch.measure.static_model import counters
-from kernelsearch.measure.static_model.launched import Launched, Machine
-from kernelsearch.report import hints as report
+from kernelsearch.measure.static_model.device_launch import BinaryResources, DeviceLaunch
+from kernelsearch.report import hint_report as report
 from kernelsearch.worker.gpu import counters_main
 
 VALUES = {
@@ -40,8 +40,8 @@ LOOP = Loop(0, ("arg", "n"), 128)
 def launched(loads, **code):
     accesses = tuple(Access("load", "x", 4, (128,), (1,), (LOOP,), 1) for _ in range(loads))
     args = {"x": TensorFact("fp32", (65536, 4096), (4096, 1)), "n": 4096}
-    machine = Machine(4, 32, 0, 0, InstructionCounts(loads={4: 1}))
-    return Launched("k", machine, Code(accesses, **code), (65536, 1, 1), args, targets.named("h100"))
+    machine = BinaryResources(4, 32, 0, 0, InstructionCounts(loads={4: 1}))
+    return DeviceLaunch("k", machine, Code(accesses, **code), (65536, 1, 1), args, targets.target_by_name("h100"))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def twice():
 
 
 def test_each_launch_in_order():
-    first, second = counters.parsed(answer("best", "lanes"))
+    first, second = counters.parse_counters(answer("best", "lanes"))
     assert (first.function, second.function) == ("best", "lanes")
     assert first.dram_bytes == 1_073_768_192 + 262_144 and first.issue_percent == 41.26
     assert sum(first.waits.values()) == pytest.approx(1)
@@ -68,11 +68,11 @@ def test_each_launch_in_order():
 
 
 def test_a_launch_that_misses_a_metric_is_left_out_and_other_launches_are_not_mixed_up():
-    assert counters.parsed(answer("best", without=("lts__t_sector_hit_rate.pct",))) == ()
-    read = counters.parsed(answer("best", "lanes"))
-    assert counters.matched(read, ["best", "lanes"]) == read
-    assert counters.matched(read, ["lanes", "best"]) == (None, None)
-    assert counters.matched((), ["best"]) == (None,)
+    assert counters.parse_counters(answer("best", without=("lts__t_sector_hit_rate.pct",))) == ()
+    read = counters.parse_counters(answer("best", "lanes"))
+    assert counters.match_launches(read, ["best", "lanes"]) == read
+    assert counters.match_launches(read, ["lanes", "best"]) == (None, None)
+    assert counters.match_launches((), ["best"]) == (None,)
 
 
 @pytest.mark.parametrize(
@@ -81,42 +81,42 @@ def test_a_launch_that_misses_a_metric_is_left_out_and_other_launches_are_not_mi
      ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", "LibraryNotLoaded"), ("", "counted nothing")],
 )  # fmt: skip
 def test_a_refusal_is_a_sentence(text, said):
-    assert said in counters.refusal(text)
+    assert said in counters.explain_refusal(text)
 
 
 def test_without_the_profiler_that_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(counters_main.shutil, "which", lambda name: None)
     monkeypatch.setattr(counters_main, "_PLACES", (str(tmp_path / "ncu"), str(tmp_path)))
-    assert "not installed" in counters_main.counted(None, ["k"], str(tmp_path))
+    assert "not installed" in counters_main.count_launches(None, ["k"], str(tmp_path))
 
 
 def test_counters_decide_between_waiting_for_memory_and_a_busy_issue_slot(row):
-    (read,) = counters.parsed(answer("k"))
-    assert latency(replace(row, counters=read)) is not None
-    assert latency(replace(row, counters=replace(read, issue_percent=90.0))) is None
+    (read,) = counters.parse_counters(answer("k"))
+    assert detect_latency(replace(row, counters=read)) is not None
+    assert detect_latency(replace(row, counters=replace(read, issue_percent=90.0))) is None
 
 
 def test_a_second_read_that_never_reached_memory_costs_less(twice):
-    (read,) = counters.parsed(answer("k"))
-    far = second_read(replace(twice, counters=replace(read, dram_bytes=2 * twice.footprint)))
-    near = second_read(replace(twice, counters=replace(read, dram_bytes=twice.footprint)))
+    (read,) = counters.parse_counters(answer("k"))
+    far = detect_second_read(replace(twice, counters=replace(read, dram_bytes=2 * twice.footprint)))
+    near = detect_second_read(replace(twice, counters=replace(read, dram_bytes=twice.footprint)))
     assert far.lost > 2 * near.lost > 0
 
 
 def test_the_binding_hint_and_the_report_show_what_was_counted(row):
-    (read,) = counters.parsed(answer("k"))
+    (read,) = counters.parse_counters(answer("k"))
     wide = replace(row, counters=read, machine=replace(row.machine, num_warps=1), code=replace(row.code, reduced=()))
-    call = hints.Call("s", (replace(wide, counters=replace(read, issue_percent=90.0)),), 400.0, True)
+    call = hints.LauncherCall("s", (replace(wide, counters=replace(read, issue_percent=90.0)),), 400.0, True)
     (found,) = hints.diagnose(call)
     assert found.hint.evidence["moved_gb"] == 1.07
-    text = report.as_text(report.Report("t", "0" * 64, {}, "GPU", (("n", call, ({},)),)))
+    text = report.as_text(report.HintReport("t", "0" * 64, {}, "GPU", (("n", call, ({},)),)))
     text = " ".join(text.split())
     assert "1.07 GB to and from memory at 51 %" in text and "they wait for loads 63%, shared memory 22%" in text
 
 
 def test_a_kernel_far_from_its_roofline_is_not_called_as_fast_as_its_bytes_allow(row):
-    read = replace(counters.parsed(answer("k"))[0], issue_percent=90.0)  # so that no fault is found
+    read = replace(counters.parse_counters(answer("k"))[0], issue_percent=90.0)  # so that no fault is found
     for share, word in ((0.9, "none"), (0.5, "tile size")):
-        call = hints.Call("s", (replace(row, counters=read),), row.roofline_us / share, True)
+        call = hints.LauncherCall("s", (replace(row, counters=read),), row.roofline_us / share, True)
         (found,) = hints.diagnose(call)
         assert (found.lost, found.hint.suggestion.partition(":")[0]) == (0, word)

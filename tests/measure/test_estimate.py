@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from kernelsearch.compile.code import Access, Block, Code, Dot, InstructionCounts, Loop
 from kernelsearch.core.types import TensorFact
-from kernelsearch.kernel.targets import named, names
-from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.kernel.targets import target_by_name, target_names
+from kernelsearch.measure.static_model.counts import LaunchCounts
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.estimate import estimate_call, estimate_launch
 from kernelsearch.measure.static_model.fitted import FITTED
-from kernelsearch.measure.static_model.launched import Launched
-from kernelsearch.measure.static_model.occupancy import Machine, programs_per_sm
-from kernelsearch.measure.static_model.usage import usage
-from kernelsearch.measure.timing.device import live_device
-from kernelsearch.measure.timing.protocol import spread_us
+from kernelsearch.measure.static_model.occupancy import BinaryResources, compute_programs_per_sm
+from kernelsearch.measure.static_model.usage import compute_usage
+from kernelsearch.measure.timing.device import find_live_device
+from kernelsearch.measure.timing.protocol import compute_spread_us
 from static_model.fitting import BOUNDS
 
-H100 = named("h100")
-PLAIN = Machine(
+H100 = target_by_name("h100")
+PLAIN = BinaryResources(
     num_warps=4, registers=64, stack_bytes=0, shared=0, mix=InstructionCounts(loads={16: 1}, stores={16: 1})
 )
 
@@ -45,7 +45,7 @@ def row_kernel(rows, cols, target=H100, machine=PLAIN, vector=16, special=0, **c
         (Access("load", "x", 4, (cols,), (1,), (), 1), Access("store", "y", 4, (cols,), (1,), (), 2)), blocks=(block,)
     )
     args = {"x": tensor(rows, cols), "y": tensor(rows, cols)}
-    return Launched("rows", machine, code, (rows, 1, 1), args, target, {}, **counts)
+    return DeviceLaunch("rows", machine, code, (rows, 1, 1), args, target, {}, **counts)
 
 
 def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=H100):
@@ -65,19 +65,19 @@ def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=
         (Dot(bm, bn, bk, "bf16", False, loop),),
         blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead, True)),
     )  # fmt: skip
-    machine = Machine(
+    machine = BinaryResources(
         warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), InstructionCounts(counts={kind: 1, "cp_async": 1})
     )
     args = {"a": tensor(m, k, "bf16"), "b": tensor(k, n, "bf16"), "c": tensor(m, n, "bf16")}
-    return Launched("matmul", machine, code, (-(-m // bm) * -(-n // bn), 1, 1), args, target)
+    return DeviceLaunch("matmul", machine, code, (-(-m // bm) * -(-n // bn), 1, 1), args, target)
 
 
 sizes = st.integers(1, 4096)
 
 
-@given(sizes, st.integers(7, 15), st.sampled_from(names()))
+@given(sizes, st.integers(7, 15), st.sampled_from(target_names()))
 def test_no_estimate_is_below_the_roofline(rows, power, name):
-    target = named(name)
+    target = target_by_name(name)
     found = estimate_launch(row_kernel(rows, 2**power, target))
     assert found.time_us >= 8 * rows * 2**power / (target.bandwidth_gbps * 1e3)
     assert found.time_us >= target.launch_us and found.bottleneck in found.parts_us
@@ -103,7 +103,7 @@ def test_what_makes_a_row_kernel_slower():
     spilled = row_kernel(8192, 8192, machine=replace(PLAIN, stack_bytes=4096))
     assert estimate_launch(spilled).time_us > base
     for name in ("a100", "l4"):
-        assert estimate_launch(row_kernel(8192, 8192, named(name))).time_us > base
+        assert estimate_launch(row_kernel(8192, 8192, target_by_name(name))).time_us > base
 
 
 def test_registers_that_cannot_hold_a_tile_make_its_loads_wait():
@@ -112,9 +112,9 @@ def test_registers_that_cannot_hold_a_tile_make_its_loads_wait():
     code = Code((Access("load", "x", 4, (64, 128), (128, 1), loop, 1),), blocks=(Block(), block))
     args = {"x": tensor(1 << 16, 128)}
     wide, narrow = (
-        Launched("k", replace(PLAIN, registers=n), code, (64, 1, 1), args, H100) for n in (200, 88)
+        DeviceLaunch("k", replace(PLAIN, registers=n), code, (64, 1, 1), args, H100) for n in (200, 88)
     )  # fmt: skip
-    assert usage(wide).steps[1].batches <= 1 < usage(narrow).steps[1].batches
+    assert compute_usage(wide).steps[1].batches <= 1 < compute_usage(narrow).steps[1].batches
     assert estimate_launch(narrow).time_us > 1.5 * estimate_launch(wide).time_us
 
 
@@ -123,10 +123,10 @@ def test_a_second_pass_costs_only_where_l2_has_lost_the_row():
         loop = (Loop(0, cols, 1024),)
         accesses = tuple(Access("load", "x", 4, (1024,), (1,), loop, 1) for _ in range(count))
         blocks = (Block(), *(Block(loop, {"instructions": 40, "load": 2, "load_bytes": 32}, {"load": 1}),) * count)
-        return Launched("k", PLAIN, Code(accesses, blocks=blocks), (rows, 1, 1), {"x": tensor(rows, cols)}, H100)
+        return DeviceLaunch("k", PLAIN, Code(accesses, blocks=blocks), (rows, 1, 1), {"x": tensor(rows, cols)}, H100)
 
-    again = usage(passes(2048, 1 << 16, 2)).again
-    assert again == pytest.approx(4 * 2048 * (1 << 16)) and usage(passes(2048, 1 << 16, 1)).again == 0
+    again = compute_usage(passes(2048, 1 << 16, 2)).again
+    assert again == pytest.approx(4 * 2048 * (1 << 16)) and compute_usage(passes(2048, 1 << 16, 1)).again == 0
     parts = [
         estimate_launch(passes(rows, cols, 2)).parts_us["dram"]
         for rows, cols in ((1 << 17, 1 << 10), (1 << 11, 1 << 16))
@@ -137,7 +137,7 @@ def test_a_second_pass_costs_only_where_l2_has_lost_the_row():
 def test_a_weight_that_fits_l1_is_not_asked_of_l2_by_every_program():
     launch = row_kernel(65536, 1024)
     weight = replace(launch, args={**launch.args, "x": tensor(1, 1024)})
-    assert usage(weight).requested < 0.6 * usage(launch).requested
+    assert compute_usage(weight).requested < 0.6 * compute_usage(launch).requested
 
 
 def test_matrix_instructions_and_copies_ahead_matter():
@@ -153,9 +153,9 @@ def test_a_single_program_takes_longer_per_row_than_many():
 
 
 def test_counts_of_sampled_programs_correct_the_bytes():
-    counts = Counts("k", 8192, load_bytes=4e6, store_bytes=4e6, footprint_bytes=8e6)
+    counts = LaunchCounts("k", 8192, load_bytes=4e6, store_bytes=4e6, footprint_bytes=8e6)
     launch = row_kernel(8192, 8192)
-    assert usage(replace(launch, counts=counts)).footprint == 8e6 < usage(launch).footprint
+    assert compute_usage(replace(launch, counts=counts)).footprint == 8e6 < compute_usage(launch).footprint
 
 
 def test_a_binary_whose_texts_were_not_understood_is_estimated_all_the_same():
@@ -181,7 +181,7 @@ def test_the_constants_are_within_their_physical_bounds():
     (replace(PLAIN, num_warps=32, registers=255), 1),  # never none
 ])  # fmt: skip
 def test_occupancy_by_the_cuda_rules(machine, programs):
-    assert programs_per_sm(machine, H100) == programs
+    assert compute_programs_per_sm(machine, H100) == programs
 
 
 def test_a_call_is_its_launches_one_after_the_other():
@@ -193,14 +193,14 @@ def test_a_call_is_its_launches_one_after_the_other():
 
 @given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=40))
 def test_spread_is_within_the_range(times):
-    assert 0 <= spread_us(times) <= (max(times) - min(times)) + 1e-9
+    assert 0 <= compute_spread_us(times) <= (max(times) - min(times)) + 1e-9
 
 
 def test_spread_is_half_the_distance_of_the_quartiles():
-    assert spread_us([1, 2, 3, 4, 5, 6, 7]) == 2.0
-    assert spread_us([]) == 0.0 and spread_us([5.0]) == 0.0 and spread_us([4.0, 6.0]) == 1.0
+    assert compute_spread_us([1, 2, 3, 4, 5, 6, 7]) == 2.0
+    assert compute_spread_us([]) == 0.0 and compute_spread_us([5.0]) == 0.0 and compute_spread_us([4.0, 6.0]) == 1.0
 
 
 def test_the_device_is_asked_without_torch():
-    found = live_device()
+    found = find_live_device()
     assert found is None or (found.capability >= 70 and found.num_sms > 0 and found.name)

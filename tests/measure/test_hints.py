@@ -13,17 +13,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
 
 import binary_alone  # noqa: E402
 
-from kernelsearch.compile.code import Access, Code, Loop, InstructionCounts, Work  # noqa: E402
+from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work  # noqa: E402
 from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
-from kernelsearch.kernel.targets import named  # noqa: E402
+from kernelsearch.kernel.targets import target_by_name  # noqa: E402
 from kernelsearch.measure.hints import findings as hinting  # noqa: E402
-from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, suggested_edits, suggestion, word_of  # noqa: E402
-from kernelsearch.measure.hints.diagnosis import BOTTLENECKS, DETECTORS, finding, second_read, tidy  # noqa: E402
-from kernelsearch.measure.static_model.launched import Launched  # noqa: E402
-from kernelsearch.measure.static_model.occupancy import Machine  # noqa: E402
+from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, format_suggestion, list_suggested_edits, word_of  # noqa: E402
+from kernelsearch.measure.hints.detectors import (  # noqa: E402
+    BOTTLENECKS,
+    DETECTORS,
+    detect_second_read,
+    make_finding,
+    round_for_people,
+)
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch  # noqa: E402
+from kernelsearch.measure.static_model.occupancy import BinaryResources  # noqa: E402
 from kernelsearch.propose.edits.registry import EDITS  # noqa: E402
 
-H100 = named("h100")
+H100 = target_by_name("h100")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,8 +44,8 @@ def quiet_compiler(tmp_path_factory):
 def test_the_one_fault_is_the_first_hint(path):
     said = binary_alone.said(path)
     calls = binary_alone.calls(path)
-    first, *others = hinting.hints(calls)
-    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), hinting.described(first)
+    first, *others = hinting.make_hints(calls)
+    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), hinting.format_hint(first)
     assert len(first.evidence) <= 4 and len(others) < hinting.MOST
     if said["fault"] == "none":
         assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
@@ -72,17 +78,17 @@ def test_suggestions_are_in_the_words_of_the_edits():
     assert set(CHANGES) - NOT_EDITS <= edits
     assert NOT_EDITS - {"tile size", "none"} <= set(LAUNCH_OPTIONS)
     with pytest.raises(KeyError):
-        suggestion("faster", "be faster")
-    hints = [Hint("issue", {}, suggestion(w, "x")) for w in ("exp2", "num_warps", "none", "exp2", "tile_loop")]
-    assert suggested_edits(hints) == ("exp2", "tile_loop")
+        format_suggestion("faster", "be faster")
+    hints = [Hint("issue", {}, format_suggestion(w, "x")) for w in ("exp2", "num_warps", "none", "exp2", "tile_loop")]
+    assert list_suggested_edits(hints) == ("exp2", "tile_loop")
 
 
 def test_a_finding_has_at_most_four_numbers_and_a_known_bottleneck():
     with pytest.raises(ValueError, match="5 numbers"):
-        finding(0.5, "issue", "exp2", a=1, b=2, c=3, d=4, e=5)
+        make_finding(0.5, "issue", "exp2", a=1, b=2, c=3, d=4, e=5)
     with pytest.raises(ValueError, match="bad luck"):
-        finding(0.5, "bad luck", "exp2")
-    assert tidy(1234567.0) == 1234567 and tidy(0.123456) == 0.123
+        make_finding(0.5, "bad luck", "exp2")
+    assert round_for_people(1234567.0) == 1234567 and round_for_people(0.123456) == 0.123
 
 
 # ---------------------------------------------------------------- arithmetic of one launch
@@ -94,7 +100,7 @@ def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
     load = Access("load", "x", 4, (tile,), (stride,), (LOOP,), 1)
     store = Access("store", "y", 4, (), (), (), 2)
     args = {"x": TensorFact("fp32", (programs, n), (n, 1)), "y": TensorFact("fp32", (programs,), (1,)), "n": n}
-    binary = Machine(
+    binary = BinaryResources(
         **{
             "num_warps": 4,
             "registers": 32,
@@ -104,18 +110,20 @@ def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
             **machine,
         }
     )
-    return Launched("k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100)
+    return DeviceLaunch(
+        "k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100
+    )
 
 
 def test_bytes_and_loops_follow_from_the_arguments():
     launch = row_sum()
-    assert launch.trips((LOOP,)) == 32
+    assert launch.trips_of((LOOP,)) == 32
     assert launch.traffic == 65536 * 4096 * 4 + 65536 * 4
     assert launch.footprint == launch.traffic
     assert launch.roofline_us == pytest.approx(launch.footprint / 3350e3)
-    assert launch.number(("//", ("+", ("arg", "n"), ("pid", 0)), 7)) == (4096 + 32768) // 7
-    assert launch.number(("//", 3, ("-", ("arg", "n"), 4096))) is None
-    assert launch.trips((Loop(0, ("arg", "missing"), 128),)) == 1
+    assert launch.evaluate(("//", ("+", ("arg", "n"), ("pid", 0)), 7)) == (4096 + 32768) // 7
+    assert launch.evaluate(("//", 3, ("-", ("arg", "n"), 4096))) is None
+    assert launch.trips_of((Loop(0, ("arg", "missing"), 128),)) == 1
 
 
 @pytest.mark.parametrize(
@@ -125,7 +133,7 @@ def test_bytes_and_loops_follow_from_the_arguments():
 )  # fmt: skip
 def test_sectors_fetched_over_used(shape, strides, over):
     access = Access("load", "x", 4, shape, strides, (), 1)
-    assert row_sum().sectors(access) == pytest.approx(over)
+    assert row_sum().sector_ratio_of(access) == pytest.approx(over)
 
 
 @given(st.integers(1, 2**20), st.integers(1, 2**14), st.sampled_from([1, 2, 8, 4096]), st.sampled_from([1, 4, 16]))
@@ -134,7 +142,7 @@ def test_no_launch_breaks_the_detectors(programs, n, stride, num_warps):
     for detect in DETECTORS:
         found = detect(launch)
         assert found is None or (0 <= found.lost <= 1 and found.hint.bottleneck in BOTTLENECKS)
-    hints = hinting.hints([hinting.Call("s", (launch,))])
+    hints = hinting.make_hints([hinting.LauncherCall("s", (launch,))])
     assert 1 <= len(hints) <= hinting.MOST
 
 
@@ -142,7 +150,7 @@ def test_a_measured_time_overrules_what_is_only_likely():
     """Loads of two bytes are a fault, unless the kernel is at the roofline all the same."""
     launch = row_sum(tile=4096, mix=InstructionCounts(loads={2: 8}))
     slow, fast = (
-        hinting.diagnose(hinting.Call("s", (launch,), us, True))
+        hinting.diagnose(hinting.LauncherCall("s", (launch,), us, True))
         for us in (3 * launch.roofline_us, launch.roofline_us + 2)
     )
     assert slow[0].hint.bottleneck == "issue" and slow[0].lost > 0
@@ -151,17 +159,22 @@ def test_a_measured_time_overrules_what_is_only_likely():
 
 def test_hints_of_several_shapes_are_said_once():
     spilling = row_sum(tile=4096, stack_bytes=400)
-    calls = [hinting.Call("a", (spilling,)), hinting.Call("b", (spilling,)), hinting.Call("c", (row_sum(tile=4096),))]
-    hints = hinting.hints(calls)
+    calls = [
+        hinting.LauncherCall("a", (spilling,)),
+        hinting.LauncherCall("b", (spilling,)),
+        hinting.LauncherCall("c", (row_sum(tile=4096),)),
+    ]
+    hints = hinting.make_hints(calls)
     assert [h.bottleneck for h in hints] == ["spills"]
     assert hints[0].evidence["stack_bytes_per_thread"] == 400
 
 
 def test_a_call_of_two_launches_weighs_them():
     big, small = row_sum(tile=4096), row_sum(programs=64, tile=4096, stack_bytes=400)
-    assert hinting.diagnose(hinting.Call("s", (big, small)))[0].lost == 0
+    assert hinting.diagnose(hinting.LauncherCall("s", (big, small)))[0].lost == 0
     assert (
-        hinting.diagnose(hinting.Call("s", (replace(big, machine=small.machine), small)))[0].hint.bottleneck == "spills"
+        hinting.diagnose(hinting.LauncherCall("s", (replace(big, machine=small.machine), small)))[0].hint.bottleneck
+        == "spills"
     )
 
 
@@ -169,7 +182,7 @@ def test_a_call_of_two_launches_weighs_them():
 def test_an_update_in_place_is_no_second_read(order, loaded_twice):
     launch = row_sum()
     accesses = tuple(Access(kind, "x", 4, (128,), (1,), (LOOP,), 1) for kind in order)
-    found = second_read(replace(launch, code=replace(launch.code, accesses=accesses)))
+    found = detect_second_read(replace(launch, code=replace(launch.code, accesses=accesses)))
     assert (found is not None) == loaded_twice
     assert not loaded_twice or found.hint.evidence["times_read"] == 2
 
@@ -182,5 +195,5 @@ def test_only_what_programs_share_is_said_to_be_shared(others, word):
     loads = tuple(replace(first, base=base, address=address) for base, address in others)
     args = {**launch.args, "w": TensorFact("fp32", (4096,), (1,))}
     launch = replace(launch, args=args, code=replace(launch.code, accesses=(first, *loads, store)))
-    (found,) = hinting.diagnose(hinting.Call("s", (launch,), 4 * launch.roofline_us))
+    (found,) = hinting.diagnose(hinting.LauncherCall("s", (launch,), 4 * launch.roofline_us))
     assert found.hint.bottleneck == "memory bandwidth" and word_of(found.hint) == word

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kernelsearch.compile.code import Access, Code, Exchange, Loop, InstructionCounts
+from kernelsearch.compile.code import Access, Code, Exchange, InstructionCounts, Loop
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel import targets
-from kernelsearch.measure.static_model.launched import Launched, Machine
-from kernelsearch.measure.static_model.rates import calibrated
+from kernelsearch.measure.static_model.device_launch import BinaryResources, DeviceLaunch
+from kernelsearch.measure.static_model.rates import calibrate_target
 
-H100 = calibrated(targets.named("h100"), {"copy_gbps": 3005.0})
+H100 = calibrate_target(targets.target_by_name("h100"), {"copy_gbps": 3005.0})
 NAMES = {2: "bf16", 4: "fp32"}
 
 
@@ -20,7 +20,7 @@ def rows(width, tile, warps, reduced, shape=(65536, 4096), **machine):
     """A program a row, tiles of so many elements, each reduced at once or kept a lane."""
     load = Access("load", "x", width, (tile,), (1,), loop(tile), 1)
     args = {"x": TensorFact(NAMES[width], shape, (shape[1], 1)), "n": shape[1]}
-    binary = Machine(
+    binary = BinaryResources(
         **{
             "num_warps": warps,
             "registers": 32,
@@ -31,7 +31,7 @@ def rows(width, tile, warps, reduced, shape=(65536, 4096), **machine):
         }
     )
     code = Code((load,), reduced=(loop(tile),) if reduced else ())
-    return Launched("k", binary, code, (shape[0], 1, 1), args, H100)
+    return DeviceLaunch("k", binary, code, (shape[0], 1, 1), args, H100)
 
 
 MEASURED = [
@@ -50,21 +50,26 @@ MEASURED = [
 @pytest.mark.parametrize(("width", "tile", "warps", "reduced", "shape", "time_us"), MEASURED)
 def test_littles_law_with_ptxas_unrolling_explains_the_times(width, tile, warps, reduced, shape, time_us):
     launch = rows(width, tile, warps, reduced, shape)
-    predicted = launch.dram_us * max(1.0, launch.needed_in_flight / launch.flying)
+    predicted = launch.dram_us * max(1.0, launch.bytes_needed_in_flight / launch.bytes_in_flight)
     assert time_us / 1.4 < predicted < time_us * 1.4
 
 
 def test_a_barrier_in_the_loop_ends_what_runs_ahead():
-    assert rows(4, 128, 4, False).ahead(loop(128)) == 4
-    assert rows(4, 128, 4, True).ahead(loop(128)) == 1
-    assert rows(4, 128, 1, True).ahead(loop(128)) == 4  # one warp waits for nobody
-    exchange = Launched(
+    assert rows(4, 128, 4, False).iterations_ahead(loop(128)) == 4
+    assert rows(4, 128, 4, True).iterations_ahead(loop(128)) == 1
+    assert rows(4, 128, 1, True).iterations_ahead(loop(128)) == 4  # one warp waits for nobody
+    exchange = DeviceLaunch(
         **{**vars(rows(4, 128, 4, False)), "code": Code((), exchanges=(Exchange("load", 1.0, 512, loop(128)),))}
     )
-    assert exchange.ahead(loop(128)) == 1
+    assert exchange.iterations_ahead(loop(128)) == 1
 
 
 def test_wide_bodies_are_not_unrolled_and_copies_run_ahead_by_their_stages():
-    assert [rows(4, 128 * n, 4, False).ahead(loop(128 * n)) for n in (1, 4, 8, 16, 32)] == [4, 4, 2, 1, 1]
-    assert rows(4, 4096, 4, False, mix=InstructionCounts(counts={"cp_async": 4}), num_stages=4).ahead(loop(4096)) == 3
-    assert rows(4, 128, 4, False).ahead(()) == 1
+    assert [rows(4, 128 * n, 4, False).iterations_ahead(loop(128 * n)) for n in (1, 4, 8, 16, 32)] == [4, 4, 2, 1, 1]
+    assert (
+        rows(4, 4096, 4, False, mix=InstructionCounts(counts={"cp_async": 4}), num_stages=4).iterations_ahead(
+            loop(4096)
+        )
+        == 3
+    )
+    assert rows(4, 128, 4, False).iterations_ahead(()) == 1

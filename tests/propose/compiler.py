@@ -19,7 +19,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kernelsearch.core.types import LaunchFact, TensorFact
-from kernelsearch.kernel.launch import plan, specialise
+from kernelsearch.kernel.launch import make_plan, specialise
 from kernelsearch.kernel.source import Kernel
 
 
@@ -81,7 +81,7 @@ def compiled(task: str, text: str, site: str, path: Path) -> dict:
     kernel = Kernel.parse(text)
     args, grid = FACTS[task]
     fact = LaunchFact(site, args, {"num_warps": 8, "num_stages": 2}, grid)
-    planned = plan(kernel, kernel.steps_at(site, (site,)), kernel.config, fact, lambda _: grid, 132)
+    planned = make_plan(kernel, kernel.steps_at(site, (site,)), kernel.config, fact, lambda _: grid, 132)
     path.write_text(kernel.code)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)

@@ -16,7 +16,7 @@ import torch
 import triton
 
 from kernelsearch.core.types import LaunchFact, TensorFact
-from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, plan
+from kernelsearch.kernel.launch import TRITON_DTYPES, Passed, Scratch, make_plan
 from kernelsearch.kernel.source import Kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ class Site:
         fact = LaunchFact(self.name, facts, options, None if callable(grid) else tuple(grid))
         grid_of = (lambda meta: tuple(grid(meta))) if callable(grid) else (lambda meta: tuple(grid))
         steps = self.kernel.steps_at(self.name, (self.name,))
-        planned = plan(self.kernel, steps, self.config, fact, grid_of, NUM_SMS)
+        planned = make_plan(self.kernel, steps, self.config, fact, grid_of, NUM_SMS)
         scratch = {n: _buffer(b) for n, b in planned.scratch.items()}
         for step in planned.steps:
             values = {

@@ -18,11 +18,11 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )  # fmt: skip
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import Ask, Engine, Failure, Reply, Sample
-from kernelsearch.propose.models.model import ModelProposer, Models, Settings
-from kernelsearch.propose.models.prompt import Device
+from kernelsearch.propose.models.model import ModelProposer, Models, ModelSettings
+from kernelsearch.propose.models.prompt import PromptDevice
 from kernelsearch.verify import gate
 
 
@@ -51,12 +51,12 @@ def sampling(ask: Ask) -> Reply:
 
 
 def shared(say: Callable[[str], None] = lambda text: None, **fields: object) -> Models:
-    return Models(gate.check, Device("h100", named("h100")), say=say, **fields)
+    return Models(gate.check, PromptDevice("h100", target_by_name("h100")), say=say, **fields)
 
 
 def proposer(answer, models: Models | None = None, **settings: object) -> ModelProposer:
     engine = answer if isinstance(answer, Scripted) else Scripted(answer)
-    return ModelProposer(engine, models or shared(), Settings(**settings))
+    return ModelProposer(engine, models or shared(), ModelSettings(**settings))
 
 
 def request(name: str = "softmax", number: int = 1, **fields: object) -> Request:

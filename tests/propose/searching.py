@@ -7,10 +7,10 @@ from scripted import Scripted, sampling, shared
 
 from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeFact, ShapeTime, Verdict, Word
 from kernelsearch.propose import proposers
-from kernelsearch.propose.mixed import Limits, Mix
-from kernelsearch.propose.models.model import ModelProposer, Settings
+from kernelsearch.propose.mix import ProposerMix, RunLimits
+from kernelsearch.propose.models.model import ModelProposer, ModelSettings
 from kernelsearch.record.rows import RunFacts
-from kernelsearch.search import Search, start_for, strategies
+from kernelsearch.search import Search, make_start, strategies
 from kernelsearch.search import Settings as SearchSettings
 from kernelsearch.trial.evaluator import Evaluator
 from simulated import unit
@@ -45,14 +45,16 @@ def task():
 def mix(answer=sampling, say=lambda text: None, **fields):
     models = shared(say)
     engine = answer if hasattr(answer, "complete") else Scripted(answer)
-    return Mix([ModelProposer(engine, models, Settings(samples=2))], models, Limits(BUDGET), **fields), engine
+    return ProposerMix(
+        [ModelProposer(engine, models, ModelSettings(samples=2))], models, RunLimits(BUDGET), **fields
+    ), engine
 
 
 def searched(proposer, store, trials, resume=None, budget=BUDGET):
     facts = RunFacts("evolve", "mix", 3, 4, budget)
-    strategy = strategies.make("evolve", start_for(task(), 3, budget))
+    strategy = strategies.make("evolve", make_start(task(), 3, budget))
     search = Search(task(), strategy, proposer, Judge(), store, SearchSettings(facts), resume)
-    proposers.bind(proposer, store, search.run_row, resume)
+    proposers.bind_record(proposer, store, search.run_row, resume)
     done = []
 
     def on_trial(trial, progress):

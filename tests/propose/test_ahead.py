@@ -8,11 +8,12 @@ import pytest
 from scripted import Scripted, sampling
 from searching import BUDGET, SEED, mix, searched, story, task
 
-from kernelsearch.propose import engines, mixed
+from kernelsearch.propose import engines
+from kernelsearch.propose import mix as mix_module
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import Reply
-from kernelsearch.propose.engines.recorded_answers import Recording
-from kernelsearch.propose.models.ahead import Underway
+from kernelsearch.propose.engines.recorded_answers import RecordingEngine
+from kernelsearch.propose.models.pending_calls import PendingCall
 from kernelsearch.record.store import Store
 
 
@@ -74,14 +75,14 @@ def test_typed_edits_go_on_while_a_model_thinks_and_its_answer_is_the_next_to_be
 
 
 def test_where_typed_edits_are_used_up_the_search_waits_for_the_model(monkeypatch):
-    engine, waited, plain = Threaded(), [], Underway.wait
+    engine, waited, plain = Threaded(), [], PendingCall.wait
 
     def wait(underway):
         waited.append(underway.reply.done())
         engine.go.set()
         plain(underway)
 
-    monkeypatch.setattr(Underway, "wait", wait)
+    monkeypatch.setattr(PendingCall, "wait", wait)
     proposer, _ = mix(engine, edits=Nothing())
     made = [asked(proposer, n) for n in range(1, 4)]
     assert any(m and m.edit == "model:scripted" for m in made)
@@ -110,9 +111,9 @@ def test_alone_a_model_is_waited_for_and_asked_again_before_it_is_needed():
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_resumed_run_takes_answers_in_where_the_unbroken_one_did(tmp_path, alone):
     whole, engine = mix(Late(2), alone=alone)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         unbroken, _ = searched(whole, store, BUDGET)
-        calls = store.calls(1)
+        calls = store.load_calls(1)
     late = [c for c in calls if c.landed > c.number]
     for stop in (late[0].landed, late[-1].number):
         with Store.open(tmp_path / f"{stop}.db") as store:
@@ -120,8 +121,8 @@ def test_a_resumed_run_takes_answers_in_where_the_unbroken_one_did(tmp_path, alo
             searched(early, store, stop)
             lost = early.models[0].underway
             again, _ = mix(Late(2), alone=alone)
-            resumed, _ = searched(again, store, BUDGET, store.runs()[0])
-            stored = store.calls(1)
+            resumed, _ = searched(again, store, BUDGET, store.load_runs()[0])
+            stored = store.load_calls(1)
         assert len(resumed.trials) == BUDGET
         if lost is None or lost.asked.number >= stop:  # else its answers died with the process
             assert story(resumed) == story(unbroken)
@@ -135,17 +136,17 @@ def test_a_resumed_run_takes_answers_in_where_the_unbroken_one_did(tmp_path, alo
 def test_a_recorded_run_is_replayed_whatever_the_threads_did(tmp_path, alone):
     engine = Threaded()
     engine.go.set()
-    recording, _ = mix(Recording(engine, str(tmp_path / "answers.jsonl")), alone=alone)
-    with Store.in_memory() as store:
+    recording, _ = mix(RecordingEngine(engine, str(tmp_path / "answers.jsonl")), alone=alone)
+    with Store.open_in_memory() as store:
         first, _ = searched(recording, store, BUDGET)
-        calls = store.calls(1)
+        calls = store.load_calls(1)
     recording.close()
-    replay = engines.make(f"replay:{tmp_path / 'answers.jsonl'}")
+    replay = engines.open_engine(f"replay:{tmp_path / 'answers.jsonl'}")
     replay.label = "scripted"  # a kernel's edit names the engine
     replayed, _ = mix(replay, alone=alone)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         second, _ = searched(replayed, store, BUDGET)
-        again = store.calls(1)
+        again = store.load_calls(1)
     assert story(second) == story(first)
     assert [(c.number, c.landed, c.page) for c in again] == [(c.number, c.landed, c.page) for c in calls]
 
@@ -164,7 +165,7 @@ class Local(Threaded):
 
 def local_search(monkeypatch, slow, alone):
     """A search with a local engine that answers at once, or not before the search stands still for it."""
-    engine, plain, stood = Local(), Underway.wait, []
+    engine, plain, stood = Local(), PendingCall.wait, []
     engine.slow = slow
     if not slow:
         engine.go.set()
@@ -174,14 +175,14 @@ def local_search(monkeypatch, slow, alone):
         engine.go.set()
         plain(underway)
 
-    with monkeypatch.context() as patched, Store.in_memory() as store:
-        patched.setattr(Underway, "wait", wait)
-        patched.setattr(mixed, "PATIENCE", 1e9)  # however long this machine really takes
+    with monkeypatch.context() as patched, Store.open_in_memory() as store:
+        patched.setattr(PendingCall, "wait", wait)
+        patched.setattr(mix_module, "PATIENCE", 1e9)  # however long this machine really takes
         proposer, _ = mix(engine, alone=alone)
         result, _ = searched(proposer, store, BUDGET)
         engine.go.set()
         proposer.close()
-        return story(result), [(c.number, c.landed, c.page, c.answers) for c in store.calls(1)], stood
+        return story(result), [(c.number, c.landed, c.page, c.answers) for c in store.load_calls(1)], stood
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -219,16 +220,16 @@ def test_answers_that_come_after_the_last_trial_are_paid_for_and_stored_and_sile
     proposer, _ = mix(engine, said.append)
     proposer.shared.ledger.keep = kept.append
     number, _ = begun(proposer)
-    proposer.ended()
+    proposer.end()
     assert kept == [] and said == [
         "model: scripted was still being asked when the search ended: nothing answers at http://h"
     ]
     engine.go.set()
     proposer.models[0].underway.reply.result(60)
-    proposer.ended()
+    proposer.end()
     (call,) = kept
     assert call.number == number and call.answers and proposer.shared.ledger.calls == [call]
-    proposer.ended()
+    proposer.end()
     assert len(kept) == 1
 
 
@@ -238,7 +239,7 @@ def test_a_failure_after_the_last_trial_is_said():
     begun(proposer)
     engine.go.set()
     proposer.models[0].underway.reply.result(60)
-    proposer.ended()
+    proposer.end()
     assert said == ["model: nothing answers at http://h"]
 
 
@@ -267,7 +268,7 @@ def test_an_engine_that_breaks_is_loud_and_the_search_goes_on(monkeypatch):
     engine = Threaded(broken)
     engine.go.set()
     proposer, _ = mix(engine, said.append)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result, _ = searched(proposer, store, BUDGET)
     assert len(result.trials) == BUDGET
     proposer.models[0].underway is None or proposer.models[0].underway.reply.result(60)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from kernelsearch.propose.bandit import Cost, Params, Pull, ranked, standings
+from kernelsearch.propose.bandit import BanditParams, Cost, Pull, compute_standings, rank_arms
 
 
 def played(gains, costs=None, rounds=200, seed=0, lag=8):
@@ -13,7 +13,7 @@ def played(gains, costs=None, rounds=200, seed=0, lag=8):
     rng, pulls, costly, asked = random.Random(seed), [], [], []
     for number in range(rounds):
         seen = [p for p in pulls if p.number <= number - lag]
-        arm = ranked(standings(list(gains), seen, costly, number), rng)[0]
+        arm = rank_arms(compute_standings(list(gains), seen, costly, number), rng)[0]
         pulls.append(Pull(number, arm, gains[arm](rng)))
         if costs and costs.get(arm):
             costly.append(Cost(number, arm, costs[arm]))
@@ -46,7 +46,7 @@ def test_of_equal_gains_the_cheaper_one_is_asked_more():
 
 def test_what_was_good_long_ago_counts_less():
     old = [Pull(n, "a", 0.2) for n in range(20)]
-    early, late = (standings(["a"], old, [], now)[0] for now in (20, 400))
+    early, late = (compute_standings(["a"], old, [], now)[0] for now in (20, 400))
     assert late.reward < 0.1 * early.reward
 
 
@@ -55,6 +55,6 @@ def test_a_gain_within_noise_is_no_reward_and_a_large_one_is_one():
 
 
 def test_the_order_is_a_function_of_what_was_told_and_the_draw():
-    found = standings(["a", "b", "c"], [Pull(1, "a", 0.1)], [Cost(1, "b", 2.0)], 5, Params())
-    assert ranked(found, random.Random(3)) == ranked(found, random.Random(3))
-    assert sorted(ranked(found, random.Random(4))) == ["a", "b", "c"]
+    found = compute_standings(["a", "b", "c"], [Pull(1, "a", 0.1)], [Cost(1, "b", 2.0)], 5, BanditParams())
+    assert rank_arms(found, random.Random(3)) == rank_arms(found, random.Random(3))
+    assert sorted(rank_arms(found, random.Random(4))) == ["a", "b", "c"]

@@ -6,8 +6,8 @@ import edit_seeds as seeds
 import pytest
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.analysis.carried import indexed, settled
-from kernelsearch.propose.analysis.lanes import summed
+from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
+from kernelsearch.propose.analysis.lanes import sum_lanes
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 
 CARRIED = """
@@ -47,7 +47,7 @@ def carried(loop="range(0, tl.cdiv(K, BLOCK_K))", step="BLOCK_K * stride_bk", la
 
 def plain(kernel: Kernel) -> str | None:
     function = kernel.functions[0]
-    return indexed(function.text, function.params, function.constexprs, "start", "at")
+    return compute_pointers(function.text, function.params, function.constexprs, "start", "at")
 
 
 def test_addresses_are_computed_from_the_loops_variable():
@@ -156,7 +156,7 @@ def test_arguments_that_change_and_sums_by_lanes_are_seen_through():
     ],
 )
 def test_an_argument_with_two_values_keeps_its_name(old, new):
-    text = settled(Kernel.parse(LANES.replace(old, new)).functions[0].text, lambda name: name)
+    text = settle_arguments(Kernel.parse(LANES.replace(old, new)).functions[0].text, lambda name: name)
     assert "x_ptr += row * x_stride" in text and "y_ptr_row = y_ptr + row * y_stride" in text
 
 
@@ -173,4 +173,4 @@ def test_lanes_that_are_more_than_a_sum_stay(line):
     plain = "lanes = tl.zeros([BLOCK], dtype=tl.float32)"
     after = "mean = tl.sum(lanes, axis=0) / n_cols"
     text = LANES.replace(after, f"{after}\n    {line}") if line.startswith("peak") else LANES.replace(plain, line)
-    assert "tl.sum(lanes, axis=0)" in summed(Kernel.parse(text).functions[0].text)
+    assert "tl.sum(lanes, axis=0)" in sum_lanes(Kernel.parse(text).functions[0].text)

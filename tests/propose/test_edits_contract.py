@@ -10,7 +10,7 @@ import pytest
 from edit_seeds import applied, variants
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.space import present
+from kernelsearch.kernel.space import is_name_of
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 from kernelsearch.verify import gate
 
@@ -69,7 +69,7 @@ def test_config_and_space_speak_of_the_kernel(name):
         for variant in variants(edit.name, name):
             kernel = variant.kernel
             new = set(kernel.space) - set(task.space)
-            assert all(present(n, kernel) for n in new)
+            assert all(is_name_of(n, kernel) for n in new)
             assert all(kernel.config[n] in kernel.space[n] for n in kernel.config if n in kernel.space)
             assert new <= set(kernel.config), "a new name starts somewhere"
             assert set(task.space) - set(kernel.space) <= {"BLOCK"}, "nothing else that the task tunes is lost"

@@ -10,10 +10,10 @@ import scripted_server as served
 import tiny
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, make, parsed, shared
-from kernelsearch.propose.engines.base import AFTER, asks_ahead
-from kernelsearch.propose.engines.recorded_answers import Recording, Replayed
-from kernelsearch.propose.grammar import build
+from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, engine_cache, open_engine, parse_spec
+from kernelsearch.propose.engines.base import AFTER, parse_ahead
+from kernelsearch.propose.engines.recorded_answers import RecordingEngine, ReplayEngine
+from kernelsearch.propose.grammar import build_grammar
 from kernelsearch.propose.models.prompt import SYSTEM
 
 KEY = "sk-test-0123456789abcdef"
@@ -21,7 +21,7 @@ KEY = "sk-test-0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def grammar():
-    return build(edit_seeds.seed("softmax"), edit_seeds.task("softmax"))
+    return build_grammar(edit_seeds.seed("softmax"), edit_seeds.task("softmax"))
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def ask(grammar):
 
 
 def engine(server, options="", sleeps=None):
-    made = make(f"openai:{server.url}#tiny{options}")
+    made = open_engine(f"openai:{server.url}#tiny{options}")
     made._sleep = (sleeps if sleeps is not None else []).append
     return made
 
@@ -51,20 +51,20 @@ def engine(server, options="", sleeps=None):
 ])  # fmt: skip
 def test_a_bad_spec_is_one_sentence(text, said):
     with pytest.raises(ModelError, match=re.escape(said)) as error:
-        make(text)
+        open_engine(text)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("url", ["http://user:pw@host/v1", f"http://host/v1?key={KEY}"])
 def test_a_key_in_a_url_is_refused_and_not_repeated(url):
     with pytest.raises(ModelError, match="environment") as error:
-        make(f"openai:{url}#m")
+        open_engine(f"openai:{url}#m")
     assert KEY not in str(error.value) and "pw" not in str(error.value)
 
 
 def test_every_kind_has_a_form_that_parses():
     for kind, known in ENGINES.items():
-        assert parsed(known.form).kind == kind
+        assert parse_spec(known.form).kind == kind
 
 
 def test_a_missing_extra_is_named():
@@ -72,7 +72,7 @@ def test_a_missing_extra_is_named():
 
     if importlib.util.find_spec("vllm") is None:
         with pytest.raises(ModelError, match=r"pip install .*\[vllm\]'"):
-            make("vllm:some/model")
+            open_engine("vllm:some/model")
 
 
 # ---------------------------------------------------------------- a server
@@ -119,7 +119,7 @@ def test_a_timeout_and_an_empty_port_are_said(ask):
 
 def test_an_answer_without_choices_is_a_failure_and_not_silence(ask):
     with served.Server(served.always()) as server:
-        failure = make(f"openai:{server.url}#m").complete(ask)
+        failure = open_engine(f"openai:{server.url}#m").complete(ask)
     assert isinstance(failure, Failure) and failure.kind == "busy" and "no choices" in failure.reason
 
 
@@ -182,16 +182,16 @@ def test_a_model_that_repeats_the_key_is_not_believed(ask):
 
 def test_what_was_recorded_is_said_again(tmp_path, ask):
     path = tmp_path / "answers.jsonl"
-    recording = Recording(scripted.Scripted(scripted.sampling), str(path))
+    recording = RecordingEngine(scripted.Scripted(scripted.sampling), str(path))
     first = recording.complete(ask)
     recording.close()
-    replayed = make(f"replay:{path}")
+    replayed = open_engine(f"replay:{path}")
     assert [s.text for s in replayed.complete(ask).samples] == [s.text for s in first.samples]
     assert isinstance(replayed.complete(ask), Failure)  # once is all that was recorded
 
 
 def test_lines_without_a_prompt_answer_in_order(ask):
-    replayed = Replayed("replay:", [{"samples": [{"text": "a"}]}, {"failure": "down", "kind": "busy"}])
+    replayed = ReplayEngine("replay:", [{"samples": [{"text": "a"}]}, {"failure": "down", "kind": "busy"}])
     assert replayed.complete(ask).samples[0].text == "a"
     assert replayed.complete(ask) == Failure("down", "busy")
 
@@ -200,7 +200,7 @@ def test_a_damaged_record_is_named_by_line(tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"samples": [{"text": "a"}]}\n{"samples": [3]}\n')
     with pytest.raises(ModelError, match="line 2"):
-        make(f"replay:{path}")
+        open_engine(f"replay:{path}")
 
 
 # ---------------------------------------------------------------- a tiny model in this process
@@ -209,7 +209,7 @@ def test_a_damaged_record_is_named_by_line(tmp_path):
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
     pytest.importorskip("transformers")
-    return make(f"hf:{tiny.build(tmp_path_factory.mktemp('tiny'))}?device=cpu&dtype=float32")
+    return open_engine(f"hf:{tiny.build(tmp_path_factory.mktemp('tiny'))}?device=cpu&dtype=float32")
 
 
 def test_a_random_model_stays_inside_the_grammar(local, grammar):
@@ -242,10 +242,10 @@ def test_answers_that_nobody_wants_any_more_are_cut(local, grammar):
 
 
 def test_on_a_cpu_a_model_in_this_process_is_asked_ahead_unless_told_not_to():
-    assert asks_ahead({}, cpu=True) == AFTER and asks_ahead({}, cpu=False) is None
-    assert asks_ahead({"ahead": "off"}, cpu=True) is None and asks_ahead({"ahead": "16"}, cpu=False) == 16
+    assert parse_ahead({}, cpu=True) == AFTER and parse_ahead({}, cpu=False) is None
+    assert parse_ahead({"ahead": "off"}, cpu=True) is None and parse_ahead({"ahead": "16"}, cpu=False) == 16
     with pytest.raises(ModelError, match="ahead=on: it is off, or a number"):
-        asks_ahead({"ahead": "on"}, cpu=True)
+        parse_ahead({"ahead": "on"}, cpu=True)
 
 
 def test_a_model_in_this_process_is_loaded_once_for_all_that_ask_it(monkeypatch):
@@ -255,8 +255,8 @@ def test_a_model_in_this_process_is_loaded_once_for_all_that_ask_it(monkeypatch)
         made.append(scripted.Scripted(scripted.sampling))
         return made[-1]
 
-    monkeypatch.setattr(shared, "make", make)
-    opened = shared.Opened()
+    monkeypatch.setattr(engine_cache, "open_engine", make)
+    opened = engine_cache.EngineCache()
     one, two, served_one, served_two = (
         opened.engine(s) for s in ("hf:a", "hf:a", "openai:http://h/v1#m", "openai:http://h/v1#m")
     )
@@ -281,5 +281,5 @@ def test_a_prompt_beyond_the_context_and_a_bad_grammar_are_failures(local, gramm
 def test_a_broken_model_folder_is_one_line(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ModelError, match="cannot be loaded") as error:
-        make(f"hf:{tmp_path}")
+        open_engine(f"hf:{tmp_path}")
     assert "\n" not in str(error.value)

@@ -6,14 +6,14 @@ import pytest
 
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
-from kernelsearch.propose.first import page
-from kernelsearch.propose.first.body import BUDGET, Body, Refused
-from kernelsearch.propose.first.template import NoTemplate, template
-from kernelsearch.propose.grammar.names import unresolved
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.propose.first import body_page
+from kernelsearch.propose.first.body import BUDGET, Body, BodyRefusal
+from kernelsearch.propose.first.template import NoTemplate, choose_template
+from kernelsearch.propose.grammar.names import find_unresolved
 from kernelsearch.tasks.outline import Outline
 from kernelsearch.verify import gate
-from kernelsearch.worker.launcher.outline import outlined
+from kernelsearch.worker.launcher.outline import outline_task
 
 SOFTMAX = """BODY
     s0 = tl.max(tl.where(mask, x, float("-inf")), axis=0)
@@ -52,7 +52,7 @@ FITTING = {
 
 @pytest.mark.parametrize("name", FITTING)
 def test_every_body_of_a_grammar_is_a_kernel_that_binds_its_names_and_passes_the_gate(name):
-    made = template(FITTING[name])
+    made = choose_template(FITTING[name])
     body = Body.of(made)
     assert body.longest <= BUDGET
     for seed in range(60):
@@ -60,16 +60,16 @@ def test_every_body_of_a_grammar_is_a_kernel_that_binds_its_names_and_passes_the
         lines = body.read(text)
         assert isinstance(lines, str), lines
         kernel = Kernel.parse(made.kernel_file(lines))
-        assert not unresolved(kernel) and gate.check(kernel.render()).accepted
+        assert not find_unresolved(kernel) and gate.check(kernel.render()).accepted
         compile(made.file("import torch\n", lines), "task.py", "exec")
 
 
 def test_what_each_input_is_to_a_row():
-    made = template(FITTING["map"])
+    made = choose_template(FITTING["map"])
     assert made.roles == {"x": "tile", "w": "column", "r": "row", "eps": "number", "one": "one"}
     assert (made.kind, made.result, made.dtype, made.reduces) == ("rows", "x.shape", "x.dtype", False)
-    assert template(FITTING["kept axis"]).result == "(*x.shape[:-1], 1)"
-    assert template(FITTING["flat"]).kind == "flat"
+    assert choose_template(FITTING["kept axis"]).result == "(*x.shape[:-1], 1)"
+    assert choose_template(FITTING["flat"]).kind == "flat"
 
 
 @pytest.mark.parametrize("case, said", [
@@ -84,21 +84,21 @@ def test_what_each_input_is_to_a_row():
 ])  # fmt: skip
 def test_what_no_skeleton_fits_is_said(case, said):
     with pytest.raises(NoTemplate, match=said.replace("[", r"\[").replace("]", r"\]")):
-        template(case)
+        choose_template(case)
 
 
 def test_an_answer_is_read_by_the_grammar_alone():
-    body = Body.of(template(outline({"x": X}, X)))
+    body = Body.of(choose_template(outline({"x": X}, X)))
     assert body.read(SOFTMAX + "\n").count("\n") == 4
     for text in ("", "nonsense", SOFTMAX.replace("(t0 / s1)", "open('/etc/passwd')"), SOFTMAX.replace("s1 =", "s2 ="), "x" * 9999,
                  SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
         found = body.read(text)
-        assert isinstance(found, Refused) and found.stage == "grammar"
+        assert isinstance(found, BodyRefusal) and found.stage == "grammar"
     assert body.read(SOFTMAX, stopped=False).stage == "stopped"
 
 
 def test_engines_read_the_grammar_in_both_dialects():
-    body = Body.of(template(FITTING["map"]))
+    body = Body.of(choose_template(FITTING["map"]))
     llguidance = pytest.importorskip("llguidance")
     assert not llguidance.LLMatcher.validate_grammar(llguidance.LLMatcher.grammar_from_lark(body.lark))
     xgrammar = pytest.importorskip("xgrammar")
@@ -110,10 +110,10 @@ def test_a_task_without_a_kernel_is_outlined(tmp_path):
         "import torch\nSCALE = 0.25\ndef reference(x, w): return torch.softmax(x * SCALE, -1) * w\n"
         "def get_inputs(rows=64, cols=100): return [torch.randn(rows, cols), torch.randn(cols)]\n"
     )
-    found = outlined(str(tmp_path / "scaled.py"), named("h100"))
-    made = template(found)
+    found = outline_task(str(tmp_path / "scaled.py"), target_by_name("h100"))
+    made = choose_template(found)
     assert made.roles == {"x": "tile", "w": "column"} and 0.25 in made.constants and "SCALE = 0.25" in found.source
-    text = page.written(found, Body.of(made), "h100", [(SOFTMAX, "wrong by a lot")])
+    text = body_page.write_page(found, Body.of(made), "h100", [(SOFTMAX, "wrong by a lot")])
     assert all(
         part in text for part in ("torch.softmax", "def first_kernel(", "w: a tile", "out: a tile", "wrong by a lot")
     )
@@ -125,4 +125,4 @@ def test_a_model_with_weights_is_said_to_have_them(tmp_path):
         "        self.w = nn.Parameter(torch.ones(8))\n    def forward(self, x):\n        return x * self.w\n"
         "def get_inputs(): return [torch.randn(4, 8)]\ndef get_init_inputs(): return []\n"
     )
-    assert outlined(str(tmp_path / "linear.py"), named("h100")).stateful
+    assert outline_task(str(tmp_path / "linear.py"), target_by_name("h100")).stateful

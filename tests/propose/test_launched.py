@@ -11,7 +11,7 @@ import traced  # noqa: E402
 
 from kernelsearch.core.types import ShapeFact  # noqa: E402
 from kernelsearch.propose.edits import EDITS  # noqa: E402
-from kernelsearch.propose.models.launches import launched  # noqa: E402
+from kernelsearch.propose.models.launch_words import describe_launch  # noqa: E402
 
 
 def task(name):
@@ -24,7 +24,7 @@ def variant(edit, name):
 
 
 def test_a_seed_shows_its_arguments_and_grid():
-    lines = launched(edit_seeds.seed("softmax"), task("softmax"))
+    lines = describe_launch(edit_seeds.seed("softmax"), task("softmax"))
     (launch,) = traced.task("softmax").traces["timed:0"].launches
     x = launch.args["x_ptr"]
     assert lines[0].startswith("grid of softmax_kernel: the launcher's own")
@@ -35,16 +35,16 @@ def test_a_seed_shows_its_arguments_and_grid():
 
 
 def test_what_the_launch_computes_comes_first():
-    lines = launched(variant("tensor_descriptor", "matmul"), task("matmul"))
+    lines = describe_launch(variant("tensor_descriptor", "matmul"), task("matmul"))
     assert lines[0].startswith("A_TMA is computed as aligned(a_ptr)")
 
 
 def test_scratch_and_the_order_of_steps_are_said():
-    lines = launched(variant("split_reduction", "column_sum"), task("column_sum"))
+    lines = describe_launch(variant("split_reduction", "column_sum"), task("column_sum"))
     assert any("points to scratch of float32" in line for line in lines)
     assert any(line.startswith("launched in this order: ") for line in lines)
     assert sum(line.startswith("grid of ") for line in lines) == 2
 
 
 def test_without_a_launch_there_is_nothing_to_say():
-    assert launched(edit_seeds.seed("softmax"), replace(traced.task("softmax"), traces={})) == ()
+    assert describe_launch(edit_seeds.seed("softmax"), replace(traced.task("softmax"), traces={})) == ()

@@ -7,22 +7,22 @@ import pytest
 from scripted import trial
 from searching import BUDGET, SEED, mix, searched, story, task
 
-from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.engines import Failure
-from kernelsearch.propose.mixed import EDITS as EDITS_ARM
-from kernelsearch.propose.mixed import NAMED
+from kernelsearch.propose.mix import EDITS as EDITS_ARM
+from kernelsearch.propose.mix import NAMED
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 
 
 def test_a_search_with_a_model_stores_its_calls_and_says_what_it_spent():
     proposer, engine = mix()
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result, progress = searched(proposer, store, BUDGET)
-        calls = store.calls(result.run.id)
-        by_kernel = {s.kernel.digest: s for s in store.structures(result.run.id).values()}
+        calls = store.load_calls(result.run.id)
+        by_kernel = {s.kernel.digest: s for s in store.load_structures(result.run.id).values()}
     assert len(calls) == len(engine.asks) > 0 and calls == proposer.shared.ledger.calls
     made = [s for s in by_kernel.values() if s.edit and s.edit.startswith(("model:", "repair:"))]
     assert made and all(any(a.kernel == s.kernel.digest for c in calls for a in c.answers) for s in made)
@@ -33,15 +33,15 @@ def test_a_search_with_a_model_stores_its_calls_and_says_what_it_spent():
 @pytest.mark.parametrize("stop", [1, 11])
 def test_a_resumed_run_is_the_unbroken_one_and_asks_for_nothing_twice(tmp_path, stop):
     whole, engine = mix()
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         unbroken, _ = searched(whole, store, BUDGET)
     with Store.open(tmp_path / "a.db") as store:
         first, early = mix()
         searched(first, store, stop)
-        kept = store.calls(1)
+        kept = store.load_calls(1)
         again, late = mix()
-        resumed, _ = searched(again, store, BUDGET, store.runs()[0])
-        calls = store.calls(1)
+        resumed, _ = searched(again, store, BUDGET, store.load_runs()[0])
+        calls = store.load_calls(1)
     assert story(resumed) == story(unbroken)
     assert len(early.asks) + len(late.asks) == len(engine.asks) == len(calls)
     assert calls[: len(kept)] == kept
@@ -53,23 +53,23 @@ def test_a_resumed_run_is_the_unbroken_one_and_asks_for_nothing_twice(tmp_path, 
 def test_the_search_survives_a_model_that_only_fails():
     said = []
     proposer, engine = mix(lambda ask: Failure("500, out of order", "busy"), said.append)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result, _ = searched(proposer, store, BUDGET)
-        failures = {c.failure for c in store.calls(result.run.id)}
+        failures = {c.failure for c in store.load_calls(result.run.id)}
     assert len(result.trials) == BUDGET and failures == {"500, out of order"} and len(engine.asks) < 12
     assert [s for s in said if "out of order" in s] == ["model: 500, out of order"]
 
 
 def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_nothing():
     proposer, engine = mix(alone=True)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result, _ = searched(proposer, store, BUDGET)
-        edits = [s.edit for s in store.structures(result.run.id).values() if s.edit]
+        edits = [s.edit for s in store.load_structures(result.run.id).values() if s.edit]
     assert edits.count("model:scripted") + edits.count("repair:scripted") >= 0.7 * len(edits)
     silent, _ = mix(lambda ask: "nonsense", alone=True)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result, _ = searched(silent, store, BUDGET)
-        assert any(s.edit for s in store.structures(result.run.id).values())
+        assert any(s.edit for s in store.load_structures(result.run.id).values())
 
 
 def test_an_edit_that_is_asked_for_by_name_is_an_arm_of_its_own_and_a_model_is_asked_to_do_the_same():
@@ -94,17 +94,20 @@ def test_what_named_edits_gain_is_not_credited_to_those_that_are_drawn():
 
 
 def test_a_call_comes_back_from_the_store_as_it_went_in():
-    answers = (Answered("LINE 3", "stop", 9, "kernel", "", "k"), Answered("x", "length", 2, "stopped", "cut short"))
+    answers = (
+        AnswerRecord("LINE 3", "stop", 9, "kernel", "", "k"),
+        AnswerRecord("x", "length", 2, "stopped", "cut short"),
+    )
     call = ModelCall(3, "model:x", "openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g", answers, 5, 1, 7, 0.5, 0.01,
                      "", "", "")  # fmt: skip
     failed = ModelCall(4, "repair:x", "openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g", (), seconds=1.0,
                        failure="500", kind="busy", repairs="k")  # fmt: skip
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         run = store.add_run(task(), RunFacts("evolve"))
         from kernelsearch.record.rows import Structure
 
         store.add_trial(run, trial(0, SEED.digest, 1.0), Structure(SEED, 0))
         store.add_call(run, call)
         store.add_call(run, failed)
-        assert store.calls(run.id) == [call, failed]
+        assert store.load_calls(run.id) == [call, failed]
         assert len(store.query("SELECT * FROM prompt")) == 1

@@ -88,7 +88,7 @@ def test_a_composition_applies_its_edits_in_order_and_drops_those_that_do_not_ap
             line = f"{self.name} = tl.constexpr(1)"
             if not self.applies or line in kernel.constants:
                 return NotApplicable("no")
-            return [Rewrite(kernel.changed(constants=(*kernel.constants, line)), self.name, f"adds {self.name}")]
+            return [Rewrite(kernel.with_changes(constants=(*kernel.constants, line)), self.name, f"adds {self.name}")]
 
     task = simulated.task()
     seed = Kernel.parse(task.seed)

@@ -8,7 +8,7 @@ import edit_seeds as seeds
 import pytest
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.bounds import always_true_when, comparisons
+from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
 from kernelsearch.propose.analysis.idle import Idle
 from kernelsearch.propose.analysis.shapes import Shapes
 from kernelsearch.propose.analysis.view import View
@@ -29,9 +29,9 @@ def k(a, b, BLOCK: tl.constexpr):  # the head
 def test_patch_keeps_comments_and_layout():
     patch = tree.Patch(TEXT)
     body = patch.node.body
-    patch.expr(body[1].body[1].value, "x * 0.5")
-    patch.before(body[0], "first = 1\n")
-    patch.param("NEW: tl.constexpr")
+    patch.replace_expr(body[1].body[1].value, "x * 0.5")
+    patch.insert_before(body[0], "first = 1\n")
+    patch.add_param("NEW: tl.constexpr")
     out = patch.text()
     for comment in ("# the head", "# above", "# beside", "# inner"):
         assert comment in out
@@ -42,16 +42,16 @@ def test_patch_keeps_comments_and_layout():
 def test_patch_keeps_parentheses_and_several_lines_of_parameters():
     text = TEXT.replace("(a, b, BLOCK: tl.constexpr)", "(\n    a, b,\n    BLOCK: tl.constexpr,\n)")
     patch = tree.Patch(text)
-    patch.expr(patch.node.body[0].value.args[0].right, "c + 3")
-    patch.param("NEW: tl.constexpr")
+    patch.replace_expr(patch.node.body[0].value.args[0].right, "c + 3")
+    patch.add_param("NEW: tl.constexpr")
     assert "a + (c + 3)" in patch.text()
     assert tree.function_of(patch.text()).args.args[-1].arg == "NEW"
 
 
 def test_patch_replaces_and_removes_statements():
     patch = tree.Patch(TEXT)
-    patch.stmt(patch.node.body[1], "z = 1\nw = 2\n")
-    patch.stmt(patch.node.body[2], "")
+    patch.replace_stmt(patch.node.body[1], "z = 1\nw = 2\n")
+    patch.replace_stmt(patch.node.body[2], "")
     assert [type(s).__name__ for s in tree.function_of(patch.text()).body] == ["Assign"] * 3
 
 
@@ -106,7 +106,7 @@ def conditions(name: str) -> list[str | None]:
     task = seeds.task(name)
     kernel = seeds.seed(name)
     view = View(kernel, kernel.functions[0], task)
-    return list(dict.fromkeys(always_true_when(view, c) for c in comparisons(view)))
+    return list(dict.fromkeys(find_true_condition(view, c) for c in comparisons(view)))
 
 
 def test_conditions_under_which_masks_are_true():

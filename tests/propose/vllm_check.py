@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import tiny  # noqa: E402
 
-from kernelsearch.propose.engines import Ask, Failure, make  # noqa: E402
+from kernelsearch.propose.engines import Ask, Failure, open_engine  # noqa: E402
 from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
 from kernelsearch.record.store import Store  # noqa: E402
 
@@ -145,9 +145,9 @@ def searched(url: str, model: Path, folder: Path) -> list[str]:
     if done.returncode:
         return [f"optimize ended with {done.returncode}"]
     with Store.open(db) as store:
-        calls = [c for run in store.runs() for c in store.calls(run.id)]
-        trials = sum(len(store.trials(run.id)) for run in store.runs())
-        made = sum(str(t.edit).startswith("model:") for run in store.runs() for t in store.trials(run.id))
+        calls = [c for run in store.load_runs() for c in store.load_calls(run.id)]
+        trials = sum(len(store.load_trials(run.id)) for run in store.load_runs())
+        made = sum(str(t.edit).startswith("model:") for run in store.load_runs() for t in store.load_trials(run.id))
     stages = Counter(a.stage for c in calls for a in c.answers)
     print(f"{len(calls)} calls, {sum(stages.values())} answers, by the first stage that refused them: {dict(stages)}")
     print(
@@ -165,11 +165,11 @@ def paced(name: str, url: str, model: Path) -> list[str]:
     """Several asks of one parent, then the first tokens alone: tokens a second, and the time of a cached prompt."""
     import edit_seeds
 
-    from kernelsearch.propose.grammar import build
+    from kernelsearch.propose.grammar import build_grammar
 
-    engine = make(f"openai:{url}#tiny?seed=off")
+    engine = open_engine(f"openai:{url}#tiny?seed=off")
     parent, task = edit_seeds.seed("softmax_wide"), edit_seeds.task("softmax_wide")
-    grammar = build(parent, task)
+    grammar = build_grammar(parent, task)
     page = grammar.numbered * 6  # as long as a page with its family is
     outside, tokens, cached, asked, times = 0, 0, 0, 0, []
     for round_ in range(ROUNDS):

@@ -10,15 +10,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import edit_seeds  # noqa: E402
 
-from kernelsearch.propose.engines import Ask, Failure, make  # noqa: E402
-from kernelsearch.propose.grammar import build  # noqa: E402
+from kernelsearch.propose.engines import Ask, Failure, open_engine  # noqa: E402
+from kernelsearch.propose.grammar import build_grammar  # noqa: E402
 from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
 
 
 def main(model: str, options: str) -> int:
-    engine = make(f"vllm:{model}?max_model_len=8192&gpu_memory=0.25&dtype=float32{options}")
+    engine = open_engine(f"vllm:{model}?max_model_len=8192&gpu_memory=0.25&dtype=float32{options}")
     parent = edit_seeds.seed("softmax")
-    grammar = build(parent, edit_seeds.task("softmax"))
+    grammar = build_grammar(parent, edit_seeds.task("softmax"))
     tokens, cached, outside, seconds, pauses = 0, 0, 0, [], []
     for round_ in range(4):
         reply = beside(engine, Ask(SYSTEM, grammar.numbered, grammar, 8, 512, 1.0, round_), pauses)

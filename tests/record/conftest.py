@@ -33,7 +33,7 @@ def seed():
 
 @pytest.fixture
 def store():
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         yield store
 
 

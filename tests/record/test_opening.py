@@ -29,7 +29,7 @@ def test_a_reader_sees_what_a_writer_has_stored(tmp_path, task, facts, seed, mak
         run = store.add_run(task, facts)
         with Store.open(tmp_path / "a.db", write=False) as reader:
             store.add_trial(run, make.accepted(0, seed, {}, 1.0), Structure(seed, 0))
-            assert len(reader.trials(run.id)) == 1
+            assert len(reader.load_trials(run.id)) == 1
             with pytest.raises(StoreError, match="read-only"):
                 reader.finish_run(run)
 
@@ -85,7 +85,7 @@ def test_no_disk_space_is_said_and_the_rows_before_it_are_kept(tmp_path, task, f
             for number in range(1, 500):
                 store.add_trial(run, make.rejected(number, seed, {"BLOCK": number}, parents=(seed.digest,)))
     with Store.open(path, write=False) as store:
-        kept = store.trials(run.id)
+        kept = store.load_trials(run.id)
         assert [t.number for t in kept] == list(range(len(kept))) and len(kept) >= 1
         assert store.query("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
@@ -160,5 +160,5 @@ def test_a_read_only_folder_is_said_when_writing_and_no_matter_when_reading():
         Path(folder).chmod(0o555)
         assert "read-only" in _as_nobody(lambda: Store.open(path))
         assert "read-only" in _as_nobody(lambda: Store.open(Path(folder) / "new.db"))
-        assert _as_nobody(lambda: Store.open(path, write=False).runs()) == "done"
+        assert _as_nobody(lambda: Store.open(path, write=False).load_runs()) == "done"
         Path(folder).chmod(0o700)

@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.record import recorded_space
-from kernelsearch.record.recorded_space import Row
+from kernelsearch.record.recorded_space import SpaceRow
 from recorded_spaces import made
 
 GOOD = {
@@ -47,13 +47,13 @@ def test_the_contracts_own_format_is_read(tmp_path):
     (tmp_path / "space.json").write_text(json.dumps(GOOD))
     space = recorded_space.read(tmp_path / "space.json")
     assert space.optimum_us == 10.0 and len(space.rows) == 3
-    assert space.rows[1] == Row({"BM": 32, "flag": True}, 10.0, samples_us=(9.5, 10.5))
+    assert space.rows[1] == SpaceRow({"BM": 32, "flag": True}, 10.0, samples_us=(9.5, 10.5))
     assert space.rows[2].failure == "timeout"
     assert recorded_space.as_json(space) == changed("rows", 1, "time_us", to=10.0)
 
 
 def test_one_and_true_are_two_values():
-    found = recorded_space.parsed({**GOOD, "parameters": {"x": [1, True]}, "rows": [
+    found = recorded_space.parse({**GOOD, "parameters": {"x": [1, True]}, "rows": [
         {"config": {"x": True}, "time_us": 2.0}, {"config": {"x": 1.0}, "time_us": 1.0}]})  # fmt: skip
     assert [row.config["x"] for row in found.rows] == [True, 1]
     assert [type(row.config["x"]) for row in found.rows] == [bool, int]
@@ -95,7 +95,7 @@ def test_one_and_true_are_two_values():
 )  # fmt: skip
 def test_a_bad_file_is_one_sentence_that_says_what_is_wrong(found, words):
     with pytest.raises(SpaceError) as error:
-        recorded_space.parsed(found)
+        recorded_space.parse(found)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
@@ -123,4 +123,4 @@ def test_no_file_and_no_place_to_write(tmp_path):
 
 def test_a_row_has_a_time_or_a_failure():
     with pytest.raises(ValueError, match="either"):
-        Row({"BM": 1})
+        SpaceRow({"BM": 1})

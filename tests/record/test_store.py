@@ -10,7 +10,7 @@ import pytest
 import kernelsearch
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Word, config_key
-from kernelsearch.record import lineage
+from kernelsearch.record import family_tree
 from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure, geometric_mean
 
@@ -23,7 +23,7 @@ def begun(store, task, facts, seed, make):
 
 def test_trials_come_back_equal(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",))
+    child = seed.with_changes(constants=("edit_01 = tl.constexpr(1)",))
     put = [
         make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0),
         make.rejected(
@@ -33,15 +33,15 @@ def test_trials_come_back_equal(store, task, facts, seed, make):
     ]
     store.add_trial(run, put[1], Structure(child, 1, seed.digest, "edit_01", "because"))
     store.add_trial(run, put[2])
-    assert store.trials(run.id) == put
+    assert store.load_trials(run.id) == put
 
 
 def test_a_run_and_its_structures_come_back_equal(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",), space={"ROWS": (1, 2)}, config={"ROWS": 2})
+    child = seed.with_changes(constants=("edit_01 = tl.constexpr(1)",), space={"ROWS": (1, 2)}, config={"ROWS": 2})
     store.add_trial(run, make.rejected(1, child, {"ROWS": 2}), Structure(child, 1, seed.digest, "edit_01", "because"))
-    assert store.run(run.id) == run and run.facts == facts
-    found = store.structures(run.id)
+    assert store.load_run(run.id) == run and run.facts == facts
+    found = store.load_structures(run.id)
     assert list(found) == [seed.digest, child.digest]
     got = found[child.digest]
     assert (got.kernel.digest, got.kernel.space, got.kernel.config) == (child.digest, child.space, child.config)
@@ -51,10 +51,10 @@ def test_a_run_and_its_structures_come_back_equal(store, task, facts, seed, make
 def test_a_kernel_of_two_runs_keeps_the_space_that_each_run_gave_it(store, task, facts, seed, make):
     first = begun(store, task, facts, seed, make)
     second = store.add_run(task, facts)
-    other = seed.changed(space={"ROWS": (4,)}, config={"ROWS": 4})
+    other = seed.with_changes(space={"ROWS": (4,)}, config={"ROWS": 4})
     store.add_trial(second, make.accepted(0, other, {"ROWS": 4}, 1.0), Structure(other, 0))
-    assert store.structures(first.id)[seed.digest].kernel.space == {}
-    assert store.structures(second.id)[seed.digest].kernel.space == {"ROWS": (4,)}
+    assert store.load_structures(first.id)[seed.digest].kernel.space == {}
+    assert store.load_structures(second.id)[seed.digest].kernel.space == {"ROWS": (4,)}
 
 
 def test_a_trial_is_stored_wholly_or_not_at_all(store, task, facts, seed, make):
@@ -62,7 +62,7 @@ def test_a_trial_is_stored_wholly_or_not_at_all(store, task, facts, seed, make):
     before = {
         t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in ("candidate", "trial", "measurement", "hint")
     }
-    orphan = make.accepted(1, seed.changed(constants=("edit_09 = 1",)), {"BLOCK": 1}, 0.5, parents=(seed.digest,))
+    orphan = make.accepted(1, seed.with_changes(constants=("edit_09 = 1",)), {"BLOCK": 1}, 0.5, parents=(seed.digest,))
     with pytest.raises(StoreError):
         store.add_trial(run, orphan)  # its kernel was never introduced: the foreign key refuses it
     with pytest.raises(StoreError):
@@ -83,7 +83,7 @@ def test_a_confirmation_is_stored_wholly_or_not_at_all(store, task, seed):
         store.add_confirmation(task, Structure(seed, 0), {"BLOCK": 1}, nameless, {})
     assert store.query("SELECT * FROM measurement") == store.query("SELECT * FROM candidate") == []
     store.add_confirmation(task, Structure(seed, 0), {"BLOCK": 1}, finding, {})
-    (stored,) = store.confirmations()
+    (stored,) = store.load_confirmations()
     assert {name: stored[name] for name in finding} == finding and stored["versions"] == {}
     assert [r["time_us"] for r in store.query("SELECT time_us FROM baseline")] == [10.8]
 
@@ -101,7 +101,7 @@ def test_every_foreign_key_holds_and_every_table_is_strict(store, task, facts, s
 
 def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",))
+    child = seed.with_changes(constants=("edit_01 = tl.constexpr(1)",))
     store.add_trial(
         run,
         make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)),
@@ -122,7 +122,7 @@ def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, ta
 
 def test_source_and_rationale_can_be_searched(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    child = seed.changed(constants=("edit_01 = tl.constexpr(1)",))
+    child = seed.with_changes(constants=("edit_01 = tl.constexpr(1)",))
     store.add_trial(
         run, make.rejected(1, child, {}), Structure(child, 1, seed.digest, "edit_01", "hoists the reduction")
     )
@@ -133,14 +133,14 @@ def test_source_and_rationale_can_be_searched(store, task, facts, seed, make):
 
 def test_a_digest_may_be_shortened_while_it_is_unique(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    assert store.digest(seed.digest[:5].upper()) == seed.digest
+    assert store.find_digest(seed.digest[:5].upper()) == seed.digest
     for prefix in ("", "zzz", "%"):
         with pytest.raises(StoreError, match="no kernel"):
-            store.digest(prefix)
-    twin = next(k for i in range(1000) if (k := seed.changed(constants=(f"v = {i}",))).digest[0] == seed.digest[0])
+            store.find_digest(prefix)
+    twin = next(k for i in range(1000) if (k := seed.with_changes(constants=(f"v = {i}",))).digest[0] == seed.digest[0])
     store.add_trial(run, make.rejected(1, twin, {}), Structure(twin, 1, seed.digest))
     with pytest.raises(StoreError, match="several"):
-        store.digest(seed.digest[0])
+        store.find_digest(seed.digest[0])
 
 
 def test_a_second_measurement_under_the_same_key_replaces_the_first_but_not_the_trials_own(
@@ -151,7 +151,7 @@ def test_a_second_measurement_under_the_same_key_replaces_the_first_but_not_the_
     trial = make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, 1.0, scale=50.0)
     store.add_trial(again, trial, Structure(seed, 0))
     assert [r["time_us"] for r in store.query("SELECT time_us FROM measurement ORDER BY time_us")] == [50.0, 150.0]
-    assert store.trials(first.id)[0].outcome.measurement.time_us("timed:0") == 100.0
+    assert store.load_trials(first.id)[0].outcome.measurement.time_us("timed:0") == 100.0
 
 
 def test_migrations_only_grow():
@@ -180,7 +180,7 @@ def test_words_fit_the_check_between_verdict_and_times(store, task, facts, seed,
     run = begun(store, task, facts, seed, make)
     for number, word in enumerate((w for w in Word if w is not Word.ACCEPT), start=1):
         store.add_trial(run, make.rejected(number, seed, {"BLOCK": number}, word, (seed.digest,)))
-    assert [t.outcome.verdict.word for t in store.trials(run.id)][1:] == [w for w in Word if w is not Word.ACCEPT]
+    assert [t.outcome.verdict.word for t in store.load_trials(run.id)][1:] == [w for w in Word if w is not Word.ACCEPT]
     with pytest.raises(sqlite3.IntegrityError):
         store.database.conn.execute("UPDATE trial SET verdict = 'accept' WHERE number = 1")
     assert config_key({"b": 1, "a": 2}) == '{"a":2,"b":1}'
@@ -199,8 +199,8 @@ def test_a_run_that_accepted_nothing_is_no_unknown_task(store, task, facts, seed
     run = store.add_run(task, facts)
     store.add_trial(run, make.rejected(0, seed, {"BLOCK": 128, "num_warps": 4}), Structure(seed, 0))
     for asked in (None, task.name, task.digest):
-        assert store.instead_of(asked or task.name) is None
+        assert store.list_tasks_unless_known(asked or task.name) is None
         with pytest.raises(StoreError, match="has no accepted kernel yet"):
-            lineage.best(store, asked)
+            family_tree.find_best_kernel(store, asked)
     with pytest.raises(StoreError, match=f"has no task 'other': its tasks are {task.name}"):
-        lineage.best(store, "other")
+        family_tree.find_best_kernel(store, "other")

@@ -31,7 +31,7 @@ HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"
 
 def large(trials, kernels, rationale="why"):
     """A store of one run whose rows were written without a search: every kernel has trials, parents and a diff."""
-    store, task = Store.in_memory(), simulated.task()
+    store, task = Store.open_in_memory(), simulated.task()
     run = store.add_run(task, RunFacts("evolve", "edits", 0, 8, trials, "simulated"))
     seed = Kernel.parse(simulated.SEED_KERNEL)
     made = [seed]
@@ -109,20 +109,20 @@ def opened(browser, tmp_path):
 
 def test_every_row_of_the_leaderboard_is_on_the_page(finished):
     store, _, _ = finished
-    text = html.page(store, limit=5)
-    rows = leaderboard.rows(store, limit=5)
+    text = html.render_page(store, limit=5)
+    rows = leaderboard.build_rows(store, limit=5)
     assert text.count("<tr data-task=") == len(rows) == 5
     assert all(r["kernel"][:8] in text and f"{r['speedup']:.2f}" in text for r in rows)
 
 
 def test_the_page_needs_no_network_and_is_the_same_each_time(finished):
-    text = html.page(finished[0])
+    text = html.render_page(finished[0])
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", text) and "@import" not in text
-    assert text == html.page(finished[0])
+    assert text == html.render_page(finished[0])
 
 
 def test_ten_thousand_trials_fit_in_three_megabytes():
-    text = html.page(large(10_000, 1_500))
+    text = html.render_page(large(10_000, 1_500))
     trees = json.loads(re.search(r'id="trees">(.*?)</script>', text, re.S).group(1))
     (tree,) = trees.values()
     assert len(tree["nodes"]) == 1_500 and any(n["diff"] for n in tree["nodes"])
@@ -130,14 +130,14 @@ def test_ten_thousand_trials_fit_in_three_megabytes():
 
 
 def test_an_empty_database_has_a_page():
-    with Store.in_memory() as store:
-        assert "No accepted kernel yet" in html.page(store)
+    with Store.open_in_memory() as store:
+        assert "No accepted kernel yet" in html.render_page(store)
 
 
 @browser_only
 def test_filter_open_a_node_and_read_its_diff(finished, opened):
     store, _, result = finished
-    page = opened(html.page(store))
+    page = opened(html.render_page(store))
     shown = page.locator(".board tbody tr:visible")
     assert shown.count() == 10
     best = result.best.kernel[:8]
@@ -170,14 +170,14 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
             "fastest": "max-autotune",
             "roofline": 0.5,
         }
-        for r in leaderboard.rows(finished[0], limit=3)
+        for r in leaderboard.build_rows(finished[0], limit=3)
     ]
-    facts = {**html.gather.page(finished[0], None, None, 3), "rows": rows}
+    facts = {**html.content.page(finished[0], None, None, 3), "rows": rows}
     for section in facts["sections"]:
         section["edits"] = [{**e, "name": f"persistent+lane_accumulator+{e['name']}"} for e in section["edits"]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html.gather, "page", lambda *_: facts)
-        text = html.page(finished[0])
+        patch.setattr(html.content, "page", lambda *_: facts)
+        text = html.render_page(finished[0])
     assert "persistent+<wbr>lane_<wbr>accumulator" in text
     page = opened(text, viewport={"width": width, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -189,7 +189,7 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
 
 
 def test_a_column_that_no_row_fills_is_left_out(finished):
-    text = html.page(finished[0])
+    text = html.render_page(finished[0])
     assert "fastest baseline</th>" not in text and ">roofline</th>" not in text, "nothing is confirmed here"
 
 
@@ -201,13 +201,13 @@ def test_a_logarithmic_axis_has_round_numbers():
 @browser_only
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_scrolls_in_one_direction_only(finished, opened, scheme):
-    page = opened(html.page(finished[0]), viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    page = opened(html.render_page(finished[0]), viewport={"width": 360, "height": 740}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @browser_only
 def test_texts_of_kernels_are_shown_and_never_run(opened):
-    page = opened(html.page(large(40, 20, HOSTILE)))
+    page = opened(html.render_page(large(40, 20, HOSTILE)))
     assert page.title().startswith("kernelsearch")
     page.locator("section.task .tree").scroll_into_view_if_needed()
     page.locator(".tree button.kernel").nth(3).click()

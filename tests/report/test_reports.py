@@ -8,18 +8,18 @@ import json
 import pytest
 
 import simulated
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
-from kernelsearch.report import leaderboard, lineage, progress, show, summary
+from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
 
 
 def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):
     store, _, result = finished
-    rows = leaderboard.rows(store)
+    rows = leaderboard.build_rows(store)
     best = {}
     for trial in result.trials:
         if trial.accepted and trial.score < best.get(trial.kernel, (9,))[0]:
@@ -31,13 +31,13 @@ def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finishe
 
 def test_leaderboard_filters(finished):
     store, task, _ = finished
-    assert len(leaderboard.rows(store, limit=3)) == 3
-    assert leaderboard.rows(store, task="simulated") == leaderboard.rows(store, task=task.digest) != []
-    assert leaderboard.rows(store, task="other") == leaderboard.rows(store, device="other") == []
+    assert len(leaderboard.build_rows(store, limit=3)) == 3
+    assert leaderboard.build_rows(store, task="simulated") == leaderboard.build_rows(store, task=task.digest) != []
+    assert leaderboard.build_rows(store, task="other") == leaderboard.build_rows(store, device="other") == []
 
 
 def test_json_and_csv_hold_the_same_rows(finished):
-    rows = leaderboard.rows(finished[0], limit=4)
+    rows = leaderboard.build_rows(finished[0], limit=4)
     assert json.loads(leaderboard.as_json(rows)) == rows
     table = list(csv.DictReader(io.StringIO(leaderboard.as_csv(rows))))
     assert [float(r["score"]) for r in table] == [r["score"] for r in rows]
@@ -45,7 +45,7 @@ def test_json_and_csv_hold_the_same_rows(finished):
 
 
 def test_the_text_table_fits_80_columns_and_says_estimated(finished):
-    rows = leaderboard.rows(finished[0], limit=5)
+    rows = leaderboard.build_rows(finished[0], limit=5)
     text = leaderboard.as_text(rows)
     assert all(len(line) <= 80 for line in text.splitlines()) and "\x1b" not in text
     assert "simulated on simulated, estimated" in text and "x seed (estimated)" in text
@@ -88,15 +88,15 @@ def test_a_confirmed_row_says_trial_proposer_and_config():
 
 
 def test_confirmed_times_stand_beside_the_searchs_own(search):
-    store = Store.in_memory()
+    store = Store.open_in_memory()
     result = search(store, trials=10)
-    best, kernel = result.best, store.structures(1)[result.best.kernel].kernel
+    best, kernel = result.best, store.load_structures(1)[result.best.kernel].kernel
     for time_us in (7.0, 4.0):  # the newer one counts
         times = (ShapeTime("timed:0", time_us), ShapeTime("timed:1", 9.0))
         confirmed = Measurement(Evidence.CONFIRMED, "simulated", "paired", times)
         versions = {"triton": str(time_us)}
         store.add_measurement(simulated.task(), Structure(kernel, best.number), best.config, confirmed, versions)
-    rows = leaderboard.rows(store)
+    rows = leaderboard.build_rows(store)
     assert rows[0]["confirmed_us"] == pytest.approx(6.0) and rows[0]["time_us"] > 6.0
     assert all(r["confirmed_us"] is None for r in rows[1:])
     assert "confirmed" in leaderboard.as_text(rows).splitlines()[1]
@@ -132,19 +132,19 @@ def test_lineage_as_text(finished):
 
 def test_show_gives_a_file_that_reads_back_to_the_kernel_with_its_best_config(finished):
     store, _, result = finished
-    text = show.kernel_file(store)
+    text = kernel_file.render_kernel_file(store)
     kernel = Kernel.parse(text)
     assert kernel.digest == result.best.kernel and dict(kernel.config) == dict(result.best.config)
     assert f"{1 / result.best.score:.2f}x the seed (estimated) on simulated" in text
-    assert show.kernel_file(store, result.best.kernel[:12]) == text
+    assert kernel_file.render_kernel_file(store, result.best.kernel[:12]) == text
     rejected = next(
         t for t in result.trials if not t.accepted and t.kernel not in {r.kernel for r in result.trials if r.accepted}
     )
-    assert "# never accepted: " in show.kernel_file(store, rejected.kernel)
+    assert "# never accepted: " in kernel_file.render_kernel_file(store, rejected.kernel)
     with pytest.raises(StoreError, match="no kernel 'zz'"):
-        show.kernel_file(store, "zz")
+        kernel_file.render_kernel_file(store, "zz")
     with pytest.raises(StoreError, match="no accepted kernel yet"):
-        show.kernel_file(Store.in_memory())
+        kernel_file.render_kernel_file(Store.open_in_memory())
 
 
 def test_summary_says_what_was_gained_and_by_which_edits(finished):
@@ -164,7 +164,7 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
 
 
 def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
-    store = Store.in_memory()
+    store = Store.open_in_memory()
     task = dataclasses.replace(simulated.task(), space={"num_warps": (4,)})
     result = search(store, "tpe", 20, task=task)
     text = summary.as_text(store, task, result)
@@ -185,7 +185,7 @@ class Terminal(io.StringIO):
 def test_progress_is_plain_lines_away_from_a_terminal(search):
     stream = io.StringIO()
     with progress.ProgressLine(stream) as line:
-        result = search(Store.in_memory(), on_trial=line)
+        result = search(Store.open_in_memory(), on_trial=line)
     lines = stream.getvalue().splitlines()
     assert "\r" not in stream.getvalue() and 10 <= len(lines) < 40
     assert lines[-1].startswith("trial 80/80  best ") and "(estimated)" in lines[-1] and "left" in lines[-1]
@@ -197,7 +197,7 @@ def test_progress_is_plain_lines_away_from_a_terminal(search):
 def test_progress_is_one_line_on_a_terminal(search):
     stream = Terminal()
     with progress.ProgressLine(stream) as line:
-        search(Store.in_memory(), on_trial=line)
+        search(Store.open_in_memory(), on_trial=line)
     text = stream.getvalue()
     assert text.count("\n") == 1 and text.endswith("\n") and "\r\x1b[Ktrial 80/80" in text
     empty = Terminal()
@@ -210,9 +210,9 @@ def test_progress_is_one_line_on_a_terminal(search):
     ("us", "said"), [(8.214, "8.21 us"), (94.0, "94 us"), (512.34, "512.3 us"), (1310.0, "1.31 ms"), (2.4e6, "2.4 s")]
 )
 def test_times_have_units(us, said):
-    assert words.time(us) == said
+    assert formats.format_time(us) == said
 
 
 def test_durations_and_configs():
-    assert [words.duration(s) for s in (0.2, 42, 725, 3723)] == ["0:00", "0:42", "12:05", "1:02:03"]
-    assert words.config({"num_warps": 4, "BLOCK": 1024}) == "BLOCK=1024 num_warps=4"
+    assert [formats.format_duration(s) for s in (0.2, 42, 725, 3723)] == ["0:00", "0:42", "12:05", "1:02:03"]
+    assert formats.format_config({"num_warps": 4, "BLOCK": 1024}) == "BLOCK=1024 num_warps=4"

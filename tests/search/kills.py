@@ -23,7 +23,7 @@ from kernelsearch.core.types import Config, Outcome, Trial, Verdict, Word, confi
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.trial.evaluator import Evaluator
 
 TRIALS = 120
@@ -59,9 +59,9 @@ def search_in(path: str, trials: int = TRIALS, seconds: float = 0.004) -> tuple[
     task = simulated.task()
     inner = simulated.Slow(simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.02), 0.2), seconds)
     evaluator = Proving(inner, 10 * seconds)
-    made = partial(strategies.make, "evolve", start_for(task, 0, trials))
-    with Store.open(path) if path != ":memory:" else Store.in_memory() as store:
-        runs = store.runs(task.digest)
+    made = partial(strategies.make, "evolve", make_start(task, 0, trials))
+    with Store.open(path) if path != ":memory:" else Store.open_in_memory() as store:
+        runs = store.load_runs(task.digest)
         settings = Settings(RunFacts("evolve", "simulated", 0, 4, trials), anew=made if seconds else None)
         proposer = simulated.SimulatedProposer(LAND)
         search = Search(task, made(), proposer, evaluator, store, settings, runs[0] if runs else None)
@@ -99,9 +99,9 @@ def _checked(path: str, before: list, faults: list[str]) -> list:
             "PRAGMA foreign_key_check"
         ):
             faults.append("the database is damaged")
-        if len(store.runs()) > 1:
+        if len(store.load_runs()) > 1:
             faults.append("there is more than one run")
-        rows = [_story(t) for t in store.trials(1)]
+        rows = [_story(t) for t in store.load_trials(1)]
         whole = store.query("SELECT count(DISTINCT candidate) AS n FROM trial")[0]["n"]
     if rows[: len(before)] != before:
         faults.append("a stored row was lost or changed")

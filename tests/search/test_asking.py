@@ -7,7 +7,7 @@ import simulated
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 TRIALS, LIMIT_S = 30, 120
 
@@ -28,7 +28,7 @@ def search(store, seed, may=None):
     task, land = simulated.task(), simulated.Landscape(seed)
     proposer = simulated.SimulatedProposer(land)
     facts = RunFacts("random_walk", "simulated", seed, 4, TRIALS)
-    strategy = strategies.make("random_walk", start_for(task, seed, TRIALS))
+    strategy = strategies.make("random_walk", make_start(task, seed, TRIALS))
     proposer = Thinking(proposer, may) if may else proposer
     return Search(task, strategy, proposer, simulated.Simulated(land), store, Settings(facts))
 
@@ -44,7 +44,7 @@ def told(search):
 
 def test_another_run_ends_while_one_waits_for_its_proposer():
     may = threading.Event()
-    with Store.in_memory() as store, ThreadPoolExecutor(4) as pool, ThreadPoolExecutor(1) as asking:
+    with Store.open_in_memory() as store, ThreadPoolExecutor(4) as pool, ThreadPoolExecutor(1) as asking:
         waiting, other = search(store, 0, may), search(store, 1)
         steps = waiting.steps(pool, asking=asking)
         awaited = next(steps)

@@ -15,7 +15,7 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )  # fmt: skip
-from kernelsearch.search.finalists import CHAMPIONS, OVERALL, comparisons, finalists
+from kernelsearch.search.finalists import CHAMPIONS, OVERALL, choose_finalists, count_comparisons
 
 SEED = "5eed"
 
@@ -40,7 +40,7 @@ def trial(number, kernel, times, config=None, abandoned=False):
 
 
 def chosen(trials, shapes=3, accepted=lambda t: True):
-    found = finalists(task(shapes), SEED, [trial(0, SEED, [100.0] * shapes), *trials], accepted)
+    found = choose_finalists(task(shapes), SEED, [trial(0, SEED, [100.0] * shapes), *trials], accepted)
     return [(f.trial.kernel, f.shapes, f.champion) for f in found]
 
 
@@ -60,7 +60,7 @@ def test_one_champion_of_two_shapes_is_one_finalist():
 
 def test_a_champion_may_be_a_finalists_own_kernel_with_another_config():
     other = {"BLOCK": 512}
-    found = finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)],
+    found = choose_finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)],
                       lambda t: True)  # fmt: skip
     assert [(f.trial.kernel, dict(f.trial.config), f.champion) for f in found] == [
         ("a", dict(simulated.CONFIG), False), ("a", other, True),
@@ -86,7 +86,7 @@ def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere()
 
 def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
     assert chosen([]) == []
-    found = finalists(
+    found = choose_finalists(
         task(), SEED, [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})], lambda t: True
     )
     assert [(f.trial.kernel, f.trial.number) for f in found] == [(SEED, 1)]
@@ -96,11 +96,13 @@ def test_the_number_of_finalists_and_of_full_verdicts_is_bounded():
     many = [trial(i, f"k{i}", [500 if s != i % 12 else 50 - i for s in range(12)]) for i in range(1, 40)]
     whole = [trial(100 + i, f"w{i}", [90 + i] * 12) for i in range(9)]
     asked = []
-    found = finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many, *whole], lambda t: not asked.append(t))
+    found = choose_finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many, *whole], lambda t: not asked.append(t))
     assert sum(not f.champion for f in found) == OVERALL and sum(f.champion for f in found) == CHAMPIONS
     assert len(asked) == OVERALL + CHAMPIONS
     refused = []
-    assert finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many], lambda t: bool(refused.append(t))) == ()
+    assert (
+        choose_finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many], lambda t: bool(refused.append(t))) == ()
+    )
     assert len(refused) == 3 * CHAMPIONS
 
 
@@ -115,13 +117,17 @@ def test_rejected_and_abandoned_candidates_are_passed_over():
     ([trial(1, "a", (90, 90, 90)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 80))], 9),
 ])  # fmt: skip
 def test_every_interval_that_is_looked_at_is_counted(trials, count):
-    assert comparisons(finalists(task(), SEED, [trial(0, SEED, [100] * 3), *trials], lambda t: True)) == count
+    assert (
+        count_comparisons(choose_finalists(task(), SEED, [trial(0, SEED, [100] * 3), *trials], lambda t: True)) == count
+    )
 
 
 def test_of_one_shape_only_the_finalists_are_counted():
     assert (
-        comparisons(
-            finalists(task(1), SEED, [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])], lambda t: True)
+        count_comparisons(
+            choose_finalists(
+                task(1), SEED, [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])], lambda t: True
+            )
         )
         == 2
     )

@@ -8,7 +8,7 @@ import simulated
 from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
+from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
 from kernelsearch.trial.evaluator import Evaluator
 
 LAND = simulated.Landscape(5)
@@ -29,7 +29,7 @@ class Ordering:
 
 def search(store, name, first, trials=40, window=4, workers=None, resume=None):
     task = simulated.task()
-    strategy = strategies.make(name, start_for(task, 0, trials))
+    strategy = strategies.make(name, make_start(task, 0, trials))
     facts = RunFacts(name, "simulated", 0, window, trials, settings=first.as_facts() if first else {})
     settings = Settings(facts, workers=workers, first=first)
     return Search(task, strategy, simulated.SimulatedProposer(LAND), EXACT, store, settings, resume)
@@ -41,7 +41,7 @@ def story(trials):
 
 def test_the_first_asks_are_the_foremost_of_those_that_were_drawn():
     ordering = Ordering()
-    result = search(Store.in_memory(), "bayes", FirstAsks(ordering, 20, 6)).run()
+    result = search(Store.open_in_memory(), "bayes", FirstAsks(ordering, 20, 6)).run()
     (drawn,) = ordering.asked
     keys = [config_key(c) for c in drawn]
     assert len(set(keys)) == 20 and config_key(simulated.CONFIG) not in keys
@@ -51,7 +51,7 @@ def test_the_first_asks_are_the_foremost_of_those_that_were_drawn():
 
 def test_a_better_start_needs_fewer_trials():
     def needed(first):
-        trials = search(Store.in_memory(), "bayes", first, 60).run().trials
+        trials = search(Store.open_in_memory(), "bayes", first, 60).run().trials
         best = min(t.score for t in trials)
         return next(t.number for t in trials if t.score <= 1.02 * best)
 
@@ -61,7 +61,7 @@ def test_a_better_start_needs_fewer_trials():
 @pytest.mark.parametrize("name", ["tpe", "autotune", "random_walk"])
 def test_a_strategy_that_is_compared_with_is_spared_the_compiles(name):
     ordering = Ordering()
-    search(Store.in_memory(), name, FirstAsks(ordering, 20, 6), 10).run()
+    search(Store.open_in_memory(), name, FirstAsks(ordering, 20, 6), 10).run()
     assert ordering.asked == []
 
 
@@ -78,7 +78,7 @@ def test_the_order_is_worked_out_while_the_seed_is_evaluated():
         begun.set()
         return [(c, 1.0 + n) for n, c in enumerate(configs)]
 
-    asked = search(Store.in_memory(), "bayes", FirstAsks(ordering, 8, 4), 6)
+    asked = search(Store.open_in_memory(), "bayes", FirstAsks(ordering, 8, 4), 6)
     asked.evaluator = Waiting()
     asked.run()
     assert seen == [True]
@@ -86,9 +86,9 @@ def test_the_order_is_worked_out_while_the_seed_is_evaluated():
 
 @pytest.mark.parametrize("name", ["bayes", "evolve"])
 def test_a_resumed_run_asks_for_the_same_first_configs(name):
-    unbroken = story(search(Store.in_memory(), name, FirstAsks(Ordering(), 20, 6)).run().trials)
+    unbroken = story(search(Store.open_in_memory(), name, FirstAsks(Ordering(), 20, 6)).run().trials)
     for cut in (0, 3, 12):
-        with_rows = Store.in_memory()
+        with_rows = Store.open_in_memory()
 
         class Killed(BaseException):
             pass
@@ -99,5 +99,5 @@ def test_a_resumed_run_asks_for_the_same_first_configs(name):
 
         with pytest.raises(Killed):
             search(with_rows, name, FirstAsks(Ordering(), 20, 6)).run(kill)
-        resumed = search(with_rows, name, FirstAsks(Ordering(), 20, 6), resume=with_rows.run(1)).run()
+        resumed = search(with_rows, name, FirstAsks(Ordering(), 20, 6), resume=with_rows.load_run(1)).run()
         assert story(resumed.trials) == unbroken

@@ -6,12 +6,12 @@ import weakref
 import simulated
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 
 def searched(store, trials, on_trial, resume=None):
     task, land = simulated.task(), simulated.Landscape(3)
-    strategy = strategies.make("random_walk", start_for(task, 0, trials))
+    strategy = strategies.make("random_walk", make_start(task, 0, trials))
     facts = RunFacts("random_walk", "simulated", 0, 4, trials)
     search = Search(
         task,
@@ -34,7 +34,7 @@ def test_trials_are_let_go_as_soon_as_they_are_told():
             gc.collect()
             most.append(sum(ref() is not None for ref in living))
 
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         search, result = searched(store, 400, told)
         needed = len({id(t) for t in search._told.by_kernel.values()}) + len(result.per_shape) + 1 + search.facts.window
         assert len(result.trials) == 400 and max(most) <= needed + 2 < 300
@@ -42,8 +42,10 @@ def test_trials_are_let_go_as_soon_as_they_are_told():
 
 
 def test_a_resumed_run_reads_its_trials_as_it_goes():
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         first, result = searched(store, 300, lambda *_: None)
         told = [(t.number, t.kernel, t.score) for t in result.trials]
-        _, again = searched(store, 300, lambda *_: None, store.run(first.run_row.id))
-        assert [(t.number, t.kernel, t.score) for t in again.trials] == told and store.count(first.run_row.id) == 300
+        _, again = searched(store, 300, lambda *_: None, store.load_run(first.run_row.id))
+        assert [(t.number, t.kernel, t.score) for t in again.trials] == told and store.count_trials(
+            first.run_row.id
+        ) == 300

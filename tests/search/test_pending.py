@@ -12,7 +12,7 @@ import simulated
 from kernelsearch.core.types import Outcome, Verdict, Word, config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, pending, start_for, strategies
+from kernelsearch.search import FirstAsks, Search, Settings, make_start, pending, strategies
 
 LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)
@@ -48,7 +48,7 @@ def search(store, name, evaluator, goes_on, count=60, resume=None, **settings):
     task = simulated.task()
 
     def made():
-        return strategies.make(name, start_for(task, 3, count))
+        return strategies.make(name, make_start(task, 3, count))
 
     facts = RunFacts(name, "simulated", 3, WINDOW, count)
     settings = Settings(facts, first=FirstAsks(ordered, 16, 4), anew=made if goes_on else None, **settings)
@@ -74,12 +74,12 @@ def story(trials):
 def told(name, evaluator, goes_on, **settings):
     """(What the rows say, what was reported, what the result calls the best)."""
     reported = []
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result = search(store, name, evaluator, goes_on, **settings).run(
             lambda trial, progress: reported.append((trial, progress))
         )
         rows = story(result.trials)
-        structures = store.structures(result.run.id)
+        structures = store.load_structures(result.run.id)
         assert [p.done for _, p in reported] == list(range(1, len(rows) + 1))
         assert set(structures) == {row[2] for row in rows}
         best = result.best
@@ -95,7 +95,7 @@ def told(name, evaluator, goes_on, **settings):
 
 
 @pytest.mark.parametrize("rejected", [0.0, 0.4])
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_going_on_gives_the_trials_of_waiting(name, rejected):
     waiting = told(name, Proving(rejected), goes_on=False)
     assert len(waiting[0]) == 60 and waiting[0] == waiting[1]
@@ -121,15 +121,15 @@ def test_many_trials_are_told_while_a_proof_is_awaited(monkeypatch):
 
 
 def test_no_more_than_so_many_are_held(monkeypatch):
-    monkeypatch.setattr(pending.Held.settle_pending, "__defaults__", (5,))
+    monkeypatch.setattr(pending.PendingTrials.settle_pending, "__defaults__", (5,))
     lengths = []
-    settled = pending.Held.settle_pending
+    settled = pending.PendingTrials.settle_pending
 
     def watched(self, **most):
         lengths.append(len(self.waiting))
         return settled(self, **most)
 
-    monkeypatch.setattr(pending.Held, "settle_pending", watched)
+    monkeypatch.setattr(pending.PendingTrials, "settle_pending", watched)
     waiting = told("random_walk", Proving(0.4), goes_on=False)
     assert told("random_walk", Proving(0.4, seconds=0.05), goes_on=True) == waiting
     assert max(lengths) <= 6
@@ -151,8 +151,8 @@ def test_a_resumed_run_goes_on_in_the_same_way(tmp_path):
 
         with pytest.raises(Enough):
             stopped.run(stop)
-        run = store.runs()[0]
-        assert story(store.trials(run.id)) == whole[: store.count(run.id)]
+        run = store.load_runs()[0]
+        assert story(store.load_trials(run.id)) == whole[: store.count_trials(run.id)]
         result = search(store, "evolve", Proving(0.4, seconds=0.02), True, resume=run).run()
         assert story(result.trials) == whole
 
@@ -167,12 +167,12 @@ def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
             self.heard.append(trial)
 
     proving = Proving(0.4, seconds=0.02)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         going = search(store, "evolve", proving, True)
         listening = Listening()
         going = Search(
             going.task,
-            strategies.make("evolve", start_for(going.task, 3, 60)),
+            strategies.make("evolve", make_start(going.task, 3, 60)),
             listening,
             proving,
             store,

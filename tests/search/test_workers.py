@@ -6,8 +6,8 @@ import simulated
 from kernelsearch.core.types import config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, start_for, strategies
-from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 
 LAND = simulated.Landscape(5)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.03), 0.2)
@@ -20,11 +20,11 @@ def ordered(kernel, configs):
 
 def trials(name, evaluator, workers, count=60):
     task = simulated.task()
-    strategy = strategies.make(name, start_for(task, 3, count))
+    strategy = strategies.make(name, make_start(task, 3, count))
     settings = Settings(RunFacts(name, "simulated", 3, WINDOW, count), workers=workers, first=FirstAsks(ordered, 16, 4))
-    terms = Terms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
-    with Store.in_memory() as store:
-        known = Reusing(evaluator, terms, store)
+    terms = ReuseTerms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
+    with Store.open_in_memory() as store:
+        known = ReusingEvaluator(evaluator, terms, store)
         found = tuple(Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials)
     return [
         (
@@ -41,7 +41,7 @@ def trials(name, evaluator, workers, count=60):
     ]
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_one_worker_and_eight_give_the_same_trials(name):
     alone = trials(name, HARD, 1)
     assert len(alone) == 60 and alone == trials(name, simulated.Slow(HARD, 0.002), WINDOW)

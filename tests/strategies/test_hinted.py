@@ -14,7 +14,7 @@ from kernelsearch.core.types import (
     Verdict,
     Word,
 )  # fmt: skip
-from kernelsearch.measure.hints.changes import suggestion
+from kernelsearch.measure.hints.changes import format_suggestion
 from kernelsearch.search import strategies
 from kernelsearch.search.contract import Start
 
@@ -22,7 +22,7 @@ from kernelsearch.search.contract import Start
 def trial(number, kernel, score, words=(), edit=None, parents=("seed",)):
     kind = ProposalKind.REWRITE if number else ProposalKind.SEED
     measured = Measurement(Evidence.ESTIMATED, "h100", "p", (ShapeTime("timed:0", score),))
-    hints = tuple(Hint("issue", {"x": 1.0}, suggestion(w, "why")) for w in words)
+    hints = tuple(Hint("issue", {"x": 1.0}, format_suggestion(w, "why")) for w in words)
     outcome = Outcome(Verdict(Word.ACCEPT, "done"), measured, hints)
     return Trial(number, Proposal(kind, parents if number else ()), kernel, {}, outcome, score, edit)
 

@@ -9,7 +9,7 @@ from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Proposal, ProposalKind, config_key
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 from kernelsearch.search.contract import Strategy
 
 LAND = simulated.Landscape(7)
@@ -18,9 +18,9 @@ HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
 
 def searched(name, trials=60, seed=0, window=4, evaluator=HARD, **params):
     task = simulated.task()
-    strategy = strategies.make(name, start_for(task, seed, trials), **params)
+    strategy = strategies.make(name, make_start(task, seed, trials), **params)
     settings = Settings(RunFacts(name, "simulated", seed, window, trials), workers=1)
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         result = Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
         return strategy, dataclasses.replace(
             result, trials=tuple(result.trials)
@@ -28,7 +28,7 @@ def searched(name, trials=60, seed=0, window=4, evaluator=HARD, **params):
 
 
 def test_the_shipped_strategies():
-    assert set(strategies.shipped()) == {
+    assert set(strategies.list_shipped()) == {
         "autotune",
         "bayes",
         "best_of_n",
@@ -38,10 +38,10 @@ def test_the_shipped_strategies():
         "random_walk",
         "tpe",
     }
-    assert strategies.DEFAULT in strategies.shipped()
+    assert strategies.DEFAULT in strategies.list_shipped()
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_shape_of_a_strategy_file(name):
     module = strategies.load(name)
     assert module.__doc__.splitlines()[0].lower().startswith(name.replace("_", " ") + ":")
@@ -49,7 +49,7 @@ def test_shape_of_a_strategy_file(name):
     assert all(f.default is not dataclasses.MISSING for f in dataclasses.fields(module.Params))
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_a_run_spends_its_budget_on_distinct_candidates_with_noise_and_failures(name):
     _, result = searched(name)
     keys = [(t.kernel, config_key(t.config)) for t in result.trials]
@@ -58,31 +58,31 @@ def test_a_run_spends_its_budget_on_distinct_candidates_with_noise_and_failures(
     assert result.best.score <= 1.0
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_the_same_seed_is_the_same_run_and_another_seed_another(name):
     same = [[(t.kernel, config_key(t.config)) for t in searched(name, 40, seed)[1].trials] for seed in (1, 1, 2)]
     assert same[0] == same[1]
     assert (same[0] != same[2]) == (name != "autotune")
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_the_state_is_what_was_told(name):
     """A second strategy that is told the same trials, without ever being asked, asks the same from then on."""
     strategy, result = searched(name, 30)
-    other = strategies.make(name, start_for(simulated.task(), 0, 30))
+    other = strategies.make(name, make_start(simulated.task(), 0, 30))
     for trial in result.trials:
         other.tell(trial)
     assert [strategy.ask(n) for n in range(30, 40)] == [other.ask(n) for n in range(30, 40)]
     assert strategy.weights() == other.weights()
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_asking_changes_nothing(name):
     strategy, _ = searched(name, 20)
     assert [strategy.ask(20) for _ in range(3)] == [strategy.ask(20)] * 3
 
 
-@pytest.mark.parametrize("name", strategies.shipped())
+@pytest.mark.parametrize("name", strategies.list_shipped())
 def test_everything_rejected_but_the_seed(name):
     nothing = simulated.Failing(simulated.Simulated(simulated.Landscape(7)), rate=1.0)
     _, result = searched(name, 30, evaluator=nothing)
@@ -133,9 +133,9 @@ def test_evolve_beats_its_comparisons_at_equal_budget():
         for number in range(4):
             land = simulated.Landscape(number)
             task = simulated.task()
-            strategy = strategies.make(name, start_for(task, number, 120))
+            strategy = strategies.make(name, make_start(task, number, 120))
             settings = Settings(RunFacts(name, "simulated", number, 8, 120), workers=1)
-            with Store.in_memory() as store:
+            with Store.open_in_memory() as store:
                 result = Search(
                     task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings
                 ).run()
@@ -168,7 +168,7 @@ class Strategy:
 
 def test_a_users_file_is_loaded_by_path(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MINE)
-    start = start_for(simulated.task())
+    start = make_start(simulated.task())
     made = strategies.make(str(tmp_path / "mine.py"), start)
     assert made.ask(1) == Proposal(ProposalKind.RETUNE, (start.kernel,))
     assert isinstance(made, Strategy) and made.rewrites and made.ordered and made.weights() == {}
@@ -196,7 +196,7 @@ def test_a_file_that_is_no_strategy_is_one_clear_line(tmp_path, text, message):
 
 
 def test_unknown_names_paths_and_parameters(tmp_path):
-    start = start_for(simulated.task())
+    start = make_start(simulated.task())
     with pytest.raises(StrategyError, match="unknown strategy 'evolv': one of autotune, .*evolve"):
         strategies.load("evolv")
     with pytest.raises(StrategyError, match="no strategy file ./none.py"):

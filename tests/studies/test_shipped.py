@@ -13,12 +13,12 @@ from triton.compiler import ASTSource
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import DtypeFact
-from kernelsearch.kernel.launch import plan, specialise
+from kernelsearch.kernel.launch import make_plan, specialise
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
-from kernelsearch.tasks.reach import layers
+from kernelsearch.tasks.reach import list_decorators
 from kernelsearch.verify import gate
 from kernelsearch.worker.launcher import trace as tracing
 
@@ -26,7 +26,7 @@ NAMES = (
     "attention", "column_sum", "cross_entropy", "layernorm", "linear_gelu", "matmul", "rmsnorm", "softmax",
     "softmax_wide", "swiglu",
 )  # fmt: skip
-H100 = named("h100")
+H100 = target_by_name("h100")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_list_is_complete():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_facts(tasks, name):
-    facts = describe(tasks[name], tracing.trace, tracing.output_facts)
+    facts = describe(tasks[name], tracing.trace_launches, tracing.describe_outputs)
     assert facts.form == "native" and facts.notes == ()
     assert len(facts.sites) == 1
     assert set(facts.config) <= set(facts.space)
@@ -57,13 +57,13 @@ def test_facts(tasks, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_seed_compiles_for_sm_90_at_its_first_timed_shape(tasks, name):
     task = tasks[name]
-    facts = describe(task, tracing.trace)
-    launches = tracing.run(task, "timed:0", H100).launches
-    fact, kernel = tracing.launch_fact(launches[0]), Kernel.parse(facts.seed)
-    made = plan(kernel, facts.sites, facts.config, fact, launches[0].resolve_grid, H100.num_sms)
+    facts = describe(task, tracing.trace_launches)
+    launches = tracing.run_launcher(task, "timed:0", H100).launches
+    fact, kernel = tracing.as_launch_fact(launches[0]), Kernel.parse(facts.seed)
+    made = make_plan(kernel, facts.sites, facts.config, fact, launches[0].resolve_grid, H100.num_sms)
     step = made.steps[0]
     spec = specialise(step, fact, made.scratch)
-    function = layers(task.kernels()[fact.site])[-1]
+    function = list_decorators(task.kernels()[fact.site])[-1]
     constants = {n: getattr(tl, v.name) if isinstance(v, DtypeFact) else v for n, v in spec.constexprs}
     order = [n for n, _ in spec.signature]
     signature = dict(sorted(spec.signature, key=lambda item: function.arg_names.index(item[0])))
@@ -79,14 +79,14 @@ INTERPRET = """
 import json, sys, time, torch
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.load import load
-from kernelsearch.worker.launcher.twin import TwinMode, twin_tensor
+from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 torch.set_num_threads(1)
 found = {}
 for name in shipped.names():
     task = load(shipped.path(name))
     for key, _ in task.test_shapes:
         case = task.build(key, seed=1)
-        inputs = [twin_tensor(x) for x in case.inputs]  # the interpreter's bfloat16 is not to be trusted
+        inputs = [widen_tensor(x) for x in case.inputs]  # the interpreter's bfloat16 is not to be trusted
         wide = case.reference64(*[x.double() if x.is_floating_point() else x for x in inputs])
         begun = time.process_time()
         with TwinMode():

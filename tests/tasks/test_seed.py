@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.module import import_file
-from kernelsearch.tasks.seed import extract
+from kernelsearch.tasks.seed import extract_seed
 from kernelsearch.verify import gate
 
 HELPERS = '''
@@ -65,7 +65,7 @@ def module(tmp_path):
 
 
 def test_everything_that_it_needs_comes_along(module):
-    seed = extract({"kernel": module.kernel})
+    seed = extract_seed({"kernel": module.kernel})
     kernel = seed.kernel
     assert seed.notes == ()
     assert set(kernel.names) == {"double", "clamp", "kernel"} and kernel.entries == ("kernel",)
@@ -89,7 +89,7 @@ def test_what_a_kernel_file_cannot_hold_is_said(tmp_path):
         "import math\nimport triton\n@triton.jit\ndef kernel(x_ptr):\n"
         "    v = math.tau\n    w = len(SIZES)\nSIZES = [1]\n"
     )
-    seed = extract({"kernel": import_file(path, "strange_seed").kernel})
+    seed = extract_seed({"kernel": import_file(path, "strange_seed").kernel})
     assert seed.notes == ("the seed's kernel uses SIZES, which a kernel file cannot hold",)
 
 
@@ -104,7 +104,7 @@ def test_one_name_from_two_modules(tmp_path):
     path.write_text(
         "import triton, one_mod, two_mod\n@triton.jit\ndef kernel(x_ptr):\n    v = one_mod.f(two_mod.f(1))\n"
     )
-    text = extract({"kernel": import_file(path, "both_seed").kernel}).kernel.render()
+    text = extract_seed({"kernel": import_file(path, "both_seed").kernel}).kernel.render()
     sys.path.remove(str(tmp_path))
     assert "v = f(f_(1))" in text
     assert "def f(v):\n    return v + N\n" in text and "def f_(v):\n    return v + N_\n" in text

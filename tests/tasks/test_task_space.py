@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.types import LaunchFact, Trace
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.tasks.space import around, autotuned, numbers, tunable
+from kernelsearch.tasks.space import find_numbers, is_tunable, powers_around, read_autotuned_space
 
 SEED = Kernel.parse(
     "import triton\nimport triton.language as tl\n@triton.jit\n"
@@ -29,17 +29,19 @@ SAME = dict(n=100, BLOCK=256, ROWS=2, HEAD_DIM=64, CAUSAL=True)
 
 
 def test_declared():
-    found = numbers({"BLOCK": [128, 512], "num_warps": [2, 8]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4))
+    found = find_numbers(
+        {"BLOCK": [128, 512], "num_warps": [2, 8]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4)
+    )
     assert found.space == {"BLOCK": (128, 256, 512), "num_warps": (2, 4, 8)}  # the seed's own values are in it
     assert found.config == {"BLOCK": 256, "num_warps": 4} and found.notes == ()
 
 
 def test_declared_config_wins():
-    assert numbers({"BLOCK": [128]}, {"BLOCK": 128}, {"k": plain}, SEED, traces(SAME)).config == {"BLOCK": 128}
+    assert find_numbers({"BLOCK": [128]}, {"BLOCK": 128}, {"k": plain}, SEED, traces(SAME)).config == {"BLOCK": 128}
 
 
 def test_inferred_never_takes_flags_or_dimensions():
-    found = numbers(None, None, {"k": plain}, SEED, traces(SAME, SAME))
+    found = find_numbers(None, None, {"k": plain}, SEED, traces(SAME, SAME))
     assert set(found.space) == {"BLOCK", "ROWS", "num_warps", "num_stages"}
     assert found.space["BLOCK"] == (64, 128, 256, 512, 1024) and found.space["ROWS"] == (1, 2, 4, 8)
     assert found.config == {"BLOCK": 256, "ROWS": 2, "num_warps": 4, "num_stages": 3}
@@ -47,12 +49,15 @@ def test_inferred_never_takes_flags_or_dimensions():
 
 
 def test_what_the_launcher_computes_from_the_shape_is_left_to_it():
-    found = numbers(None, None, {"k": plain}, SEED, traces(SAME, dict(SAME, BLOCK=1024)))
+    found = find_numbers(None, None, {"k": plain}, SEED, traces(SAME, dict(SAME, BLOCK=1024)))
     assert "BLOCK" not in found.space and "ROWS" in found.space
 
 
 def test_a_plain_grid_cannot_follow_a_tile():
-    assert set(numbers(None, None, {"k": plain}, SEED, traces(SAME, grid=(4,))).space) == {"num_warps", "num_stages"}
+    assert set(find_numbers(None, None, {"k": plain}, SEED, traces(SAME, grid=(4,))).space) == {
+        "num_warps",
+        "num_stages",
+    }
 
 
 def test_what_is_not_tuned_is_said_with_what_would_tune_it():
@@ -61,11 +66,11 @@ def test_what_is_not_tuned_is_said_with_what_would_tune_it():
         "def k(x_ptr, n, BLOCK: tl.constexpr, COLS: tl.constexpr, CAUSAL: tl.constexpr):\n    pass\n"
     )
     args = dict(n=100, BLOCK=256, COLS=64, CAUSAL=True)
-    (_, names) = numbers(None, None, {"k": plain}, cols, traces(args)).notes
+    (_, names) = find_numbers(None, None, {"k": plain}, cols, traces(args)).notes
     assert names == "not tuned: COLS=64, which may be a size of the problem: if it is a tile, name it in SPACE"
-    (_, names, fixed) = numbers(None, None, {"k": plain}, cols, traces(args, grid=(4,))).notes
+    (_, names, fixed) = find_numbers(None, None, {"k": plain}, cols, traces(args, grid=(4,))).notes
     assert fixed.startswith("not tuned: BLOCK=256, because the launcher's grid is a tuple") and "COLS" not in fixed
-    assert numbers({"BLOCK": [256]}, None, {"k": plain}, cols, traces(args)).notes == (), (
+    assert find_numbers({"BLOCK": [256]}, None, {"k": plain}, cols, traces(args)).notes == (), (
         "a declared space is as it was meant"
     )
 
@@ -73,8 +78,13 @@ def test_what_is_not_tuned_is_said_with_what_would_tune_it():
 def test_autotuned_is_the_union():
     configs = [triton.Config({"BLOCK": 64, "CAUSAL": True}), triton.Config({"BLOCK": 256}, num_warps=8, num_stages=2)]
     tuned = triton.autotune(configs, key=[])(_Fake())
-    assert autotuned({"k": tuned}) == {"BLOCK": (64, 256), "CAUSAL": (True,), "num_warps": (4, 8), "num_stages": (2, 3)}
-    found = numbers(None, None, {"k": tuned}, SEED, traces(dict(n=1)))
+    assert read_autotuned_space({"k": tuned}) == {
+        "BLOCK": (64, 256),
+        "CAUSAL": (True,),
+        "num_warps": (4, 8),
+        "num_stages": (2, 3),
+    }
+    found = find_numbers(None, None, {"k": tuned}, SEED, traces(dict(n=1)))
     assert found.config == {"BLOCK": 64, "CAUSAL": True, "num_warps": 4, "num_stages": 3}
 
 
@@ -83,7 +93,7 @@ def test_two_sites_have_dotted_names():
         "import triton\n@triton.jit\ndef a(x, BLOCK: tl.constexpr):\n    pass\n@triton.jit\ndef b(x):\n    pass\n"
     )
     rows = [Trace("timed:0", (LaunchFact("a", {"BLOCK": 64}), LaunchFact("b", {}, {"num_warps": 8})))]
-    found = numbers(None, None, {"a": plain, "b": plain}, two, rows)
+    found = find_numbers(None, None, {"a": plain, "b": plain}, two, rows)
     assert set(found.space) == {"a.BLOCK", "a.num_warps", "b.num_warps"}
     assert found.config == {"a.BLOCK": 64, "a.num_warps": 4, "b.num_warps": 8}
 
@@ -94,12 +104,12 @@ def test_two_sites_have_dotted_names():
 )
 def test_a_space_that_is_none(declared, says):
     with pytest.raises(SpaceError, match=says):
-        numbers(declared, None, {"k": plain}, SEED, traces(SAME))
+        find_numbers(declared, None, {"k": plain}, SEED, traces(SAME))
 
 
 @given(st.integers(0, 14))
 def test_around_holds_its_middle_and_only_powers_of_two(exponent):
-    values = around(2**exponent, 1)
+    values = powers_around(2**exponent, 1)
     assert 2**exponent in values and all(v & (v - 1) == 0 for v in values) and list(values) == sorted(values)
 
 
@@ -110,7 +120,7 @@ def test_around_holds_its_middle_and_only_powers_of_two(exponent):
      ("BLOCK_D", 64, False), ("HEAD_DIM", 64, False)],
 )  # fmt: skip
 def test_tunable(name, value, yes):
-    assert tunable(name, value) is yes
+    assert is_tunable(name, value) is yes
 
 
 class _Fake:
@@ -123,4 +133,4 @@ class _Fake:
 def test_a_space_without_one_possible_num_warps_is_refused():
     """The launcher's own value joins the space, but must not hide that the file's are all impossible."""
     with pytest.raises(SpaceError, match=r"num_warps is a power of two from 1 to 32, not one of \[3, 5\]"):
-        numbers({"num_warps": [3, 5]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4))
+        find_numbers({"num_warps": [3, 5]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4))

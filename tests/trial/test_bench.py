@@ -8,7 +8,7 @@ from kernelsearch.core.errors import TargetError, TaskError
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing.device import live_device
+from kernelsearch.measure.timing.device import find_live_device
 from kernelsearch.tasks import shipped
 from kernelsearch.trial.bench import FEW_COMPILERS, Bench, choose_target, versions
 from kernelsearch.worker.messages import jobs
@@ -32,7 +32,7 @@ def by_specialisation(bench):
     groups = defaultdict(set)
     for shape in (*bench.facts.shapes, *bench.facts.test_shapes):
         for fact, bound in bench.bind_launches(bench.seed, bench.facts.config, (shape.key,)):
-            (spec,) = bound.specialisations(fact)
+            (spec,) = bound.specialise_steps(fact)
             groups[spec].add((fact.args["n_cols"], fact.args["x_stride"]))
     return groups
 
@@ -55,7 +55,7 @@ def test_unaligned_rows_never_share_a_binary_with_aligned_ones(opened, name):
         keys = []
         for key in (odd, even):
             ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 4}, (key,))
-            (spec,) = bound.specialisations(fact)
+            (spec,) = bound.specialise_steps(fact)
             found, verdict = bench.build_binaries(bench.seed, ((spec, False),))
             assert verdict is None
             keys.append(found[jobs.spec_key(spec, False)])
@@ -66,7 +66,7 @@ def test_unaligned_rows_never_share_a_binary_with_aligned_ones(opened, name):
 def test_the_same_specialisation_is_built_once_and_refusals_are_remembered(opened):
     bench = opened(shipped.path("softmax"))
     ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 2}, ("timed:1",))
-    spec = bound.specialisations(fact)[0]
+    spec = bound.specialise_steps(fact)[0]
     first, _ = bench.build_binaries(bench.seed, ((spec, False),))
     again, _ = bench.build_binaries(bench.seed, ((spec, False),))
     key = jobs.spec_key(spec, False)
@@ -79,11 +79,11 @@ def test_the_same_specialisation_is_built_once_and_refusals_are_remembered(opene
 
 def test_a_rewrite_with_a_grid_of_its_own_and_one_that_cannot_be_bound(opened):
     bench = opened(shipped.path("softmax"))
-    kernel = bench.seed.changed(grid={"softmax_kernel": "(num_sms * 2,)"})
+    kernel = bench.seed.with_changes(grid={"softmax_kernel": "(num_sms * 2,)"})
     ((_, bound),) = bench.bind_launches(kernel, {}, ("timed:0",))
     assert bound.plan.steps[0].grid == (264, 1, 1) and not bound.of_seed
     with pytest.raises(LaunchError, match="not an argument"):
-        bench.bind_launches(bench.seed.changed(grid={"softmax_kernel": "(rows,)"}), {}, ("timed:0",))
+        bench.bind_launches(bench.seed.with_changes(grid={"softmax_kernel": "(rows,)"}), {}, ("timed:0",))
 
 
 def test_the_run_worker_gets_no_text_of_a_candidate(opened):
@@ -107,7 +107,7 @@ def test_what_cannot_be_opened(borrowing, tmp_path):
 def test_targets_by_name_and_by_device():
     target, device = choose_target("a100")
     assert target.capability == 80
-    if live_device() is None:
+    if find_live_device() is None:
         assert device is None and choose_target("auto")[0].name == "h100"
     assert set(versions()) == {"kernelsearch", "triton", "torch", "numpy"}
 
@@ -116,8 +116,8 @@ def test_targets_by_name_and_by_device():
 def test_a_build_begun_ahead_is_the_one_that_is_asked_for_later_and_takes_nobodys_place(borrowing, compilers):
     with Bench.open(shipped.path("softmax"), "h100", compile_workers=compilers) as bench:
         ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 2}, ("timed:1",))
-        specs = tuple((s, False) for s in bound.specialisations(fact))
-        bench.begin(bench.seed, specs)
+        specs = tuple((s, False) for s in bound.specialise_steps(fact))
+        bench.begin_builds(bench.seed, specs)
         begun = dict(bench._built)
         assert len(begun) == (1 if compilers > FEW_COMPILERS else 0)
         found, verdict = bench.build_binaries(bench.seed, specs)

@@ -28,11 +28,23 @@ def copy(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 SPEC = Specialisation(
     "copy", (("x_ptr", "*fp32"), ("y_ptr", "*fp32"), ("n", "i32")), (("BLOCK", 128),), ("x_ptr",), (("num_warps", 4),)
 )
-H100 = targets.named("h100")
+H100 = targets.target_by_name("h100")
 
 
 def binary(size=4000, identity="a"):
-    return Binary("copy", os.urandom(size), identity, 90, 4, 1, 0, 32, 0, InstructionCounts({16: 1}, {16: 1}), (("x_ptr", "*fp32"),))
+    return Binary(
+        "copy",
+        os.urandom(size),
+        identity,
+        90,
+        4,
+        1,
+        0,
+        32,
+        0,
+        InstructionCounts({16: 1}, {16: 1}),
+        (("x_ptr", "*fp32"),),
+    )
 
 
 @pytest.fixture
@@ -57,7 +69,7 @@ def test_the_key_covers_all_that_decides_the_answer_and_no_more(cache):
     different = [
         key(cache), key(cache, CODE.replace("at)", "at, mask=at < n)", 1)), key(cache, precision="tf32"),
         key(cache, spec=replace(SPEC, constexprs=(("BLOCK", 256),))), key(cache, spec=replace(SPEC, options=(("num_warps", 8),))),
-        key(cache, spec=replace(SPEC, divisible=())), key(cache, target=targets.named("a100")), key(other_versions),
+        key(cache, spec=replace(SPEC, divisible=())), key(cache, target=targets.target_by_name("a100")), key(other_versions),
     ]  # fmt: skip
     assert len(set(different)) == len(different)
     said = CODE.replace("    at =", "    # a comment\n    at  =") + '\nGRID = "(n,)"\n'

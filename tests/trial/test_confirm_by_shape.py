@@ -19,13 +19,13 @@ from kernelsearch.core.types import (
     Trial,
 )  # fmt: skip
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing import statistics
-from kernelsearch.record import lineage
+from kernelsearch.measure.timing import paired_statistics
+from kernelsearch.record import family_tree
 from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
-from kernelsearch.report import leaderboard, show, summary
+from kernelsearch.report import kernel_file, leaderboard, summary
 from kernelsearch.search import Result
-from kernelsearch.trial.confirmation import Confirmation, Plan
+from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan
 
 SHAPES = tuple(ShapeFact(f"timed:{i}", f"n={n}", {"n": n}) for i, n in enumerate((1024, 4096, 65536)))
 SEED = Kernel.parse(simulated.SEED_KERNEL)
@@ -65,7 +65,7 @@ def trial(number, kernel, times):
 @pytest.fixture(scope="module")
 def ended():
     """(Task, store, result, findings, GPU, what was told to the user) of a search whose finalists were confirmed."""
-    gpu, store, said = ShapedGpu(), Store.in_memory(), []
+    gpu, store, said = ShapedGpu(), Store.open_in_memory(), []
     task = replace(simulated.task(), shapes=SHAPES, traces={s.key: Trace(s.key, ()) for s in SHAPES})
     bench = opened(gpu)
     bench.facts, bench.seed = task, SEED
@@ -78,7 +78,7 @@ def ended():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
         patch.setattr(run_optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
-        with Confirmation(bench, Plan(2.0, seed=3), said.append) as confirmation:
+        with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
             found = run_optimize._confirm(bench, task, store, result, confirmation, said.append)
     return task, store, result, found, gpu
 
@@ -96,7 +96,7 @@ def test_a_champion_is_timed_only_at_its_shape(ended):
 def test_every_comparison_widens_the_intervals(ended):
     found = ended[3]
     assert {f["level"] for f in found} == {
-        statistics.level_for(5)
+        paired_statistics.level_for_comparisons(5)
     }  # three shapes and their mean, and the champion's shape
 
 
@@ -117,13 +117,13 @@ def test_the_summary_says_in_one_line_what_the_package_gains(ended):
 
 def test_the_leaderboard_has_one_row_a_kernel_that_was_confirmed_everywhere_and_the_line_below(ended):
     store = ended[1]
-    rows = leaderboard.rows(store)
+    rows = leaderboard.build_rows(store)
     assert [r["kernel"] for r in rows if r["evidence"] == "confirmed"] == [WIDE.digest]
     by_kernel = {r["kernel"]: r for r in rows if r["evidence"] == "measured"}
     assert (
         by_kernel[WIDE.digest]["confirmed_us"] and by_kernel[TALL.digest]["confirmed_us"] is None
     )  # one shape is no mean of three
-    text = leaderboard.as_text(rows, leaderboard.gains_by_shape(store))
+    text = leaderboard.as_text(rows, leaderboard.compute_gains_by_shape(store))
     assert "\nby shape: 1.2" in text and max(map(len, text.splitlines())) <= 80
 
 
@@ -131,19 +131,19 @@ def test_best_is_the_best_over_all_shapes_though_a_champions_own_number_is_highe
     store, found = ended[1], ended[3]
     assert [f["kernel"] for f in found] == [WIDE.digest, TALL.digest]
     assert found[1]["vs_seed"]["ratio"] > found[0]["vs_seed"]["ratio"]
-    assert lineage.best(store) == WIDE.digest and WIDE.digest in show.kernel_file(store)
+    assert family_tree.find_best_kernel(store) == WIDE.digest and WIDE.digest in kernel_file.render_kernel_file(store)
 
 
 def test_a_champions_finding_does_not_replace_one_over_all_shapes(ended):
     task, _, _, found, _ = ended
-    store = Store.in_memory()
+    store = Store.open_in_memory()
     whole, champion = found
     for finding in (whole, {**champion, "kernel": whole["kernel"]}):
         store.add_confirmation(task, Structure(WIDE, 0), dict(simulated.CONFIG), finding, {"triton": "3.6"})
-    (kept,) = store.confirmations()
+    (kept,) = store.load_confirmations()
     assert len(kept["shapes"]) == 3 and kept["champion_at"] == []
     store.add_confirmation(task, Structure(TALL, 0), dict(simulated.CONFIG), champion, {"triton": "3.6"})
     store.add_confirmation(
         task, Structure(TALL, 0), dict(simulated.CONFIG), {**whole, "kernel": TALL.digest}, {"triton": "3.6"}
     )
-    assert [len(f["shapes"]) for f in store.confirmations()] == [3, 3]
+    assert [len(f["shapes"]) for f in store.load_confirmations()] == [3, 3]

@@ -14,11 +14,11 @@ from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.types import ShapeFact, Trace, Verdict, Word
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.measure.timing import confirm as protocol
+from kernelsearch.measure.timing import confirm_rules as protocol
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
-from kernelsearch.report import confirmed, leaderboard, show
-from kernelsearch.trial.confirmation import Confirmation, Contestant, Plan
+from kernelsearch.report import findings, kernel_file, leaderboard
+from kernelsearch.trial.confirmation import Confirmation, ConfirmationPlan, Contestant
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.messages.confirm_jobs import (
     CRASHED,
@@ -27,18 +27,18 @@ from kernelsearch.worker.messages.confirm_jobs import (
     Clocked,
     Clocks,
     Enter,
-    Entered,
+    EnteredContestant,
     Handed,
     MeasureCeilings,
-    Opened,
+    OpenedShape,
     OpenShape,
     Outputs,
     Prepare,
     Prepared,
     Sampled,
 )  # fmt: skip
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Workplace
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 SHAPE = ShapeFact("timed:0", "n=4096", {"n": 4096}, bytes_moved=200_000_000, flops=1000)
 ACCEPT = Verdict(Word.ACCEPT, "judge", depth="full")
@@ -65,14 +65,14 @@ class FakeGpu:
         return Prepared(0.0)
 
     def openshape(self, job: OpenShape):
-        return Opened(tuple(n for n in (*self.times, *self.failing) if n not in ("seed", "new")))
+        return OpenedShape(tuple(n for n in (*self.times, *self.failing) if n not in ("seed", "new")))
 
     def enter(self, job: Enter):
         if job.name in self.dying:
             raise WorkerDied("its process ended") if job.name != "hangs" else WorkerHung("no answer")
         if job.name in self.failing:
-            return Entered(failure=self.failing[job.name])
-        return Entered(self.times[job.name], 20.0)
+            return EnteredContestant(failure=self.failing[job.name])
+        return EnteredContestant(self.times[job.name], 20.0)
 
     def blocks(self, job: Blocks):
         times = tuple(tuple(self._time(job.same.get(n, n)) for n in order) for order in job.orders)
@@ -114,7 +114,7 @@ def opened(gpu, form="native"):
     facts = replace(task, form=form, shapes=(SHAPE,), traces={SHAPE.key: Trace(SHAPE.key, ())})
     return SimpleNamespace(
         workplace=SimpleNamespace(pool=lambda role, size, fork: pool), gpu=threading.Lock(), judge=pool, path="t.py",
-        facts=facts, target=targets.named("h100"), device=SimpleNamespace(name="FAKE"),
+        facts=facts, target=targets.target_by_name("h100"), device=SimpleNamespace(name="FAKE"),
         candidate=lambda kernel, config, code: (kernel, config), bind_launches=lambda kernel, config, shapes: [],
         build_binaries=lambda kernel, specs: ({}, None),
     )  # fmt: skip
@@ -126,10 +126,10 @@ TIMES = {"seed": 130.0, "new": 100.0, "eager": 300.0, "compile": 120.0, "max-aut
 
 
 def confirm(gpu, seconds=5.0, **bench):
-    with Confirmation(opened(gpu, **bench), Plan(seconds, seed=3)) as confirmation:
-        ceilings = confirmation.known_ceilings(None)
-        runs = confirmation.run((SHAPE,), [SEED, NEW])
-    return runs[0], confirmed.finding(NEW, runs, "FAKE", ceilings)
+    with Confirmation(opened(gpu, **bench), ConfirmationPlan(seconds, seed=3)) as confirmation:
+        ceilings = confirmation.find_ceilings(None)
+        runs = confirmation.confirm_shapes((SHAPE,), [SEED, NEW])
+    return runs[0], findings.build_finding(NEW, runs, "FAKE", ceilings)
 
 
 def test_the_headline_is_against_the_fastest_baseline_with_the_true_ratio_inside():
@@ -141,7 +141,7 @@ def test_the_headline_is_against_the_fastest_baseline_with_the_true_ratio_inside
     assert found["shapes"][0]["control"]["low"] < 1.0 < found["shapes"][0]["control"]["high"]
     assert found["roofline"] == pytest.approx(200_000_000 / 3000e3 / 100.0, rel=0.01)
     assert found["shapes"][0]["outputs_judged"] == 12 and not gpu.alive
-    text = confirmed.as_text(found)
+    text = findings.as_text(found)
     assert "the fastest baseline (max-autotune)" in text and "A/A" in text and "roofline" in text
 
 
@@ -158,14 +158,14 @@ def test_sampling_stops_when_narrow_and_slow_baselines_are_timed_less_often():
 def test_a_gain_under_one_percent_is_not_called_faster():
     _, found = confirm(FakeGpu({**TIMES, "max-autotune": 100.5}))
     assert found["status"] == "confirmed" and not found["faster"]
-    assert "not shown to be faster" in confirmed.headline(found)
+    assert "not shown to be faster" in findings.format_headline(found)
 
 
 def test_a_failing_baseline_is_reported_and_the_rest_is_measured():
     _, found = confirm(FakeGpu(TIMES, failing={"liger": "TypeError: no such argument"}))
     rows = {b["name"]: b for b in found["shapes"][0]["baselines"]}
     assert rows["liger"] == {"name": "liger", "failure": "TypeError: no such argument"}
-    assert "failed: TypeError" in confirmed.as_text(found) and found["faster"]
+    assert "failed: TypeError" in findings.as_text(found) and found["faster"]
 
 
 def test_a_baseline_that_kills_the_process_is_left_out_of_a_second_attempt():
@@ -177,11 +177,11 @@ def test_a_baseline_that_kills_the_process_is_left_out_of_a_second_attempt():
 def test_a_candidate_that_kills_the_process_gets_its_verdict():
     run, found = confirm(FakeGpu(TIMES, dying=("new",)))
     assert found["status"] == "crash" and not found["faster"] and found["shapes"] == []
-    assert "crash" in confirmed.headline(found) and run.fastest == "max-autotune"
+    assert "crash" in findings.format_headline(found) and run.fastest == "max-autotune"
 
 
 @pytest.mark.parametrize(
-    "answer", [WorkerDied("illegal address"), WorkerHung("slow"), jobs.Failure("illegal address", CRASHED)]
+    "answer", [WorkerDied("illegal address"), WorkerHung("slow"), jobs.JobFailure("illegal address", CRASHED)]
 )
 def test_a_kernel_that_crashes_in_a_timed_block_is_dropped_and_the_rest_is_measured(answer):
     gpu, whole = FakeGpu(TIMES), FakeGpu.blocks
@@ -197,34 +197,34 @@ def test_a_kernel_that_crashes_in_a_timed_block_is_dropped_and_the_rest_is_measu
     run, found = confirm(gpu)
     assert found["status"] == ("timeout" if isinstance(answer, WorkerHung) else "crash") and not found["faster"]
     assert run.fastest == "max-autotune" and run.time("new") is None and run.time("seed").samples > 50
-    assert set(run.failures) == {"new"} and "new" in confirmed.headline(found)
+    assert set(run.failures) == {"new"} and "new" in findings.format_headline(found)
 
 
 def test_what_crashes_only_in_company_costs_every_candidate_and_nobody_else():
     gpu, whole, said = FakeGpu(TIMES), FakeGpu.blocks, []
     gpu.blocks = lambda job: (
-        jobs.Failure("CUDA error: unspecified launch failure", CRASHED)
+        jobs.JobFailure("CUDA error: unspecified launch failure", CRASHED)
         if any(len({"new", "eager"} & set(order)) == 2 for order in job.orders) else whole(gpu, job)
     )  # fmt: skip
-    with Confirmation(opened(gpu), Plan(5.0, seed=3), said.append) as confirmation:
-        (run,) = confirmation.run((SHAPE,), [SEED, NEW])
+    with Confirmation(opened(gpu), ConfirmationPlan(5.0, seed=3), said.append) as confirmation:
+        (run,) = confirmation.confirm_shapes((SHAPE,), [SEED, NEW])
     assert set(run.failures) == {"new"} and "none of them fails alone" in run.verdicts["new"].reason
     assert run.time("eager") is not None and any("goes on without new" in text for text in said)
 
 
 def test_the_process_is_prepared_while_others_still_search():
     gpu = FakeGpu(TIMES)
-    with Confirmation(opened(gpu), Plan(seed=3)) as confirmation:
+    with Confirmation(opened(gpu), ConfirmationPlan(seed=3)) as confirmation:
         confirmation.prepare()
-        confirmation.run((SHAPE,), [SEED, NEW])
+        confirmation.confirm_shapes((SHAPE,), [SEED, NEW])
     assert [j.shape for j in gpu.asked if isinstance(j, Prepare)] == ["timed:0"] and not gpu.alive
 
 
 def test_an_unstable_gpu_is_named_with_what_to_do():
     _, found = confirm(FakeGpu(TIMES, hot=0.4))
-    said = confirmed.headline(found)
+    said = findings.format_headline(found)
     assert "hardware thermal slowdown" in said and "nothing is claimed" in said and "cool and idle" in said
-    assert "dropped (hardware thermal slowdown)" in confirmed.as_text(found)
+    assert "dropped (hardware thermal slowdown)" in findings.as_text(found)
 
 
 def test_a_confirmation_that_never_comes_ends_its_process_at_once():
@@ -243,7 +243,7 @@ def test_a_confirmation_that_never_comes_ends_its_process_at_once():
 
 def test_too_little_memory_is_said_with_the_shape():
     gpu = FakeGpu(TIMES)
-    gpu.openshape = lambda job: jobs.Failure("too little GPU memory: Tried to allocate 96.00 GiB", "WorkerError")
+    gpu.openshape = lambda job: jobs.JobFailure("too little GPU memory: Tried to allocate 96.00 GiB", "WorkerError")
     with pytest.raises(WorkerError, match=r"n=4096: too little GPU memory: Tried to allocate 96"):
         confirm(gpu)
 
@@ -272,7 +272,7 @@ def test_a_process_that_dies_over_nobody_is_an_error_and_no_endless_loop():
 def test_what_spoils_a_confirmation(change, status):
     _, found = confirm(FakeGpu(**{"times": TIMES, **change}))
     assert found["status"] == status and not found["faster"]
-    assert (status if status.startswith("reject") else "unstable") in confirmed.headline(found)
+    assert (status if status.startswith("reject") else "unstable") in findings.format_headline(found)
 
 
 def test_weights_that_follow_the_seed_are_judged_on_one_set_only():
@@ -282,13 +282,13 @@ def test_weights_that_follow_the_seed_are_judged_on_one_set_only():
 
 
 def test_findings_are_stored_and_only_confirmed_ones_lead_the_leaderboard():
-    task, store = replace(simulated.task(), shapes=(SHAPE,)), Store.in_memory()
+    task, store = replace(simulated.task(), shapes=(SHAPE,)), Store.open_in_memory()
     for gpu in (FakeGpu(TIMES), FakeGpu({**TIMES, "new": 50.0, "seed": 50.0}, hot=0.4)):
         _, found = confirm(gpu)
         other = Contestant("new", SEED.kernel if found["status"] == "unstable" else NEW.kernel, NEW.config)
         kept = {**found, "kernel": other.kernel.digest}
         store.add_confirmation(task, Structure(other.kernel, 0), other.config, kept, {"triton": "3.6"})
-    rows = leaderboard.rows(store)
+    rows = leaderboard.build_rows(store)
     assert [(r["evidence"], r["kernel"], r["fastest"]) for r in rows] == [
         ("confirmed", NEW.kernel.digest, "max-autotune")
     ]
@@ -301,14 +301,14 @@ def test_findings_are_stored_and_only_confirmed_ones_lead_the_leaderboard():
     assert {r["name"] for r in store.query("SELECT name FROM baseline")} == {"seed", "eager", "compile", "max-autotune"}
     assert leaderboard.as_csv(rows) and leaderboard.as_json(rows)
     with pytest.raises(Exception, match="belongs to no run|no accepted"):
-        show.kernel_file(store)
+        kernel_file.render_kernel_file(store)
 
 
 def test_ceilings_are_measured_once_and_kept():
-    store, gpu = Store.in_memory(), FakeGpu(TIMES)
+    store, gpu = Store.open_in_memory(), FakeGpu(TIMES)
     for _ in range(2):
-        with Confirmation(opened(gpu), Plan()) as confirmation:
-            assert confirmation.known_ceilings(store) == {"copy_gbps": 3000.0, "empty_kernel_us": 2.0}
+        with Confirmation(opened(gpu), ConfirmationPlan()) as confirmation:
+            assert confirmation.find_ceilings(store) == {"copy_gbps": 3000.0, "empty_kernel_us": 2.0}
     assert sum(isinstance(j, MeasureCeilings) for j in gpu.asked) == 1
 
 
@@ -317,6 +317,6 @@ def test_a_process_that_dies_over_the_ceilings_is_a_worker_error():
         def measureceilings(self, job):
             raise WorkerDied("its process ended")
 
-    with Confirmation(opened(Dying(TIMES)), Plan(1.0)) as confirmation:
+    with Confirmation(opened(Dying(TIMES)), ConfirmationPlan(1.0)) as confirmation:
         with pytest.raises(WorkerError, match="its process ended"):
-            confirmation.known_ceilings(None)
+            confirmation.find_ceilings(None)

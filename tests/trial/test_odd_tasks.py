@@ -226,7 +226,7 @@ def test_the_autotuners_configs_are_the_space_and_its_strategy_tries_them_all(ru
 
 def tried_configs(database):
     with Store.open(str(database), write=False) as store:
-        return [dict(t.config) for t in store.trials(1)]
+        return [dict(t.config) for t in store.load_trials(1)]
 
 
 def test_what_a_sound_seed_may_not_hide(run, tmp_path):

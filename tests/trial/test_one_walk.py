@@ -11,7 +11,7 @@ from kernelsearch.measure.timing.device import LiveDevice
 from kernelsearch.tasks import shipped
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.worker.messages import jobs
 
 ACCEPT = Verdict(Word.ACCEPT, "judge", error_ratio=0.5, depth="full")
@@ -37,7 +37,7 @@ class Runners:
             return tuple(jobs.Ran() for _ in job.shapes)
         if isinstance(job, jobs.RunSeeded):
             return jobs.Ran()
-        if isinstance(job, jobs.Time):
+        if isinstance(job, jobs.TimeCandidate):
             return jobs.Timed({s: (10.0, 11.0, 12.0) for s in job.shapes}, {s: {} for s in job.shapes})
         return self.judge.ask(job, limit_s)
 
@@ -63,7 +63,7 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
 
     monkeypatch.setattr(Bench, "bind_launches", counting)
     evaluation = Evaluation(bench, ("timed:0", "timed:1"))
-    reusing = Reusing(evaluation, Terms.of(evaluation, bench.facts))
+    reusing = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, bench.facts))
     config = {**bench.facts.config, "num_warps": 2}
     seed = reusing.evaluate(bench.seed, {**bench.facts.config, "num_warps": 4})
     outcome = reusing.evaluate(bench.seed, config, seed.measurement)
@@ -76,7 +76,9 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
         "timed:1": 11.0,
     }
     assert outcome.measurement.times[0].detail["niche"] and outcome.measurement.times[0].specialisation
-    assert {"RunCases", "RunSeeded", "Time", "JudgeSeeded"} <= set(bench.runners.asked)
-    verdict, samples = evaluation.sampled(bench.seed, config, {})
+    assert {"RunCases", "RunSeeded", "TimeCandidate", "JudgeSeeded"} <= set(bench.runners.asked)
+    verdict, samples = evaluation.sample_times(bench.seed, config, {})
     assert verdict.accepted and samples["timed:0"] == (10.0, 11.0, 12.0)
-    assert evaluation.verify(bench.seed, config).error_ratio == 0.5 and evaluation.compiles(bench.seed, config).accepted
+    assert (
+        evaluation.verify(bench.seed, config).error_ratio == 0.5 and evaluation.try_compile(bench.seed, config).accepted
+    )

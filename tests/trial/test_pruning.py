@@ -10,7 +10,7 @@ from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, V
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation, pruning
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.pruning import STAGE, Pruned, estimate, ordered
+from kernelsearch.trial.pruning import STAGE, PruningEvaluator, estimate, order_configs
 
 SEED = Kernel.parse(simulated.task().seed)
 
@@ -43,7 +43,7 @@ def told(monkeypatch):
 
 def test_what_is_estimated_far_above_the_incumbent_is_not_measured(told):
     inner = Inner()
-    pruned = Pruned(inner, None, factor=2.0)
+    pruned = PruningEvaluator(inner, None, factor=2.0)
     seed = pruned.evaluate(SEED, {"us": 4, "says": 8})  # measured 40, estimated 8: estimates are 5 times too low here
     for says, measured in ((15.0, True), (17.0, False)):  # 75 and 85 against twice 40
         outcome = pruned.evaluate(SEED, {"us": 3, "says": says}, seed.measurement)
@@ -59,23 +59,23 @@ def test_what_is_estimated_far_above_the_incumbent_is_not_measured(told):
 
 def test_what_cannot_be_estimated_is_evaluated(told):
     inner = Inner()
-    pruned = Pruned(inner, None)
+    pruned = PruningEvaluator(inner, None)
     seed = pruned.evaluate(SEED, {"us": 1, "says": 1})
     assert pruned.evaluate(SEED, {"us": 2}, seed.measurement).verdict.accepted and inner.asked == [1, 2]
 
 
 def test_without_a_measured_seed_nothing_is_left_out(told):
     inner = Inner()
-    pruned = Pruned(inner, None)
+    pruned = PruningEvaluator(inner, None)
     assert pruned.evaluate(SEED, {"us": 9, "says": 900}, times(1.0)).verdict.accepted
     with pytest.raises(ValueError, match="above 1"):
-        Pruned(inner, None, factor=1.0)
+        PruningEvaluator(inner, None, factor=1.0)
 
 
 def test_the_order_of_first_asks_is_that_of_the_estimates(told):
     evaluation = SimpleNamespace(bench=SimpleNamespace(compilers=SimpleNamespace(size=2)))
     configs = [{"says": 3, "n": 0}, {"n": 1}, {"says": 1, "n": 2}, {"says": 3, "n": 3}]
-    assert [(c["n"], us) for c, us in ordered(evaluation, SEED, configs)] == [
+    assert [(c["n"], us) for c, us in order_configs(evaluation, SEED, configs)] == [
         (2, pytest.approx(1.0)),
         (0, pytest.approx(3.0)),
         (3, pytest.approx(3.0)),
@@ -101,5 +101,5 @@ def test_a_real_kernel_is_estimated_without_a_gpu_and_without_the_interpreter(tm
         found = estimate(evaluation, bench.seed, {"BLOCK": 1024, "num_warps": 4})
         assert found.evidence is Evidence.ESTIMATED
         assert found.times[0].time_us >= 2 * 4 * (1 << 24) / 3350e3
-        assert len(ordered(evaluation, bench.seed, [{"BLOCK": b, "num_warps": 4} for b in (256, 1024)])) == 2
+        assert len(order_configs(evaluation, bench.seed, [{"BLOCK": b, "num_warps": 4} for b in (256, 1024)])) == 2
         assert estimate(evaluation, bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two

@@ -12,7 +12,7 @@ from kernelsearch.trial import Evaluation, has_atomics, referee
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.worker.launcher import fit
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.pool import trusted
+from kernelsearch.worker.processes.pool import ask_trusted
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "cheats"
@@ -60,7 +60,7 @@ def test_what_only_full_depth_sees(softmax, name, word, said):
 
 
 def test_explain_is_complete(softmax):
-    text = referee.explained(verdict_of(softmax, "softmax_constant"))
+    text = referee.explain(verdict_of(softmax, "softmax_constant"))
     for said in (
         "shape: test:0",
         "sizes: rows=7 cols=1000",
@@ -86,7 +86,7 @@ def test_json_has_the_contract(softmax):
 def test_an_accepting_verdict_without_a_gpu_says_what_it_cannot_see(softmax):
     verdict = verdict_of(softmax, "softmax_honest_seed")
     assert any("race" in one for one in referee.as_json(verdict)["detail"]["cannot see"])
-    assert "not seen without a GPU" in referee.explained(verdict)
+    assert "not seen without a GPU" in referee.explain(verdict)
 
 
 def test_json_stays_json_where_numbers_are_not_finite(softmax):
@@ -114,7 +114,7 @@ def test_what_was_counted_is_judged_with_its_whole_loops():
 
 def judged_as_a_task(path):
     with Bench.open(path) as bench:
-        return bench.facts.notes, trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
+        return bench.facts.notes, ask_trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
 
 
 KERNELBENCH = """import torch
@@ -161,7 +161,7 @@ def test_a_wide_softmax_on_positive_inputs_is_judgeable_and_zeros_do_not_pass(tm
     path = tmp_path / "wide_softmax.py"
     path.write_text(KERNELBENCH)
     with Bench.open(path) as bench:
-        assert trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S) == ()
+        assert ask_trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S) == ()
         seed = Kernel.parse(bench.facts.seed)
         evaluation = Evaluation(bench)
         assert evaluation.verify(seed, dict(bench.facts.config)).accepted
@@ -220,7 +220,7 @@ def test_a_shape_that_does_not_fit_is_noted_with_a_smaller_one(tmp_path):
 def test_memory_of_a_machine():
     from kernelsearch.kernel import targets
 
-    assert all(name in fit.MEMORY_GB for name in targets.names())
+    assert all(name in fit.MEMORY_GB for name in targets.target_names())
 
 
 POOR_TASK = """

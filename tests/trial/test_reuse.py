@@ -21,11 +21,11 @@ from kernelsearch.core.types import (
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import RunFacts, Structure, candidate_digest
 from kernelsearch.record.store import Store
-from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 
 TASK = simulated.task()
 SEED = Kernel.parse(TASK.seed)
-TERMS = Terms(TASK.digest, ("timed:0",), "gpu", "gpu", "search-1", {"triton": "3.6"})
+TERMS = ReuseTerms(TASK.digest, ("timed:0",), "gpu", "gpu", "search-1", {"triton": "3.6"})
 ACCEPT = Verdict(Word.ACCEPT, "judge", referee=Referee("gpu"))
 
 
@@ -62,7 +62,7 @@ def measured(time_us):
 
 def test_the_same_candidate_is_evaluated_once_and_says_whose_measurement_it_has():
     inner = Inner()
-    reusing = Reusing(inner, TERMS)
+    reusing = ReusingEvaluator(inner, TERMS)
     first, again = reusing.evaluate(SEED, config()), reusing.evaluate(SEED, config())
     assert len(inner.asked) == 1 and first.measured_by == "" and first.work == "work 4"
     assert again.measured_by == candidate_digest(TASK.digest, SEED.digest, config()) and again.seconds == 0.0
@@ -71,7 +71,7 @@ def test_the_same_candidate_is_evaluated_once_and_says_whose_measurement_it_has(
 
 def test_the_same_work_is_measured_once_but_judged_in_full_for_itself():
     inner = Inner(verdict=replace(ACCEPT, depth="full"))
-    reusing = Reusing(inner, TERMS)
+    reusing = ReusingEvaluator(inner, TERMS)
     reusing.evaluate(SEED, config(4, 1024))
     other = reusing.evaluate(SEED, config(4, 2048))
     assert len(inner.asked) == 1 and other.measured_by and other.measurement
@@ -84,7 +84,7 @@ def test_the_same_work_is_measured_once_but_judged_in_full_for_itself():
 @pytest.mark.parametrize("word", [Word.TIMEOUT, Word.CRASH])
 def test_what_chance_may_have_decided_is_tried_again(word):
     inner = Inner(verdict=Verdict(word, "run", "gone", referee=Referee("gpu")))
-    reusing = Reusing(inner, TERMS)
+    reusing = ReusingEvaluator(inner, TERMS)
     for _ in range(2):
         reusing.evaluate(SEED, config())
     assert len(inner.asked) == 2
@@ -92,7 +92,7 @@ def test_what_chance_may_have_decided_is_tried_again(word):
 
 def test_an_abandoned_measurement_counts_only_against_as_good_an_incumbent():
     inner = Inner(time_us=30.0, abandoned=True)
-    reusing = Reusing(inner, TERMS)
+    reusing = ReusingEvaluator(inner, TERMS)
     reusing.evaluate(SEED, config(), measured(10.0))
     reusing.evaluate(SEED, config(), measured(12.0))
     assert len(inner.asked) == 1
@@ -108,22 +108,22 @@ def stored(store, versions, outcome, target="gpu"):
 
 
 def test_earlier_runs_of_the_database_are_looked_up_under_the_same_terms_only():
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         outcome = replace(Inner().evaluate(SEED, config()), work="work 4")
         stored(store, {"triton": "3.5"}, outcome)
         stored(store, dict(TERMS.versions), outcome, target="another gpu")
         inner = Inner()
-        reusing = Reusing(inner, TERMS, store)
+        reusing = ReusingEvaluator(inner, TERMS, store)
         assert reusing.evaluate(SEED, config()).measured_by == "" and len(inner.asked) == 1
         stored(store, dict(TERMS.versions), outcome)
         fresh = Inner()
-        found = Reusing(fresh, TERMS, store).evaluate(SEED, config())
+        found = ReusingEvaluator(fresh, TERMS, store).evaluate(SEED, config())
         assert fresh.asked == [] and found.measurement == outcome.measurement
-        by_work = Reusing(fresh, TERMS, store).evaluate(SEED, config(4, 512))
+        by_work = ReusingEvaluator(fresh, TERMS, store).evaluate(SEED, config(4, 512))
         assert fresh.asked == [] and by_work.measured_by == found.measured_by
         for terms in (replace(TERMS, protocol="search-2"), replace(TERMS, shapes=("timed:0", "timed:1"))):
             other = Inner()
-            Reusing(other, terms, store).evaluate(SEED, config())
+            ReusingEvaluator(other, terms, store).evaluate(SEED, config())
             assert len(other.asked) == 1
 
 
@@ -134,7 +134,7 @@ def test_what_is_asked_at_the_same_time_is_evaluated_once():
             return super().evaluate(*args)
 
     gate, inner = threading.Event(), Waiting()
-    reusing = Reusing(inner, TERMS)
+    reusing = ReusingEvaluator(inner, TERMS)
     threads = [threading.Thread(target=reusing.evaluate, args=(SEED, config(4, b))) for b in (512, 512, 1024, 2048)]
     for thread in threads:
         thread.start()
@@ -145,6 +145,6 @@ def test_what_is_asked_at_the_same_time_is_evaluated_once():
 
 
 def test_a_run_with_a_row_of_another_keeps_it_in_the_database():
-    with Store.in_memory() as store:
+    with Store.open_in_memory() as store:
         stored(store, {}, Outcome(ACCEPT, measured(5.0), work="w", measured_by="abc"))
-        assert store.trials(1)[0].outcome.measured_by == "abc" and store.trials(1)[0].outcome.work == "w"
+        assert store.load_trials(1)[0].outcome.measured_by == "abc" and store.load_trials(1)[0].outcome.work == "w"

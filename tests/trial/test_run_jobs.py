@@ -6,11 +6,11 @@ import pytest
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.trial import run_jobs
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import WorkerDied, WorkerHung
 from kernelsearch.worker.processes.pool import Workplace
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 GOOD = jobs.Ran(outputs=("y",))
 
@@ -42,7 +42,7 @@ class Pool:
 
 
 def ask(*runners, built=None, then=lambda answer: answer):
-    return run_jobs.on_gpu(Pool(*runners), {"a": 1}, lambda binaries: dict(binaries), built, 3.0, then)
+    return run_jobs.run_on_gpu(Pool(*runners), {"a": 1}, lambda binaries: dict(binaries), built, 3.0, then)
 
 
 def test_a_worker_that_somebody_killed_costs_nothing():
@@ -77,14 +77,14 @@ def test_a_lost_context_ends_the_worker():
 
 def test_what_follows_happens_while_nobody_else_has_the_worker():
     pool = Pool(Runner(GOOD))
-    assert run_jobs.on_gpu(pool, {}, dict, None, 3.0, lambda ran: (ran, len(pool.runners))) == (GOOD, 0)
+    assert run_jobs.run_on_gpu(pool, {}, dict, None, 3.0, lambda ran: (ran, len(pool.runners))) == (GOOD, 0)
 
 
 def test_the_known_kernel_compiles_as_it_is_launched():
     with Workplace() as place:
         compilers = place.pool("compile", 1)
         runner = Runner(True, WorkerHung("20 s"))
-        proves = run_jobs.prover(compilers, named("h100"))
+        proves = run_jobs.make_prover(compilers, target_by_name("h100"))
         assert proves(runner) and not proves(runner)
         assert [name for name, _ in runner.asked[0].binary.params] == ["x_ptr", "y_ptr", "n"]
 

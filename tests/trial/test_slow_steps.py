@@ -8,7 +8,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial import slow_steps as module
 from kernelsearch.trial.bench import Bench
-from kernelsearch.trial.slow_steps import patience
+from kernelsearch.trial.slow_steps import report_progress
 
 
 def test_it_speaks_until_the_work_is_done():
@@ -19,7 +19,7 @@ def test_it_speaks_until_the_work_is_done():
         if len(said) > 1:
             twice.set()
 
-    with patience(say, "working", first_s=0.0, again_s=0.0):
+    with report_progress(say, "working", first_s=0.0, again_s=0.0):
         assert twice.wait(60)
     count = len(said)
     assert all(text.startswith("working: ") and text.endswith(" s so far") for text in said)
@@ -28,15 +28,15 @@ def test_it_speaks_until_the_work_is_done():
 
 def test_short_work_and_nobody_to_tell_are_silent():
     said = []
-    with patience(said.append, "working", first_s=600.0):
+    with report_progress(said.append, "working", first_s=600.0):
         pass
-    with patience(None, "working", first_s=0.0):
+    with report_progress(None, "working", first_s=0.0):
         pass
     assert said == []
 
 
 def test_it_ends_when_the_work_fails():
-    with pytest.raises(KeyError), patience(lambda text: None, "working", first_s=600.0):
+    with pytest.raises(KeyError), report_progress(lambda text: None, "working", first_s=600.0):
         raise KeyError("x")
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
-from kernelsearch.tune.informed import TRUST, Estimates
+from kernelsearch.tune.estimates import TRUST, Estimates
 from kernelsearch.tune.tuner import Tuner
 
 SPACE = Space({"a": tuple(range(10)), "b": (1, 2, 4, 8)})
-CONFIGS = list(SPACE.configs())
+CONFIGS = list(SPACE.iterate_configs())
 
 
 def true_us(config):
@@ -37,12 +37,12 @@ def test_estimates_say_something_of_configs_that_have_none():
     axes = Axes(SPACE)
     some = random.Random(0).sample(CONFIGS, 20)
     estimates = Estimates(
-        [a.distances for a in axes.axes], np.array([axes.point(c) for c in some]), [true_us(c) for c in some]
+        [a.distances for a in axes.axes], np.array([axes.point_of(c) for c in some]), [true_us(c) for c in some]
     )
-    mean, unsure = estimates.at(axes.every())
-    true = np.log([true_us(axes.config(p)) for p in axes.every()])
+    mean, unsure = estimates.predict(axes.list_points())
+    true = np.log([true_us(axes.config_at(p)) for p in axes.list_points()])
     assert np.corrcoef(mean, true)[0, 1] > 0.9
-    known = [tuple(p) in {axes.point(c) for c in some} for p in axes.every().tolist()]
+    known = [tuple(p) in {axes.point_of(c) for c in some} for p in axes.list_points().tolist()]
     assert unsure[known].max() < unsure[~np.array(known)].mean()
 
 
@@ -50,11 +50,11 @@ def test_estimates_say_something_of_configs_that_have_none():
 def test_trust_follows_what_is_measured(slope, low, high):
     axes, rng = Axes(SPACE), np.random.default_rng(0)
     estimates = Estimates(
-        [a.distances for a in axes.axes], axes.every(), [true_us(axes.config(p)) for p in axes.every()]
+        [a.distances for a in axes.axes], axes.list_points(), [true_us(axes.config_at(p)) for p in axes.list_points()]
     )
-    told = np.log([true_us(axes.config(p)) for p in axes.every()])
-    assert estimates.trust(np.zeros(0), np.zeros(0)) == (TRUST, estimates.apart)
-    trust, apart = estimates.trust(told, slope * told + 5.0 + 0.01 * rng.normal(size=len(told)))
+    told = np.log([true_us(axes.config_at(p)) for p in axes.list_points()])
+    assert estimates.fit_trust(np.zeros(0), np.zeros(0)) == (TRUST, estimates.apart)
+    trust, apart = estimates.fit_trust(told, slope * told + 5.0 + 0.01 * rng.normal(size=len(told)))
     assert low <= trust <= high and 0.0 < apart < 1.5 * told.std()
 
 
@@ -90,7 +90,7 @@ def test_a_forgotten_model_with_estimates_suggests_the_same():
 
 def test_estimates_of_a_large_space_serve_before_anything_has_ended():
     space = Space({name: tuple(range(1, 9)) for name in "abcd"})  # too large to compare as a whole
-    some = random.Random(0).sample(list(space.configs()), 20)
+    some = random.Random(0).sample(list(space.iterate_configs()), 20)
     made = Tuner(space, {}, lambda config: True)
     made.estimates = tuple((c, float(sum(c.values()))) for c in some)
     found = [made.ask(random.Random(number)) for number in range(5)]

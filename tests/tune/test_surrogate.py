@@ -9,7 +9,7 @@ import pytest
 from kernelsearch.core.types import config_key
 from kernelsearch.kernel.space import Space
 from kernelsearch.tune.axes import Axes
-from kernelsearch.tune.process import Process
+from kernelsearch.tune.gaussian_process import GaussianProcess
 from kernelsearch.tune.surrogate import Surrogate, log_expected_improvement
 
 MIXED = {"b": (64, 16, 32), "f": (False, True), "s": ("x", "y", "z"), "one": (7,), "mixed": (None, 1, True)}
@@ -17,10 +17,10 @@ MIXED = {"b": (64, 16, 32), "f": (False, True), "s": ("x", "y", "z"), "one": (7,
 
 def test_points_and_configs_are_the_same_things():
     axes, space = Axes(Space(MIXED)), Space(MIXED)
-    for config in space.configs():
-        assert config_key(axes.config(axes.point(config))) == config_key(config)
-    assert len(axes.every()) == space.size == len({tuple(p) for p in axes.every().tolist()})
-    assert axes.point({**next(space.configs()), "b": 48}) is None and axes.point({"b": 16}) is None
+    for config in space.iterate_configs():
+        assert config_key(axes.config_at(axes.point_of(config))) == config_key(config)
+    assert len(axes.list_points()) == space.size == len({tuple(p) for p in axes.list_points().tolist()})
+    assert axes.point_of({**next(space.iterate_configs()), "b": 48}) is None and axes.point_of({"b": 16}) is None
 
 
 def test_numbers_are_ordered_by_size_and_others_are_all_equally_far():
@@ -35,7 +35,8 @@ def test_numbers_are_ordered_by_size_and_others_are_all_equally_far():
 def test_neighbours_are_one_step_away():
     axes = Axes(Space(MIXED))
     near = [
-        axes.config(p) for p in axes.around(np.array(axes.point({"b": 16, "f": True, "s": "y", "mixed": 1, "one": 7})))
+        axes.config_at(p)
+        for p in axes.iterate_neighbours(np.array(axes.point_of({"b": 16, "f": True, "s": "y", "mixed": 1, "one": 7})))
     ]
     assert sorted(c["b"] for c in near if c["b"] != 16) == [32]
     assert len(near) == 1 + 1 + 2 + 2
@@ -43,10 +44,10 @@ def test_neighbours_are_one_step_away():
 
 def test_a_process_interpolates_and_is_sure_where_it_was_told():
     axes = Axes(Space({"a": tuple(range(9)), "b": tuple(range(9))}))
-    points = axes.every()
+    points = axes.list_points()
     values = np.sin(points[:, 0] / 3.0) + 0.1 * points[:, 1] ** 1.5
     told = np.random.default_rng(0).choice(len(points), 30, replace=False)
-    process = Process([a.distances for a in axes.axes])
+    process = GaussianProcess([a.distances for a in axes.axes])
     process.learn(points[told], values[told])
     process.fit(points[told], values[told])
     mean, deviation = process.predict(points)
@@ -59,7 +60,7 @@ def test_a_process_interpolates_and_is_sure_where_it_was_told():
 def test_the_gradient_of_the_loss_is_its_slope():
     axes = Axes(Space({"a": tuple(range(5)), "b": tuple(range(4)), "c": ("x", "y")}))
     chance = np.random.default_rng(1)
-    points, process = axes.drawn(15, chance), Process([a.distances for a in axes.axes])
+    points, process = axes.draw(15, chance), GaussianProcess([a.distances for a in axes.axes])
     told, at = chance.normal(size=15), process.mean + 0.3 * chance.normal(size=6)
     _, gradient = process._loss(at, points, told)
     for i in range(6):
@@ -109,7 +110,7 @@ def test_suggestions_are_a_function_of_what_began_and_ended(size):
 def test_a_suggestion_costs_milliseconds_at_any_length():
     """The figure to reach is 5 ms; 25 here, since this machine may be busy: a growing cost would be far above."""
     model, chance = Surrogate(LARGE), random.Random(0)
-    for config in chance.sample(list(LARGE.configs()), 5000):
+    for config in chance.sample(list(LARGE.iterate_configs()), 5000):
         model.begin(config)
         model.end(config, bowl(config))
     model.suggest(lambda c: True, chance)

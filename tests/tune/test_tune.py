@@ -177,7 +177,7 @@ def test_an_ask_costs_milliseconds_at_200_trials():
 
 
 def test_spaces_and_starts_follow_the_names_that_still_exist():
-    child = KERNEL.changed(space={"BK": (64,)}, config={"BK": 64, "num_warps": 8})
+    child = KERNEL.with_changes(space={"BK": (64,)}, config={"BK": 64, "num_warps": 8})
     inherited = {
         "BM": (1, 2),
         "SPLIT": (1, 2),
@@ -193,7 +193,7 @@ def test_spaces_and_starts_follow_the_names_that_still_exist():
 
 
 def test_a_start_keeps_what_tuning_has_found_over_values_that_a_rewrite_only_repeats():
-    child = KERNEL.changed(
+    child = KERNEL.with_changes(
         space={"BM": (16, 32), "BK": (8, 16), "ROWS": (1, 2), "num_warps": (4, 8)},
         config={"BM": 64, "BK": 8, "ROWS": 2, "num_warps": 4},
     )
@@ -210,7 +210,7 @@ def test_a_start_keeps_what_tuning_has_found_over_values_that_a_rewrite_only_rep
     [((), 3, 3), ((1, 2), 2, 2), ((16, 64), 40, 64), ((16, 64), 20, 16), ((16, 64), "n", 16), ((True, False), 3, True)],
 )
 def test_the_nearest_value(values, value, got):
-    assert tune.nearest(values, value) is got or tune.nearest(values, value) == got
+    assert tune.nearest_value(values, value) is got or tune.nearest_value(values, value) == got
 
 
 @pytest.mark.parametrize("sampler", ["surrogate", "tpe"])

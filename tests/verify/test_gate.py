@@ -254,14 +254,14 @@ def test_reason_has_the_line_and_what_is_allowed():
     assert "line 8" in verdict.reason and "tl.exp2" in verdict.reason
 
 
-@pytest.mark.parametrize("name", language.functions(language.installed()))
+@pytest.mark.parametrize("name", language.functions_of(language.installed_version()))
 def test_tl_function_is_allowed_with_its_own_keywords_only(name):
     def call(keyword):
         if name in ("range", "static_range"):
             return with_line(f"for i in tl.{name}(4{keyword}):\n    x += i")
         return with_line(f"y = tl.{name}({keyword.removeprefix(', ')})")
 
-    params = language.functions(language.installed())[name]
+    params = language.functions_of(language.installed_version())[name]
     assert check(call(f", {params[-1]}=1" if params else "")).accepted
     assert not check(call(", _semantic=1")).accepted
     assert not check(with_line(f"y = tl.{name}")).accepted
@@ -278,7 +278,7 @@ def test_tl_function_is_allowed_with_its_own_keywords_only(name):
 ])  # fmt: skip
 def test_block_pointers_are_allowed_where_triton_has_them(monkeypatch, line, said):
     for version, accepted in (((3, 6), True), ((3, 8), True), ((3, 9), False)):
-        monkeypatch.setattr(language, "installed", lambda version=version: version)
+        monkeypatch.setattr(language, "installed_version", lambda version=version: version)
         verdict = check(with_line(line))
         assert verdict.accepted is accepted and (said in verdict.reason) is not accepted, verdict.reason
 

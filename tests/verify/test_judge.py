@@ -9,7 +9,7 @@ import variants
 from kernelsearch.core.types import Word
 from kernelsearch.verify import judge as j
 from kernelsearch.verify import regimes, tolerance
-from kernelsearch.verify.expectation import expectation
+from kernelsearch.verify.expectation import make_expectation
 
 
 def softmax(x):
@@ -18,8 +18,8 @@ def softmax(x):
 
 @pytest.fixture(scope="module")
 def case():
-    (x,) = regimes.make([torch.randn(8, 300)], "randn", 1)
-    return expectation(softmax, softmax, [x], shape="8x300"), x
+    (x,) = regimes.make_inputs([torch.randn(8, 300)], "randn", 1)
+    return make_expectation(softmax, softmax, [x], shape="8x300"), x
 
 
 def test_accepts_eager_and_tells_the_ratio(case):
@@ -58,7 +58,7 @@ def test_one_wrong_element_is_seen_and_named(case, row, column):
 def test_number_of_outputs_and_strides(case):
     expected, x = case
     assert "outputs" in j.judge(expected, []).reason
-    strict = expectation(softmax, softmax, [x], strides=[(1, 8)])
+    strict = make_expectation(softmax, softmax, [x], strides=[(1, 8)])
     assert "strides" in j.judge(strict, [softmax(x)]).reason
 
 
@@ -79,7 +79,7 @@ def test_nan_inputs_compare_bit_for_bit(case):
 def test_integers_are_exact():
     x = torch.randint(0, 9, (50, 20))
     top = lambda t: t.argmax(-1)  # noqa: E731
-    expected = expectation(top, top, [x.float()])
+    expected = make_expectation(top, top, [x.float()])
     right = top(x)
     assert j.judge(expected, [right]).accepted
     right[3] += 1
@@ -89,12 +89,12 @@ def test_integers_are_exact():
 
 
 def test_integer_regime_is_bit_exact_for_sums_and_not_for_softmax():
-    a, b = regimes.make([torch.randn(9, 40), torch.randn(40, 9)], "integers", 0)
+    a, b = regimes.make_inputs([torch.randn(9, 40), torch.randn(40, 9)], "integers", 0)
     product = lambda p, q: p @ q  # noqa: E731
-    expected = expectation(product, product, [a, b], regime="integers")
+    expected = make_expectation(product, product, [a, b], regime="integers")
     assert expected.outputs[0].exact
     assert not j.judge(expected, [(a @ b) * (1 + 2.0**-23)]).accepted
-    assert not expectation(softmax, softmax, [a], regime="integers").outputs[0].exact
+    assert not make_expectation(softmax, softmax, [a], regime="integers").outputs[0].exact
 
 
 def losses(logits, labels, grouped):
@@ -111,9 +111,9 @@ def test_a_loss_near_zero_may_be_rounded_as_the_largest_of_its_row(grouped):
     def reference(x, t):
         return torch.nn.functional.cross_entropy(x, t, reduction="none")
 
-    for seed in range(12):  # without `tolerance.reach` about one in five is rejected
-        made = regimes.make([torch.randn(64, 10), torch.randint(0, 10, (64,))], "mixed", seed, rows=64)
-        expected = expectation(reference, reference, made, regime="mixed", seed=seed)
+    for seed in range(12):  # without `tolerance.measure_reach` about one in five is rejected
+        made = regimes.make_inputs([torch.randn(64, 10), torch.randint(0, 10, (64,))], "mixed", seed, rows=64)
+        expected = make_expectation(reference, reference, made, regime="mixed", seed=seed)
         right = losses(*made, grouped)
         assert j.judge(expected, [right]).accepted
         assert not j.judge(expected, [right + 1e-5 * right.abs().clamp_min(1.0)]).accepted
@@ -122,10 +122,12 @@ def test_a_loss_near_zero_may_be_rounded_as_the_largest_of_its_row(grouped):
 def test_only_integers_that_pick_widen_a_limit():
     x = torch.randn(4, 100)
     for others in ([], [torch.tensor(3)], [torch.full((4,), 3)], [torch.ones(4, dtype=torch.bool)]):
-        reached = tolerance.reach(lambda given: [given[0].sum(1)], [x.double(), *others], [x.double().sum(1)], seed=0)
+        reached = tolerance.measure_reach(
+            lambda given: [given[0].sum(1)], [x.double(), *others], [x.double().sum(1)], seed=0
+        )
         assert reached == [None]
     picks = [x.double(), torch.tensor([0, 1, 2, 3])]
-    (reached,) = tolerance.reach(lambda given: [given[0][given[1], 0]], picks, [x.double()[:, 0]], seed=0)
+    (reached,) = tolerance.measure_reach(lambda given: [given[0][given[1], 0]], picks, [x.double()[:, 0]], seed=0)
     assert bool((reached >= x.double()[:, 0].abs()).all()) and bool((reached > x.double()[:, 0].abs()).any())
 
 
@@ -133,7 +135,7 @@ def test_infinity_stays_in_place():
     x = torch.randn(4, 64)
     x[1, 3], x[2, 5] = float("inf"), float("nan")
     same = lambda t: t * 2  # noqa: E731
-    expected = expectation(same, same, [x])
+    expected = make_expectation(same, same, [x])
     assert j.judge(expected, [x * 2]).accepted
     assert "non-finite" in j.judge(expected, [torch.where(torch.isinf(x), 1.0, x * 2)]).reason
     assert not j.judge(expected, [torch.where(torch.isnan(x), 1.0, x * 2)]).accepted
@@ -141,7 +143,7 @@ def test_infinity_stays_in_place():
 
 def test_mostly_infinite_regime_is_dropped_and_said():
     bad = lambda t: torch.log(t - 100)  # noqa: E731
-    expected = expectation(bad, bad, [torch.randn(4, 64)])
+    expected = make_expectation(bad, bad, [torch.randn(4, 64)])
     verdict = j.judge(expected, [torch.zeros(4, 64)])
     assert verdict.accepted and "dropped" in verdict.reason and verdict.detail["dropped"]
 
@@ -152,7 +154,7 @@ def test_reference_that_cannot_run_in_float64_says_so():
             raise RuntimeError("not implemented for 'Double'")
         return x * 2
 
-    expected = expectation(only32, only32, [torch.ones(3, 20)])
+    expected = make_expectation(only32, only32, [torch.ones(3, 20)])
     assert "float32" in j.judge(expected, [torch.full((3, 20), 2.0)]).detail["notes"][0]
 
 
@@ -161,7 +163,7 @@ def test_mutated_inputs_are_outputs():
         x.mul_(2)
 
     x = torch.randn(3, 20)
-    expected = expectation(double_, double_, [x], mutates=[0])
+    expected = make_expectation(double_, double_, [x], mutates=[0])
     assert j.judge(expected, [x * 2], [x], [x * 2], [0]).accepted
     assert not j.judge(expected, [x * 3], [x], [x * 3], [0]).accepted
 
@@ -174,23 +176,23 @@ def test_sensitivity_sees_an_ignored_element():
         return (x.sum(-1) - x[:, -1]) / x.shape[1]
 
     x = torch.randn(2, 4096)
-    base = expectation(mean, mean, [x])
+    base = make_expectation(mean, mean, [x])
     seen = []
-    for probe in j.probes([x], seed=0):
+    for probe in j.choose_probes([x], seed=0):
         inputs = j.apply_probe([x], probe)
-        moved = expectation(mean, mean, inputs)
+        moved = make_expectation(mean, mean, inputs)
         assert j.is_seen(base, moved)
-        assert j.sensitivity(base, moved, [mean(x)], [mean(*inputs)], probe).accepted
-        seen.append(not j.sensitivity(base, moved, [lazy(x)], [lazy(*inputs)], probe).accepted)
+        assert j.judge_sensitivity(base, moved, [mean(x)], [mean(*inputs)], probe).accepted
+        seen.append(not j.judge_sensitivity(base, moved, [lazy(x)], [lazy(*inputs)], probe).accepted)
     assert any(seen)
 
 
 def test_task_that_anything_passes_is_named():
     zero = lambda t: t * 0 + 0.0  # noqa: E731
     x = torch.randn(4, 50)
-    told = j.judge_task([(expectation(zero, zero, [x]), [x])])
+    told = j.judge_task([(make_expectation(zero, zero, [x]), [x])])
     assert any("zeros" in s for s in told) and any("constant" in s for s in told)
-    assert any("input 0" in s for s in j.judge_task([(expectation(torch.clone, torch.clone, [x]), [x])]))
+    assert any("input 0" in s for s in j.judge_task([(make_expectation(torch.clone, torch.clone, [x]), [x])]))
 
 
 @pytest.mark.parametrize("name", variants.OPERATIONS)
@@ -201,14 +203,14 @@ def test_ordinary_tasks_are_not_trivial(name):
 def test_spread_between_runs(case):
     expected, x = case
     y = softmax(x)
-    assert j.spread_between(expected, [y], [y.clone()]) == 0
-    assert 0 < j.spread_between(expected, [y], [y * (1 + 2.0**-22)]) <= 1
-    assert j.spread_between(expected, [y], [y * 1.01]) > 1
+    assert j.measure_spread(expected, [y], [y.clone()]) == 0
+    assert 0 < j.measure_spread(expected, [y], [y * (1 + 2.0**-22)]) <= 1
+    assert j.measure_spread(expected, [y], [y * 1.01]) > 1
 
 
 def test_judging_is_cheap():
     x = torch.randn(100, 1000)
-    expected = expectation(softmax, softmax, [x], draws=2)
+    expected = make_expectation(softmax, softmax, [x], draws=2)
     y = softmax(x)
     times = []
     for _ in range(7):

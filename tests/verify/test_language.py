@@ -9,7 +9,7 @@ from kernelsearch.kernel import language
 tl = pytest.importorskip("triton.language")
 
 
-LISTED = language.functions(language.installed())
+LISTED = language.functions_of(language.installed_version())
 
 
 def parameters(name):
@@ -26,14 +26,16 @@ def test_function_has_these_parameters(name):
 def test_the_version_is_that_of_the_module():
     import triton
 
-    assert ".".join(triton.__version__.split(".")[:2]) == ".".join(map(str, language.installed()))
+    assert ".".join(triton.__version__.split(".")[:2]) == ".".join(map(str, language.installed_version()))
 
 
 def test_what_is_not_listed_for_this_version_is_gone():
     """What block pointers need is here whole or not at all, and nothing else depends on the version."""
-    assert language.functions((3, 6)) == language.functions((3, 8)) == language.FUNCTIONS
+    assert language.functions_of((3, 6)) == language.functions_of((3, 8)) == language.FUNCTIONS
     missing = language.FUNCTIONS.keys() - LISTED.keys()
-    assert missing == (set() if language.installed() <= language.LAST_BLOCK_POINTERS else {"make_block_ptr", "advance"})
+    assert missing == (
+        set() if language.installed_version() <= language.LAST_BLOCK_POINTERS else {"make_block_ptr", "advance"}
+    )
     for name in missing & set(dir(tl)):
         with pytest.raises(NotImplementedError, match="removed"):
             getattr(tl, name)(*[None] * len(language.FUNCTIONS[name]), _semantic=object())
@@ -42,7 +44,7 @@ def test_what_is_not_listed_for_this_version_is_gone():
 
 
 def test_without_block_pointers_all_else_stays():
-    old, new = (language.functions(version) for version in ((3, 8), (3, 9)))
+    old, new = (language.functions_of(version) for version in ((3, 8), (3, 9)))
     assert {n: p for n, p in old.items() if n not in language.BLOCK_POINTERS}.items() <= new.items()
     assert new["load"] == ("pointer", "mask", "other", "cache_modifier", "eviction_policy", "volatile")
     assert new["store"] == ("pointer", "value", "mask", "cache_modifier", "eviction_policy")

@@ -19,7 +19,7 @@ from kernelsearch.verify.regime_words import WORDS
 )
 def test_values_are_finite_and_repeatable(regime, dtype, rows, cols, seed):
     blank = [torch.randn(rows, cols).to(dtype), torch.randn(cols).to(dtype), torch.arange(rows), 3, None]
-    one, two = (regimes.make(blank, regime, seed) for _ in range(2))
+    one, two = (regimes.make_inputs(blank, regime, seed) for _ in range(2))
     for old, a, b in zip(blank[:2], one, two):
         assert a.dtype == old.dtype and a.shape == old.shape and a.stride() == old.stride()
         assert torch.isfinite(a).all() and torch.equal(a, b)
@@ -30,44 +30,44 @@ def test_masks_scalars_and_fixed_inputs_stay():
     mask = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     hidden = torch.tensor([[0.0, -torch.inf]])
     blank = [mask, hidden, torch.tensor(2.0), torch.randn(3, 3)]
-    made = regimes.make(blank, "huge", 1, names=("m", "h", "s", "w"), domain={"w": "fixed"})
+    made = regimes.make_inputs(blank, "huge", 1, names=("m", "h", "s", "w"), domain={"w": "fixed"})
     assert all(torch.equal(a, b) for a, b in zip(made, blank))
 
 
 def test_mixed_rows_differ_in_scale_and_the_weight_is_noise():
-    x, w = regimes.make([torch.ones(16, 4000), torch.ones(4000)], "mixed", 0)
+    x, w = regimes.make_inputs([torch.ones(16, 4000), torch.ones(4000)], "mixed", 0)
     scales = x.abs().amax(1)
     assert scales.max() / scales.min() > 1e8
     assert abs(float(w.mean())) < 0.1 and 0.8 < float(w.std()) < 1.2
 
 
 def test_mixing_follows_the_axis_that_the_output_keeps():
-    (x,) = regimes.make([torch.zeros(100, 8)], "mixed", 0, rows=8)
+    (x,) = regimes.make_inputs([torch.zeros(100, 8)], "mixed", 0, rows=8)
     assert x.abs().amax(0).max() / x.abs().amax(0).min() > 1e8
 
 
 def test_domain_narrows():
-    (x,) = regimes.make([torch.randn(9, 50)], "mixed", 0, names=("x",), domain={"x": "positive"})
+    (x,) = regimes.make_inputs([torch.randn(9, 50)], "mixed", 0, names=("x",), domain={"x": "positive"})
     assert bool((x > 0).all())
     with pytest.raises(ValueError, match="a domain is"):
-        regimes.make([torch.randn(2, 2)], "randn", 0, names=("x",), domain={"x": "odd"})
+        regimes.make_inputs([torch.randn(2, 2)], "randn", 0, names=("x",), domain={"x": "odd"})
 
 
 def test_integers_are_small_and_whole():
-    (x,) = regimes.make([torch.randn(9, 50, dtype=torch.bfloat16)], "integers", 0)
+    (x,) = regimes.make_inputs([torch.randn(9, 50, dtype=torch.bfloat16)], "integers", 0)
     assert bool((x == x.round()).all()) and float(x.abs().max()) == regimes.LARGEST_INTEGER
 
 
 def test_strides_are_kept():
-    (x,) = regimes.make([torch.randn(5, 7).T], "randn", 0)
+    (x,) = regimes.make_inputs([torch.randn(5, 7).T], "randn", 0)
     assert x.stride() == (1, 7)
 
 
 def test_plan():
-    assert regimes.plan("screen", 4) == (("mixed",), ("randn",), ("integers",), ("mixed",))
-    assert regimes.plan("full", 2) == (regimes.ALL, regimes.ALL)
+    assert regimes.plan_regimes("screen", 4) == (("mixed",), ("randn",), ("integers",), ("mixed",))
+    assert regimes.plan_regimes("full", 2) == (regimes.ALL, regimes.ALL)
     with pytest.raises(ValueError, match="depth"):
-        regimes.plan("deep", 1)
+        regimes.plan_regimes("deep", 1)
 
 
 def test_every_regime_has_words():

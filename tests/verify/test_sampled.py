@@ -5,8 +5,8 @@ import torch
 
 from kernelsearch.core.types import Word
 from kernelsearch.verify import regimes
-from kernelsearch.verify.expectation import expectation
-from kernelsearch.verify.sampled import judge_sampled
+from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.sampled_judge import judge_sampled
 
 
 def softmax(x):
@@ -15,10 +15,10 @@ def softmax(x):
 
 @pytest.fixture(scope="module")
 def case():
-    (x,) = regimes.make([torch.randn(400, 30)], "randn", 1)
+    (x,) = regimes.make_inputs([torch.randn(400, 30)], "randn", 1)
     written = torch.full_like(x, float("nan"))
     written[[0, 17, 399]] = softmax(x)[[0, 17, 399]]
-    return expectation(softmax, softmax, [x], shape="400x30"), x, written
+    return make_expectation(softmax, softmax, [x], shape="400x30"), x, written
 
 
 def verdict(case, output, covers=1.0):

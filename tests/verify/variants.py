@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelsearch.verify import regimes
-from kernelsearch.verify.expectation import expectation
+from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.judge import judge
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -291,14 +291,14 @@ DEVICE = "cpu"
 def cases(name, dtype, depth="full"):
     """(expectation, inputs) for each shape and regime of an operation."""
     operation = OPERATIONS[name]
-    plans = regimes.plan(depth, len(operation.shapes))
+    plans = regimes.plan_regimes(depth, len(operation.shapes))
     for number, (shapes, chosen) in enumerate(zip(operation.shapes, plans)):
         blank = [torch.randn(s).to(dtype).to(DEVICE) for s in shapes]
         for regime in chosen:
             rows = operation.reference(*blank).shape[0]
-            inputs = regimes.make(blank, regime, seed=number, rows=rows)
+            inputs = regimes.make_inputs(blank, regime, seed=number, rows=rows)
             yield (
-                expectation(
+                make_expectation(
                     operation.reference, operation.reference, inputs, shape=f"{shapes}", regime=regime, seed=number
                 ),
                 inputs,

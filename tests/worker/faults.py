@@ -89,7 +89,7 @@ def add_line(bench: Bench, line: str) -> Kernel:
 def add_code(bench: Bench, code: str) -> Kernel:
     """An honest kernel in a file that also runs some Python, which the gate would refuse."""
     kernel = make_honest(bench)
-    return kernel.changed(constants=(*kernel.constants, code))
+    return kernel.with_changes(constants=(*kernel.constants, code))
 
 
 # ---------------------------------------------------------------- faults
@@ -128,7 +128,9 @@ def scratch_beyond_memory(bench: Bench) -> Verdict:
     """Asks for three scratch buffers of 64 GiB, each as large as a buffer may be."""
     names = ("s_ptr", "t_ptr", "u_ptr")
     text = bench.facts.seed.replace("n_cols, BLOCK: tl.constexpr", f"n_cols, {', '.join(names)}, BLOCK: tl.constexpr")
-    return evaluate(bench, Kernel.parse(text).changed(scratch={name: ("float64", f"({1 << 33},)") for name in names}))
+    return evaluate(
+        bench, Kernel.parse(text).with_changes(scratch={name: ("float64", f"({1 << 33},)") for name in names})
+    )
 
 
 def killed_at_work(bench: Bench) -> Verdict:

@@ -42,7 +42,7 @@ CHANGES: Final = {
 NOT_EDITS = frozenset(word for word, sentence in CHANGES.items() if not sentence)
 
 
-def suggestion(word: str, sentence: str = "") -> str:
+def format_suggestion(word: str, sentence: str = "") -> str:
     """The text of a suggestion. Raises KeyError for a word that is not in the table."""
     usual_sentence = CHANGES[word]
     return f"{word}: {sentence or usual_sentence}"
@@ -53,7 +53,7 @@ def word_of(hint: Hint) -> str:
     return hint.suggestion.partition(":")[0]
 
 
-def suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:
+def list_suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:
     """The edits that these hints name, most important first, each once."""
     words = dict.fromkeys(word_of(h) for h in hints)
     return tuple(w for w in words if w in CHANGES and w not in NOT_EDITS)

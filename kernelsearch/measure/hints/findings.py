@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.core.types import Hint
 from kernelsearch.measure.hints.changes import word_of
-from kernelsearch.measure.hints.diagnosis import DETECTORS, Finding, finding, tidy
-from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.measure.hints.detectors import DETECTORS, Finding, make_finding, round_for_people
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
 WORTH = 0.1
 """The least share of the time for a fault to be reported."""
@@ -28,16 +28,16 @@ MEASURED_LAUNCH_US = 1.0
 
 
 @dataclass(frozen=True)
-class Call:
+class LauncherCall:
     """One launcher call at one shape: its launches in order, and its time if there is one (measured, or estimated)."""
 
     shape: str
-    launches: tuple[Launched, ...]
+    launches: tuple[DeviceLaunch, ...]
     time_us: float | None = None
     measured: bool = False
 
 
-def hints(calls: Sequence[Call]) -> tuple[Hint, ...]:
+def make_hints(calls: Sequence[LauncherCall]) -> tuple[Hint, ...]:
     """The most important findings over all shapes, one for each bottleneck and change."""
     if not calls:
         return ()
@@ -51,41 +51,41 @@ def hints(calls: Sequence[Call]) -> tuple[Hint, ...]:
     return tuple(max(group, key=lambda f: f.lost).hint for group in chosen)
 
 
-def diagnose(call: Call) -> tuple[Finding, ...]:
+def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
     """The findings of one call, worst first: its faults, else the resource that limits it (with nothing lost)."""
-    start = launch_bound(call)
+    start = find_launch_bound(call)
     if start is not None:
         return (start,)
-    limit, whole = _gap_of(call), sum(map(weight, call.launches))
+    limit, whole = _gap_of(call), sum(map(weight_of, call.launches))
     faults = [
-        replace(fault, lost=min(fault.lost * (weight(launch) / whole), limit))
+        replace(fault, lost=min(fault.lost * (weight_of(launch) / whole), limit))
         for launch in call.launches
         for detect in DETECTORS
         if (fault := detect(launch)) is not None
     ]
     worth = sorted((f for f in faults if f.lost >= WORTH), key=lambda f: -f.lost)
-    return tuple(worth) or (binding(call, max(call.launches, key=weight)),)
+    return tuple(worth) or (find_binding_resource(call, max(call.launches, key=weight_of)),)
 
 
-def weight(launch: Launched) -> float:
+def weight_of(launch: DeviceLaunch) -> float:
     """A launch's share in its call, in microseconds: the larger of its expected time and its chain of loads."""
     return max(launch.expected_us, launch.chain_us)
 
 
-def launch_bound(call: Call) -> Finding | None:
+def find_launch_bound(call: LauncherCall) -> Finding | None:
     """The finding that starting the launches costs more than their work, if it does."""
     overhead = sum(launch.target.launch_us for launch in call.launches)
-    work = sum(map(weight, call.launches))
+    work = sum(map(weight_of, call.launches))
     if work >= overhead:
         return None
     if call.measured and call.time_us is not None and call.time_us > 4 * overhead + work:
         return None  # it takes longer than starting it can explain
     instead = "do it in one launch" if len(call.launches) > 1 else "give it more work, or fuse it with its neighbours"
     evidence = {"launch_us": overhead, "work_us": work, "launches": len(call.launches)}
-    return finding(overhead / (overhead + work), "launch", f"none: no edit does it: {instead}", **evidence)
+    return make_finding(overhead / (overhead + work), "launch", f"none: no edit does it: {instead}", **evidence)
 
 
-def binding(call: Call, launch: Launched) -> Finding:
+def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     """The resource that takes longest without faults, and how near the call is to its time."""
     roofline = sum(one.roofline_us for one in call.launches)
     times = {
@@ -100,7 +100,7 @@ def binding(call: Call, launch: Launched) -> Finding:
         evidence["percent_of_roofline"] = 100 * roofline / call.time_us
     near = call.measured and call.time_us is not None and roofline > 0.85 * call.time_us
     if name == "memory bandwidth":
-        evidence["moved_gb"] = sum(map(moved_bytes, call.launches)) / 1e9
+        evidence["moved_gb"] = sum(map(moved_bytes_of, call.launches)) / 1e9
         again = not near and launch.traffic > 1.5 * launch.footprint
         advice = "none: it moves no byte twice; only fewer bytes make it faster"
         if again and launch.code.dots:
@@ -123,27 +123,27 @@ def binding(call: Call, launch: Launched) -> Finding:
         advice = "none: its arithmetic takes longer than its bytes; only less of it makes it faster"
         if kinds & {"divide", "special"}:
             advice = "reciprocal" if "divide" in kinds else "exp2"
-    return finding(0.0, name, advice, **evidence)
+    return make_finding(0.0, name, advice, **evidence)
 
 
-def _shared_bytes_of(launch: Launched) -> float:
+def _shared_bytes_of(launch: DeviceLaunch) -> float:
     """Bytes that accesses load beyond their tensor's size: several programs load the same data."""
     loads = (a for a in launch.code.accesses if a.kind == "load")
-    return sum(max(0.0, launch.moved(a) - launch.tensor_bytes(a.base)) for a in loads)
+    return sum(max(0.0, launch.moved_bytes_of(a) - launch.tensor_bytes_of(a.base)) for a in loads)
 
 
-def _is_fed_by_threads(launch: Launched) -> bool:
+def _is_fed_by_threads(launch: DeviceLaunch) -> bool:
     """Whether large tiles of operands are loaded through pointers on a target with a copy engine for tiles."""
     large = any(d.m * d.n >= LARGE_PRODUCT for d in launch.code.dots)
     return large and launch.target.capability >= 90 and not any(a.descriptor for a in launch.code.accesses)
 
 
-def moved_bytes(launch: Launched) -> float:
+def moved_bytes_of(launch: DeviceLaunch) -> float:
     """Bytes to and from memory: those that the hardware counted, else those that must move."""
     return launch.counters.dram_bytes if launch.counters is not None else launch.footprint
 
 
-def _gap_of(call: Call) -> float:
+def _gap_of(call: LauncherCall) -> float:
     """The share of a measured time above the roofline; 1 without a measurement."""
     if not call.measured or not call.time_us:
         return 1.0
@@ -151,14 +151,14 @@ def _gap_of(call: Call) -> float:
     return max(0.0, 1 - roofline / call.time_us)
 
 
-def described(hint: Hint) -> str:
+def format_hint(hint: Hint) -> str:
     """A hint as one line for people: bottleneck, evidence as `name number`, suggestion."""
     numbers = ", ".join(f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in hint.evidence.items())
     return f"{hint.bottleneck}: {numbers}. {hint.suggestion}"
 
 
 def _format_number(value: float) -> str:
-    value = tidy(value)
+    value = round_for_people(value)
     if isinstance(value, float) and (value >= 1e6 or (value and abs(value) < 1e-3)) and math.isfinite(value):
         return f"{value:.2e}"
     return f"{value:,}"

@@ -52,7 +52,7 @@ class Counters:
         return tuple(sorted(((n, s) for n, s in self.waits.items() if s >= 0.1), key=lambda pair: -pair[1]))
 
 
-def parsed(text: str) -> tuple[Counters, ...]:
+def parse_counters(text: str) -> tuple[Counters, ...]:
     """The launches of `ncu --csv --print-units base` in order, without those that miss a metric."""
     launches: dict[str, tuple[str, dict[str, float]]] = {}
     lines = [line for line in text.splitlines() if line.startswith('"')]
@@ -62,7 +62,7 @@ def parsed(text: str) -> tuple[Counters, ...]:
     return tuple(_make_counters(name, values) for name, values in launches.values() if set(METRICS) <= set(values))
 
 
-def refusal(text: str) -> str:
+def explain_refusal(text: str) -> str:
     """Why ncu counted nothing, as the end of a sentence."""
     if "ERR_NVGPUCTRPERM" in text:
         return "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM)"
@@ -85,7 +85,7 @@ def _parse_number(text: str) -> float:
         return 0.0
 
 
-def matched(counted: Sequence[Counters], functions: Sequence[str]) -> tuple[Counters | None, ...]:
+def match_launches(counted: Sequence[Counters], functions: Sequence[str]) -> tuple[Counters | None, ...]:
     """The counters of each launch of a call, in order; None for all of them where the functions differ."""
     if [c.function for c in counted] != list(functions):
         return (None,) * len(functions)

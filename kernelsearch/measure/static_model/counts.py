@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Counts:
+class LaunchCounts:
     """Totals over all programs of one launch, scaled up from sampled programs of the real grid.
 
     programs is the size of the grid. load_bytes and store_bytes count every access without masked lanes.

@@ -18,9 +18,9 @@ import numpy as np
 
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.constants import Constants
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.fitted import FITTED
-from kernelsearch.measure.static_model.launched import Launched
-from kernelsearch.measure.static_model.usage import Step, Usage, usage
+from kernelsearch.measure.static_model.usage import LoopUsage, Usage, compute_usage
 
 Number = float | np.ndarray
 SCHEDULERS = 4
@@ -46,21 +46,21 @@ class Estimate:
         return max(self.parts_us, key=lambda name: self.parts_us[name])
 
 
-def estimate_launch(launch: Launched) -> Estimate:
+def estimate_launch(launch: DeviceLaunch) -> Estimate:
     """The estimate of one device launch."""
-    used, target = usage(launch), launch.target
-    total, parts = times_us(used, target)
+    used, target = compute_usage(launch), launch.target
+    total, parts = estimate_times_us(used, target)
     waves = used.programs / (target.num_sms * used.occupancy)
     return Estimate(float(total), {name: float(us) for name, us in parts.items()}, used.occupancy, waves)
 
 
-def estimate_call(launches: Sequence[Launched]) -> tuple[float, tuple[Estimate, ...]]:
+def estimate_call(launches: Sequence[DeviceLaunch]) -> tuple[float, tuple[Estimate, ...]]:
     """The estimated time of a launcher call in microseconds: its launches one after the other."""
     estimates = tuple(map(estimate_launch, launches))
     return sum(e.time_us for e in estimates), estimates
 
 
-def times_us(used: Usage, target: Target, k: Constants = FITTED) -> tuple[Number, dict[str, Number]]:
+def estimate_times_us(used: Usage, target: Target, k: Constants = FITTED) -> tuple[Number, dict[str, Number]]:
     """The estimated time in microseconds of a launch with this usage, and its parts by resource.
 
     Every number of `used` may be an array over launches; then the results are arrays too.
@@ -113,7 +113,7 @@ class _Cost:
     serial: Number
 
 
-def _cost_of(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
+def _cost_of(step: LoopUsage, used: Usage, missed: Number, macs_per_clock: Number, k: Constants) -> _Cost:
     c, warps, trips = step.counts, used.warps, step.trips
     special, divide = c.get("special", 0), c.get("divide", 0)
     plain = c.get("instructions", 0) + c.get("wide", 0) - special - divide
@@ -147,7 +147,7 @@ def _cost_of(step: Step, used: Usage, missed: Number, macs_per_clock: Number, k:
     return _Cost({name: cycles * trips for name, cycles in pipes.items()}, delay, serial)
 
 
-def _chain_cycles_of(step: Step, warps: Number, k: Constants) -> Number:
+def _chain_cycles_of(step: LoopUsage, warps: Number, k: Constants) -> Number:
     """Cycles of the longest dependent path of one iteration, its accesses of global memory left out."""
     cost = dict.fromkeys(("load", "atomic", "wait"), 0.0) | {
         "barrier": k.barrier_cycles + k.barrier_warp_cycles * warps,

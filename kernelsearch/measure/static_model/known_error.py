@@ -29,7 +29,7 @@ class KnownError:
     median: float = model.SPEARMAN[1]
     regret: tuple[float, float] = model.REGRET
 
-    def said(self) -> str:
+    def as_text(self) -> str:
         """`its known error: ...`, the end of a sentence."""
         return (
             f"its known error: over {self.sets} sets of candidates of kernels it had not seen, measured on an "

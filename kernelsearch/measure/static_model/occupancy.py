@@ -14,7 +14,7 @@ SHARED_RESERVED = 1024
 
 
 @dataclass(frozen=True)
-class Machine:
+class BinaryResources:
     """One binary: warps per program, registers and stack bytes per thread, bytes of shared memory, and stages."""
 
     num_warps: int
@@ -25,7 +25,7 @@ class Machine:
     num_stages: int = 3
 
 
-def programs_per_sm(machine: Machine, target: Target) -> int:
+def compute_programs_per_sm(machine: BinaryResources, target: Target) -> int:
     """How many programs fit an SM at once, by warps, registers and shared memory (at least 1)."""
     per_warp = -(-max(16, machine.registers) * 32 // REGISTER_GRANULE) * REGISTER_GRANULE
     by_registers = target.registers_per_sm // (per_warp * machine.num_warps)

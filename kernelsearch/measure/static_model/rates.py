@@ -1,6 +1,6 @@
 """Targets with the measured rates of the device at hand in place of the datasheet's.
 
-Only hints and percentages use them: the least possible time (`confirm.floor_us`) follows from the datasheet.
+Only hints and percentages use them: the least possible time (`confirm_rules.compute_floor_us`) follows from the datasheet.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ CEILINGS: Final = {
     "tf32_tflops": "matmul_tf32_tflops",
     "fp32_tflops": "matmul_fp32_tflops",
 }
-"""Fields of a Target with their names in `ceilings.measured`."""
+"""Fields of a Target with their names in `ceilings.measure_ceilings`."""
 
 
-def calibrated(target: Target, ceilings: Mapping[str, float]) -> Target:
+def calibrate_target(target: Target, ceilings: Mapping[str, float]) -> Target:
     """The target with these ceilings (GB/s, TFLOP/s) instead of its own rates; the same where none are known."""
     return replace(target, **{field: ceilings[name] for field, name in CEILINGS.items() if ceilings.get(name)})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelsearch.compile.code import Access, Block
-from kernelsearch.measure.static_model.launched import Launched
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
 UNROLLED, UNROLLED_ELEMENTS = 4, 16
 """ptxas interleaves up to four iterations where no barrier or store is between them and a thread loads few elements."""
@@ -21,7 +21,7 @@ LEAST_FREE = 32.0
 
 
 @dataclass(frozen=True)
-class Step:
+class LoopUsage:
     """One loop of one program: its number of trips, and the work of one iteration per thread.
 
     counts and chain are those of `code.Block`; loaded is in bytes per iteration and program; fresh is the share of the
@@ -61,20 +61,20 @@ class Usage:
     ways: float
     macs: float
     tensor_tflops: float
-    steps: tuple[Step, ...]
+    steps: tuple[LoopUsage, ...]
     atomics: float
     depth: int
     meet: bool
 
 
-def usage(launch: Launched) -> Usage:
+def compute_usage(launch: DeviceLaunch) -> Usage:
     """The usage of a launch; counts from sampled programs correct its bytes, where there are any."""
     warps, threads = launch.machine.num_warps, 32 * launch.machine.num_warps
     accesses = launch.code.accesses
-    moved_bytes = {id(a): launch.moved(a) for a in accesses}
+    moved_bytes = {id(a): launch.moved_bytes_of(a) for a in accesses}
     loads = sum(moved_bytes[id(a)] for a in accesses if a.kind == "load")
     stores = sum(moved_bytes[id(a)] for a in accesses if a.kind != "load")
-    sectors = sum(_bytes_beyond_l1(launch, a, moved_bytes[id(a)]) * launch.sectors(a) for a in accesses)
+    sectors = sum(_bytes_beyond_l1(launch, a, moved_bytes[id(a)]) * launch.sector_ratio_of(a) for a in accesses)
     if launch.counts is not None and loads:
         known = launch.counts
         sectors *= (known.load_bytes + known.store_bytes) / max(1.0, loads + stores)
@@ -104,9 +104,9 @@ def usage(launch: Launched) -> Usage:
 
 
 def _make_steps(
-    launch: Launched, blocks: tuple[Block, ...], loads: float, unique: float, threads: int
-) -> tuple[Step, ...]:
-    trips = [min(MAX_TRIPS, launch.trips(b.loops)) for b in blocks]
+    launch: DeviceLaunch, blocks: tuple[Block, ...], loads: float, unique: float, threads: int
+) -> tuple[LoopUsage, ...]:
+    trips = [min(MAX_TRIPS, launch.trips_of(b.loops)) for b in blocks]
     raw = [b.counts.get("load_bytes", 0) * n * threads * launch.programs for b, n in zip(blocks, trips, strict=True)]
     scale = min(1.0, loads / sum(raw)) if sum(raw) else 0.0  # masked lanes load nothing
     left, steps = unique, []
@@ -115,19 +115,19 @@ def _make_steps(
         fresh = min(1.0, left / amount) if amount else 0.0
         left = max(0.0, left - amount)
         each = amount / (max(1e-9, n) * launch.programs)
-        steps.append(Step(n, block.counts, block.chain, each, fresh, block.ahead, _batches_of(launch, block)))
+        steps.append(LoopUsage(n, block.counts, block.chain, each, fresh, block.ahead, _batches_of(launch, block)))
     return tuple(steps)
 
 
-def _bytes_beyond_l1(launch: Launched, access: Access, moved_bytes: float) -> float:
+def _bytes_beyond_l1(launch: DeviceLaunch, access: Access, moved_bytes: float) -> float:
     """The bytes of an access that come from L2: a small tensor stays in each SM's L1 once it is loaded."""
-    size = launch.tensor_bytes(access.base)
+    size = launch.tensor_bytes_of(access.base)
     if access.kind != "load" or size > SMALL:
         return moved_bytes
     return min(moved_bytes, size * launch.target.num_sms)
 
 
-def _bytes_loaded_again(launch: Launched, moved_bytes: Mapping[int, float]) -> float:
+def _bytes_loaded_again(launch: DeviceLaunch, moved_bytes: Mapping[int, float]) -> float:
     """Bytes of loads from addresses that the same program has loaded before.
 
     Loops over one axis in steps of a tile's length have known ends; the length that several of them cover together,
@@ -143,10 +143,10 @@ def _bytes_loaded_again(launch: Launched, moved_bytes: Mapping[int, float]) -> f
                 total += moved_bytes[id(access)] * (access.address in flat)
                 flat.add(access.address)
                 continue
-            first, last, step = (launch.number(v) for v in vars(access.loops[-1]).values())
+            first, last, step = (launch.evaluate(v) for v in vars(access.loops[-1]).values())
             length = max((n for n in access.shape if step and step % n == 0), default=0)
             if length > 1 and None not in (first, last):
-                covered += launch.trips(access.loops[-1:]) * length
+                covered += launch.trips_of(access.loops[-1:]) * length
                 ends += [first, last]
                 moved += moved_bytes[id(access)]
         span = max(ends) - min(ends) if ends else 0
@@ -155,7 +155,7 @@ def _bytes_loaded_again(launch: Launched, moved_bytes: Mapping[int, float]) -> f
     return total
 
 
-def _batches_of(launch: Launched, block: Block) -> float:
+def _batches_of(launch: DeviceLaunch, block: Block) -> float:
     """See `Step.batches`."""
     each = block.counts.get("load_bytes", 0)
     if block.ahead >= 0 or not each:
@@ -165,13 +165,13 @@ def _batches_of(launch: Launched, block: Block) -> float:
         return each / free
     if not block.loops or any(block.counts.get(kind) for kind in ("barrier", "shuffle", "store")):
         return 1.0
-    widths = [a.width for a in launch.main if a.kind == "load"]
+    widths = [a.width for a in launch.main_accesses if a.kind == "load"]
     elements = max(1, math.ceil(each / max(1, min(widths, default=4))))
     return 1.0 / max(1.0, min(UNROLLED, UNROLLED_ELEMENTS // elements, free / each))
 
 
-def _ways_of(launch: Launched) -> float:
-    sizes = [e.size_bytes * launch.trips(e.loops) for e in launch.code.exchanges]
+def _ways_of(launch: DeviceLaunch) -> float:
+    sizes = [e.size_bytes * launch.trips_of(e.loops) for e in launch.code.exchanges]
     if not sum(sizes):
         return 1.0
     return sum(e.ways * n for e, n in zip(launch.code.exchanges, sizes, strict=True)) / sum(sizes)

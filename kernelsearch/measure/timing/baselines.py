@@ -15,18 +15,18 @@ MODES = {COMPILE: None, MAX_AUTOTUNE: "max-autotune-no-cudagraphs"}
 """`torch.compile` modes. CUDA graphs are left out, since graphs copy their inputs to fixed places first."""
 
 
-def names(task: Any) -> tuple[str, ...]:
+def baseline_names(task: Any) -> tuple[str, ...]:
     """The baselines that exist for a task besides its seed: torch's, its own autotuner's, and those it names."""
-    common = (EAGER, COMPILE, MAX_AUTOTUNE, *((SEED_AUTOTUNE,) if autotuned(task) else ()))
+    common = (EAGER, COMPILE, MAX_AUTOTUNE, *((SEED_AUTOTUNE,) if is_autotuned(task) else ()))
     return (*common, *(n for n in task.baselines if n not in common))
 
 
-def autotuned(task: Any) -> bool:
+def is_autotuned(task: Any) -> bool:
     """Whether one of the seed's kernels is decorated with `@triton.autotune`."""
     return any(_has_autotuner(kernel) for kernel in task.kernels().values())
 
 
-def make(name: str, task: Any, case: Any) -> Callable[..., Any]:
+def make_baseline(name: str, task: Any, case: Any) -> Callable[..., Any]:
     """The baseline as a function of the case's inputs. Raises what the library raises, KeyError for an unknown name."""
     if name in task.baselines:
         return task.baselines[name]
@@ -37,7 +37,7 @@ def make(name: str, task: Any, case: Any) -> Callable[..., Any]:
     return {EAGER: case.reference, SEED_AUTOTUNE: case.launch}[name]
 
 
-def tf32_policy(precision: str) -> str:
+def tf32_policy_of(precision: str) -> str:
     """`torch.set_float32_matmul_precision`'s word for a task's precision contract."""
     return "high" if precision == "tf32" else "highest"
 

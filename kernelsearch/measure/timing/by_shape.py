@@ -1,6 +1,6 @@
 """The best candidate for each shape, and the gain of running them together.
 
-A finding is the plain data of `report.confirmed.finding`. The seed is a candidate too: it runs where nothing is faster.
+A finding is the plain data of `report.findings.build_finding`. The seed is a candidate too: it runs where nothing is faster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kernelsearch.measure.timing.baselines import SEED
-from kernelsearch.measure.timing.protocol import LEAST_GAIN, margin
+from kernelsearch.measure.timing.protocol import LEAST_GAIN, margin_of
 
 Finding = Mapping[str, Any]
 C = TypeVar("C")
@@ -18,7 +18,7 @@ C = TypeVar("C")
 EVEN = {"ratio": 1.0, "low": 1.0, "high": 1.0}
 
 
-def best(
+def choose_best(
     candidates: Sequence[C],
     ratios: Callable[[C], Mapping[str, float]],
     order: Callable[[C], Hashable],
@@ -52,7 +52,7 @@ def _mean_ratio_of(ratios: Mapping[str, float]) -> float:
     return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
 
 
-def seed_finding(findings: Sequence[Finding]) -> Finding | None:
+def infer_seed_finding(findings: Sequence[Finding]) -> Finding | None:
     """The seed's finding, from the findings of others; the first one that timed a shape counts.
 
     Each of its intervals follows from two others (seed and baseline over the same candidate) and is wider than both.
@@ -107,18 +107,20 @@ def _divide(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
     }
 
 
-def of_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
+def choose_findings(findings: Sequence[Finding]) -> dict[str, Finding]:
     """The finding to run at each shape, of the confirmed ones and the seed; empty when nothing was confirmed."""
     others = _select_confirmed(findings, of_seed=False)
-    seed = seed_finding(others) or next(iter(_select_confirmed(findings, of_seed=True)), None)
-    return best(others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed)
+    seed = infer_seed_finding(others) or next(iter(_select_confirmed(findings, of_seed=True)), None)
+    return choose_best(
+        others if seed is None else [*others, seed], ratios_of, lambda f: (f["name"], str(f["config"])), seed
+    )
 
 
 def ratios_of(finding: Finding) -> dict[str, float]:
     return {s["shape"]: 1.0 / s["vs_seed"]["ratio"] for s in finding["shapes"] if s["vs_seed"]}
 
 
-def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
+def compute_gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
     """The gain of running these findings' candidates by shape, over the fastest baselines and over the seed.
 
     Gains are geometric means over the shapes. The ends of their intervals are the means of the shapes' own ends. These
@@ -130,7 +132,7 @@ def gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
     if not shapes or any(s["vs_fastest"] is None for s in shapes):
         return None
     over = _mean_of([s["vs_fastest"] for s in shapes])
-    needed = margin(max((f["aa_spread"] or 0.0) for f in chosen.values()))
+    needed = margin_of(max((f["aa_spread"] or 0.0) for f in chosen.values()))
     return {
         "vs_fastest": over,
         "vs_seed": _mean_of([s["vs_seed"] for s in shapes]),

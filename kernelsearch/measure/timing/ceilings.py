@@ -24,7 +24,7 @@ _EMPTY = b""".version 7.0
 \0"""
 
 
-def measured() -> dict[str, float]:
+def measure_ceilings() -> dict[str, float]:
     """All ceilings of the current device, by name with their unit at the end. Takes about a second."""
     size = min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4)
     rates = {"copy_gbps": 2 * size / (_time_copy(size) * 1e3)}
@@ -76,7 +76,7 @@ def _time_best(call: Callable[[], object]) -> float:
 
 def _time_launch() -> tuple[float, float]:
     """(Host time of one launch, event time around one launch) of an empty kernel, in microseconds."""
-    launch = empty_kernel()
+    launch = load_empty_kernel()
     for _ in range(10):
         launch()
     torch.cuda.synchronize()
@@ -97,7 +97,7 @@ def _time_launch() -> tuple[float, float]:
     return host_us, statistics.median(spans)
 
 
-def empty_kernel() -> Callable[[], None]:
+def load_empty_kernel() -> Callable[[], None]:
     """A function that launches a kernel which does nothing, through the driver API. Raises RuntimeError."""
     torch.zeros(1, device="cuda")  # makes the context current
     cuda = ctypes.CDLL("libcuda.so.1")

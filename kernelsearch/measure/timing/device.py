@@ -19,7 +19,7 @@ class LiveDevice:
     num_sms: int
 
 
-def first_device() -> tuple[ctypes.CDLL, ctypes.c_int] | None:
+def open_first_device() -> tuple[ctypes.CDLL, ctypes.c_int] | None:
     """The CUDA driver and its handle of the first visible GPU; None without a driver or a device."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -29,9 +29,9 @@ def first_device() -> tuple[ctypes.CDLL, ctypes.c_int] | None:
     return None if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) else (cuda, device)
 
 
-def live_device() -> LiveDevice | None:
+def find_live_device() -> LiveDevice | None:
     """The first visible GPU; None without a driver or a device."""
-    first = first_device()
+    first = open_first_device()
     if first is None:
         return None
     cuda, device = first

@@ -48,7 +48,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimedSpan:
     """One timed call: the event time in microseconds, and whether the device had to wait for the host."""
 
     time_us: float
@@ -67,7 +67,7 @@ class Flush:
         self.buffer.sum()
 
 
-def sample(
+def take_samples(
     call: Callable[..., Any],
     inputs: Sequence[tuple[Any, ...]],
     flush: Flush,
@@ -88,15 +88,17 @@ def sample(
     after()
     torch.cuda.synchronize()
 
-    def take(first: int, wait_us: float) -> list[Span]:
+    def take(first: int, wait_us: float) -> list[TimedSpan]:
         queued = [_queue(call, inputs[(first + i) % len(inputs)], flush, wait_us, after) for i in range(ABANDON_AFTER)]
         torch.cuda.synchronize()
-        return [Span(start.elapsed_time(end) * 1000.0, late) for start, end, late in queued]
+        return [TimedSpan(start.elapsed_time(end) * 1000.0, late) for start, end, late in queued]
 
-    return collected(take, host_us, limit_us)
+    return collect_samples(take, host_us, limit_us)
 
 
-def collected(take: Callable[[int, float], list[Span]], host_us: float, limit_us: float | None = None) -> Samples:
+def collect_samples(
+    take: Callable[[int, float], list[TimedSpan]], host_us: float, limit_us: float | None = None
+) -> Samples:
     """Samples from batches until there are enough; take(number so far, wait in microseconds) gives the next batch.
 
     After a late sample, the wait that hides the host is doubled.

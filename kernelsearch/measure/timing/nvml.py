@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, replace
 
-from kernelsearch.measure.timing.device import first_device
+from kernelsearch.measure.timing.device import open_first_device
 
 _GRAPHICS_CLOCK, _MEMORY_CLOCK = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
 _TEMPERATURE_GPU = 0
@@ -38,7 +38,7 @@ class Reading:
     power_w: float
     reasons: int
 
-    def said(self) -> list[str]:
+    def format_reasons(self) -> list[str]:
         """The throttle reasons in words."""
         return [word for bit, word in REASONS.items() if self.reasons & bit]
 
@@ -52,7 +52,7 @@ ALONE = "a kernel is timed alone, so that hints may blame it for the effects of 
 """The consequences of a busy GPU, by the way that a command times."""
 
 
-def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
+def format_busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
     """The warning about a GPU that others use, before we run anything there; empty when nobody does."""
     if percent is None or percent <= BUSY_PERCENT:
         return ""
@@ -62,9 +62,9 @@ def busy_note(percent: int | None, follows: str = IN_TURNS) -> str:
     )
 
 
-def busy_now(follows: str = IN_TURNS) -> str:
+def check_busy(follows: str = IN_TURNS) -> str:
     """`busy_note` of the GPU that CUDA would use; empty without one. Call it before running anything there."""
-    return busy_note(Monitor.open(bus_id()).busy_percent(), follows)
+    return format_busy_note(Monitor.open(find_bus_id()).busy_percent(), follows)
 
 
 class Monitor:
@@ -124,9 +124,9 @@ class Monitor:
         return int(value.value) if code == 0 else -1
 
 
-def bus_id() -> str:
+def find_bus_id() -> str:
     """The PCI bus id of the first visible GPU; empty when there is none."""
-    first = first_device()
+    first = open_first_device()
     if first is None:
         return ""
     cuda, device = first

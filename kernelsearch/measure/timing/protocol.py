@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Sequence
 
 PROTOCOL = "search-2"
-"""The protocol of `events.sample`; search-1 kept samples in which the device had waited for the host."""
+"""The protocol of `events.take_samples`; search-1 kept samples in which the device had waited for the host."""
 
 LEAST_GAIN = 0.01
 """A kernel is called faster only if the interval's lower end shows more than this."""
 
 
-def margin(aa_spread: float) -> float:
+def margin_of(aa_spread: float) -> float:
     """The least difference of speed-ups that counts, as a fraction: max(1 %, the A/A spread).
 
     An interval covers the variation within one process; times vary more from process to process.
@@ -20,7 +20,7 @@ def margin(aa_spread: float) -> float:
     return max(LEAST_GAIN, aa_spread)
 
 
-def spread_us(times: Sequence[float]) -> float:
+def compute_spread_us(times: Sequence[float]) -> float:
     """Half the distance between the quartiles."""
     if len(times) < 4:
         return (max(times) - min(times)) / 2 if times else 0.0

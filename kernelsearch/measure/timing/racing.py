@@ -18,17 +18,17 @@ FAR = 2.0
 """With fewer shapes, a candidate with this many times the incumbent's time at a shape is not sampled further."""
 
 
-def tested(shapes: int) -> bool:
+def is_tested(shapes: int) -> bool:
     """Whether the test is used for this number of timed shapes."""
     return shapes >= LEAST
 
 
-def faster(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
+def is_faster(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
     """Whether these times (us by shape) beat the rival's in the geometric mean over the rival's shapes."""
     return all(shape in times_us for shape in rival_us) and math.fsum(_log_ratios(times_us, rival_us)) < 0.0
 
 
-def loses(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
+def is_losing(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
     """Whether these times (microseconds by shape) already lose to the rival's at the same shapes."""
     ratios = _log_ratios(times_us, rival_us)
     if len(ratios) < LEAST or sum(ratios) <= 0.0:
@@ -38,10 +38,10 @@ def loses(times_us: Mapping[str, float], rival_us: Mapping[str, float]) -> bool:
     return bool(wilcoxon(ratios, alternative="greater", zero_method="zsplit").pvalue < P)
 
 
-def hopeless(times_us: Mapping[str, float], rival_us: Mapping[str, float], shapes: int) -> bool:
+def is_hopeless(times_us: Mapping[str, float], rival_us: Mapping[str, float], shapes: int) -> bool:
     """Whether a candidate with these times is given up; shapes is the number of the task's timed shapes."""
-    if tested(shapes):
-        return loses(times_us, rival_us)
+    if is_tested(shapes):
+        return is_losing(times_us, rival_us)
     return any(us > FAR * rival_us.get(shape, math.inf) for shape, us in times_us.items())
 
 

@@ -80,12 +80,12 @@ def reduction_of(value: ast.expr, kind: str) -> ast.Call | None:
     return value if plain else None
 
 
-def reduced(call: ast.Call, operand: str) -> str:
+def format_reduction(call: ast.Call, operand: str) -> str:
     """The text of a reduction with another operand."""
     rest = [tree.text_of(node) for node in (*call.args[1:], *call.keywords)]
-    return f"{tree.called(call)}({', '.join([operand, *rest])})"
+    return f"{tree.callee(call)}({', '.join([operand, *rest])})"
 
 
-def full(shape: tuple[str, ...], kind: str) -> str:
+def format_identity(shape: tuple[str, ...], kind: str) -> str:
     """A float32 block (or scalar) of the operation's identity."""
     return f"tl.full([{', '.join(shape)}], {IDENTITY[kind]}, tl.float32)" if shape else IDENTITY[kind]

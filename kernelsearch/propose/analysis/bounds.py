@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import factors, stripped, terms
+from kernelsearch.propose.analysis.flow import factors, strip_axes, terms
 from kernelsearch.propose.analysis.view import View
 
 
@@ -18,14 +18,14 @@ def comparisons(view: View) -> list[ast.Compare]:
     return sorted(blocks, key=lambda n: (n.lineno, n.col_offset))
 
 
-def always_true_when(view: View, node: ast.Compare) -> str | None:
+def find_true_condition(view: View, node: ast.Compare) -> str | None:
     """A condition, as a launch-spec expression, under which the comparison holds for every lane of every program.
 
     None if there is no such condition: the offsets are not `arange` plus the start of a loop or of a program.
     """
     stmt = view.flow.at(node)
-    left = terms(stripped(view.flow.expand(node.left, stmt)))
-    right = terms(stripped(view.flow.expand(node.comparators[0], stmt)))
+    left = terms(strip_axes(view.flow.expand(node.left, stmt)))
+    right = terms(strip_axes(view.flow.expand(node.comparators[0], stmt)))
     moved = left + [(-s, t) for s, t in right]  # `size - k * BLOCK` on the right becomes a start on the left
     sizes = [t for s, t in moved if s < 0]
     lanes = [t for s, t in moved if s > 0 and tree.is_tl(t, "arange")]
@@ -64,7 +64,7 @@ def _start(view: View, stmt: ast.stmt, start: ast.expr, size: str, width: str) -
 
 
 def _at_most(programs: str, width: str, size: str) -> str:
-    return f"{tree.parenthesised(programs)} * {width} <= {size}"
+    return f"{tree.parenthesise(programs)} * {width} <= {size}"
 
 
 def _loop_of(view: View, stmt: ast.stmt, name: str) -> tuple[ast.expr, ast.expr, ast.expr] | None:
@@ -101,7 +101,7 @@ def _number(view: View, stmt: ast.stmt, name: str, width: str, size: str) -> str
     stop = bounds[1]
     if tree.is_tl(stop, "minimum"):
         stop = next((a for a in stop.args if isinstance(a, ast.Name)), stop)  # type: ignore[attr-defined]
-    if tree.called(stop) in ("tl.cdiv", "tl.math.cdiv", "triton.cdiv"):
+    if tree.callee(stop) in ("tl.cdiv", "tl.math.cdiv", "triton.cdiv"):
         same = [tree.text_of(a) for a in stop.args] == [size, width]  # type: ignore[attr-defined]
         return f"{size} % {width} == 0" if same else None
     count = view.kernel.args.get(view.function.name, {}).get(tree.text_of(stop))

@@ -67,7 +67,7 @@ class Flow:
             here = holder
         return None
 
-    def steady(self, name: str, stmt: ast.stmt) -> bool:
+    def is_steady(self, name: str, stmt: ast.stmt) -> bool:
         """Whether name keeps its value during the iteration that stmt is in."""
         if name not in self.assigned or self.value(name, stmt) is not None:
             return True
@@ -81,9 +81,9 @@ class Flow:
         known: dict[str, ast.expr] = {}
         for name in tree.reads(node):
             definition = self.value(name, stmt)
-            if definition is not None and all(self.steady(n, definition[1]) for n in tree.reads(definition[0])):
+            if definition is not None and all(self.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
                 known[name] = self.expand(*definition, depth - 1)
-        return tree.substituted(node, known) if known else node  # type: ignore[return-value]
+        return tree.substitute(node, known) if known else node  # type: ignore[return-value]
 
 
 def _is_variable_of(name: str, holder: ast.stmt | None) -> bool:
@@ -107,24 +107,24 @@ def factors(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def unhinted(node: ast.expr) -> ast.expr:
+def strip_hints(node: ast.expr) -> ast.expr:
     """The expression without hints about its alignment."""
     while tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
         node = node.args[0]  # type: ignore[attr-defined]
     return node
 
 
-def stripped(node: ast.expr) -> ast.expr:
+def strip_axes(node: ast.expr) -> ast.expr:
     """The expression without `[:, None]` and the like, and without alignment hints."""
     while True:
-        bare = unhinted(node)
+        bare = strip_hints(node)
         if isinstance(bare, ast.Subscript) and _only_new_axes(bare.slice):
             bare = bare.value
         if bare is node:
             break
         node = bare
     if isinstance(node, ast.BinOp):
-        return ast.BinOp(stripped(node.left), node.op, stripped(node.right))
+        return ast.BinOp(strip_axes(node.left), node.op, strip_axes(node.right))
     return node
 
 
@@ -137,7 +137,7 @@ def _only_new_axes(index: ast.expr) -> bool:
     )
 
 
-def dependent(body: list[ast.stmt], roots: set[str], control: bool = True) -> set[str]:
+def find_dependent(body: list[ast.stmt], roots: set[str], control: bool = True) -> set[str]:
     """Names whose value depends on the root names, directly or through the addresses of loads.
 
     With control, whatever a loop or branch assigns depends on the loop's bounds or the branch's condition.

@@ -46,7 +46,7 @@ class Idle:
                 sides = {self.of(n) for n in (node.left, *node.comparators)}
                 return FALSE if self.is_bound(node) else FINITE if sides <= BOUNDED else ANY
             case ast.BinOp(left=left, op=op, right=right):
-                return _binary(op, self.of(left), self.of(right), tree.same(left, right))
+                return _binary(op, self.of(left), self.of(right), tree.is_same(left, right))
             case ast.Subscript(value=value):
                 return self.of(value)
             case ast.Call():
@@ -58,7 +58,7 @@ class Idle:
             return NEGATIVE
         if tree.is_infinity(node, 1):
             return POSITIVE
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and not tree.called(node).startswith("tl."):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and not tree.callee(node).startswith("tl."):
             return self.of(node.func.value)
         if tree.is_tl(node, "load"):
             mask, other = tree.argument(node, 1, "mask"), tree.argument(node, 2, "other")
@@ -71,7 +71,7 @@ class Idle:
             if test == FALSE:
                 return no
             return yes if yes == no else FINITE if {yes, no} <= BOUNDED else ANY
-        return _function(tree.called(node).rpartition(".")[2], [self.of(a) for a in node.args])
+        return _function(tree.callee(node).rpartition(".")[2], [self.of(a) for a in node.args])
 
 
 def _binary(op: ast.operator, a: str, b: str, alike: bool) -> str:

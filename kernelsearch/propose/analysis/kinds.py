@@ -18,7 +18,7 @@ FLOATS = ("fp8e5", "fp8e4nv", "fp16", "bf16", "fp32", "fp64")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueKind:
     """dtype and shape of a value, or of what a pointer points to; None is unknown.
 
     const marks a number that the compiler knows. A dtype `?name` is that of an unknown tensor, taken for a float.
@@ -55,7 +55,7 @@ class Kind:
         """One dtype for each dtype of the task; an unknown one is the empty text."""
         return (self.dtype or "").split("/")
 
-    def shaped(self, shape: Shape | None) -> Kind:
+    def with_shape(self, shape: Shape | None) -> ValueKind:
         return replace(self, shape=shape)
 
     def text(self) -> str:
@@ -66,7 +66,7 @@ class Kind:
         return f"{'pointer to ' if self.pointer else ''}{name}{where}"
 
 
-UNKNOWN, SCALAR = Kind(None, None), Kind(None, ())
+UNKNOWN, SCALAR = ValueKind(None, None), ValueKind(None, ())
 
 
 def join_dtypes(dtypes: Iterable[str | None]) -> str | None:
@@ -77,7 +77,7 @@ def join_dtypes(dtypes: Iterable[str | None]) -> str | None:
     return each[0] if len(set(each)) == 1 else "/".join(each)  # type: ignore[arg-type]
 
 
-def broadcast(*shapes: Shape | None) -> Shape | None:
+def broadcast_shapes(*shapes: Shape | None) -> Shape | None:
     """Triton's broadcast: a scalar fits everything, missing axes are added in front. None: an error, or unknown."""
     if None in shapes:
         return None
@@ -87,19 +87,19 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
     return tuple(axis.pop() for axis in axes) if all(len(axis) == 1 for axis in axes) else None
 
 
-def promoted(a: Kind, b: Kind, divided: bool = False) -> Kind:
+def promote_kinds(a: ValueKind, b: ValueKind, divided: bool = False) -> ValueKind:
     """The kind of an arithmetic result, by `TritonSemantic.computation_type_impl`; divided is for `/`."""
-    shape = broadcast(a.shape, b.shape)
+    shape = broadcast_shapes(a.shape, b.shape)
     if a.pointer or b.pointer:
         pointer, other = (a, b) if a.pointer else (b, a)
-        return replace(pointer, shape=shape) if other.is_int and not divided else Kind(None, shape)
+        return replace(pointer, shape=shape) if other.is_int and not divided else ValueKind(None, shape)
     if a.dtype is None or b.dtype is None:
-        return Kind(None, shape)
+        return ValueKind(None, shape)
     left, right = a.dtypes, b.dtypes
     n = max(len(left), len(right))
     pairs = zip(left * (n // len(left)), right * (n // len(right)), strict=True)
     dtype = join_dtypes(_promote(x, y, a.const, b.const, divided) for x, y in pairs)
-    return Kind(dtype, shape, const=a.const and b.const)
+    return ValueKind(dtype, shape, const=a.const and b.const)
 
 
 def _promote(x: str, y: str, x_const: bool, y_const: bool, divided: bool) -> str | None:
@@ -132,11 +132,11 @@ def _rank(dtype: str) -> int:
     return 0 if dtype == BOOL else 1 if dtype in WIDTHS else 2
 
 
-def joined(a: Kind, b: Kind) -> Kind:
+def join_kinds(a: ValueKind, b: ValueKind) -> ValueKind:
     """The kind of a name to which two ways lead; what differs is unknown.
 
     A scalar that becomes a block by broadcasting is not one value in Triton, so that its shape is unknown too.
     """
     shape = a.shape if a.shape == b.shape else None
     same = (a.dtype, a.pointer) == (b.dtype, b.pointer)
-    return Kind(a.dtype if same else None, shape, a.pointer and same, a.const and b.const)
+    return ValueKind(a.dtype if same else None, shape, a.pointer and same, a.const and b.const)

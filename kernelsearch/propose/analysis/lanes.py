@@ -11,22 +11,22 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import Update, is_identity, update_of
 
 
-def summed(text: str) -> str | None:
+def sum_lanes(text: str) -> str | None:
     """The function with every such accumulator as a scalar; None if there is none.
 
     One starts as float32 zeros, is added to once in a loop, and is read once: by `tl.sum(name, axis=0)` after it.
     """
     patch = tree.Patch(text)
-    for block in tree.blocks(tree.docless(patch.node.body)):
+    for block in tree.blocks(tree.strip_docstrings(patch.node.body)):
         for place, loop in enumerate(block):
             for stmt in loop.body if isinstance(loop, ast.For) else ():
                 lanes = _lanes(patch.node, block, place, stmt)
                 if lanes is None:
                     continue
                 update, start, total = lanes
-                patch.stmt(start, f"{update.name} = 0.0")
-                patch.stmt(stmt, f"{update.name} += tl.sum({tree.text_of(update.value)}, axis=0)")
-                patch.expr(total, update.name)
+                patch.replace_stmt(start, f"{update.name} = 0.0")
+                patch.replace_stmt(stmt, f"{update.name} += tl.sum({tree.text_of(update.value)}, axis=0)")
+                patch.replace_expr(total, update.name)
     return None if patch.is_empty else patch.text()
 
 

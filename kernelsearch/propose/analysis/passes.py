@@ -37,16 +37,16 @@ class TwoPasses:
     between: list[ast.stmt]
     after: list[ast.stmt]
 
-    def merged(self, view: View, text: str, gone: tuple[ast.stmt, ...] = ()) -> str:
+    def merge(self, view: View, text: str, gone: tuple[ast.stmt, ...] = ()) -> str:
         """The function's text with these statements in place of both loops, what is between them, and gone."""
         patch = tree.Patch(view.text)
-        patch.stmt(self.first.loop, text)
+        patch.replace_stmt(self.first.loop, text)
         for stmt in (*self.between, *gone, self.second.loop):
-            patch.stmt(stmt, "")
+            patch.replace_stmt(stmt, "")
         return patch.text()
 
 
-def two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[TwoPasses]:
+def find_two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[TwoPasses]:
     """All neighbouring loops over the same range that fold reductions of these kinds along the same axis.
 
     Neither accumulator is used in the loops except to fold, but the second loop may read the first accumulator.
@@ -54,7 +54,7 @@ def two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[TwoPas
     for block in tree.blocks(view.body):
         for one, other in pairwise(s for s in block if isinstance(s, ast.For)):
             a, b = tree.range_of(one), tree.range_of(other)
-            alike = a and b and all(map(tree.same, (*a, one.target), (*b, other.target)))
+            alike = a and b and all(map(tree.is_same, (*a, one.target), (*b, other.target)))
             if not alike or tree.loops(one.body) or tree.loops(other.body):
                 continue
             before, between = block[: block.index(other)], block[block.index(one) + 1 : block.index(other)]
@@ -83,7 +83,7 @@ def _fold(loop: ast.For, kind: str, before: list[ast.stmt]) -> Fold | None:
 def _same_axis(a: ast.Call, b: ast.Call) -> bool:
     """Whether two reductions go along the same axis and both keep it or both drop it."""
     arguments = ((1, "axis"), (None, "keep_dims"))
-    return all(tree.same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in arguments)
+    return all(tree.is_same(tree.argument(a, at, name), tree.argument(b, at, name)) for at, name in arguments)
 
 
 def _has_effects(body: list[ast.stmt]) -> bool:
@@ -91,7 +91,7 @@ def _has_effects(body: list[ast.stmt]) -> bool:
     return any(isinstance(s, (ast.If, ast.While, ast.Return, ast.Expr)) for s in tree.all_statements(body))
 
 
-def inlined(body: list[ast.stmt], node: ast.expr) -> ast.expr:
+def inline_names(body: list[ast.stmt], node: ast.expr) -> ast.expr:
     """The expression after a straight-line body, in terms of the names before it, without caching hints on loads.
 
     A name that is assigned in any other way than by a plain assignment stays a name.
@@ -101,7 +101,7 @@ def inlined(body: list[ast.stmt], node: ast.expr) -> ast.expr:
         pair = tree.assignment(stmt)
         if pair and isinstance(stmt, ast.Assign):
             if pair[0] in tree.reads(node) and pair[0] not in opaque:
-                node = tree.substituted(node, {pair[0]: pair[1]})  # type: ignore[assignment]
+                node = tree.substitute(node, {pair[0]: pair[1]})  # type: ignore[assignment]
         else:
             opaque |= tree.writes(stmt)
     return tree.transform(copy.deepcopy(node), _without_hints)  # type: ignore[return-value]

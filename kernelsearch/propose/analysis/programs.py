@@ -9,7 +9,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.view import CannotApply, View
 
 
-def repeatable(view: View) -> list[ast.stmt]:
+def make_repeatable(view: View) -> list[ast.stmt]:
     """The body in a form that may run several times: each parameter that it assigns is copied to a local name first.
 
     Raises CannotApply if there is no such form.
@@ -27,12 +27,12 @@ def repeatable(view: View) -> list[ast.stmt]:
     changed = [p for p in view.function.params if p in tree.writes(view.body)]
     if any(p in view.function.constexprs for p in changed):
         raise CannotApply("it assigns to a constexpr")
-    local = {p: view.fresh(f"{p}_here") for p in changed}
+    local = {p: view.fresh_name(f"{p}_here") for p in changed}
     copies = tree.statements("\n".join(f"{local[p]} = {p}" for p in changed))
-    return [*copies, *(tree.renamed(s, local) for s in view.body)]  # type: ignore[list-item]
+    return [*copies, *(tree.rename(s, local) for s in view.body)]  # type: ignore[list-item]
 
 
-def with_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str]) -> list[ast.stmt]:
+def replace_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str]) -> list[ast.stmt]:
     """The statements with program ids and program counts replaced by expressions, by axis."""
 
     def rule(node: ast.AST) -> ast.AST | None:
@@ -45,7 +45,7 @@ def with_ids(body: list[ast.stmt], ids: dict[int, str], counts: dict[int, str]) 
 
 def _is_self(stmt: ast.stmt) -> bool:
     """Whether a statement is `row = row`, which a replaced program id leaves over."""
-    return isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and tree.same(stmt.targets[0], stmt.value)
+    return isinstance(stmt, ast.Assign) and len(stmt.targets) == 1 and tree.is_same(stmt.targets[0], stmt.value)
 
 
 def own_name(view: View, axis: int, base: str) -> str:
@@ -56,4 +56,4 @@ def own_name(view: View, axis: int, base: str) -> str:
             once = sum(pair[0] in tree.writes(s) for s in tree.all_statements(view.body)) == 1
             if tree.program_axis(pair[1]) == axis and once:
                 return pair[0]
-    return view.fresh(base)
+    return view.fresh_name(base)

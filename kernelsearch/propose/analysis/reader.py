@@ -18,15 +18,15 @@ from kernelsearch.propose.analysis.kinds import (
     INT,
     SCALAR,
     UNKNOWN,
-    Kind,
     Shape,
-    broadcast,
+    ValueKind,
+    broadcast_shapes,
     join_dtypes,
-    joined,
-    promoted,
+    join_kinds,
+    promote_kinds,
 )
 
-Scope = Mapping[str, Kind]
+Scope = Mapping[str, ValueKind]
 
 REDUCTIONS = frozenset("sum max min argmax argmin xor_sum reduce_or reduce".split())
 KEEPING = frozenset(
@@ -44,18 +44,18 @@ _SCALARS = frozenset("static_range range constexpr assume store static_assert".s
 _META = frozenset("dtype element_ty type shape scalar numel value".split())
 
 
-class Reader:
+class KindReader:
     """Kinds of expressions under a scope, and of names behind statements.
 
     scope has every name that was assigned on some way; bound are those that every way has assigned. by_node has the
     kinds of the expressions of the statements, by the nodes' ids. other is the kind of a name that is not in scope.
     """
 
-    def __init__(self, scope: Scope, other: Kind = UNKNOWN) -> None:
-        self.scope: dict[str, Kind] = dict(scope)
+    def __init__(self, scope: Scope, other: ValueKind = UNKNOWN) -> None:
+        self.scope: dict[str, ValueKind] = dict(scope)
         self.bound = set(scope)
         self.other = other
-        self.by_node: dict[int, Kind] = {}
+        self.by_node: dict[int, ValueKind] = {}
         self._tiles: dict[str, Shape | None] = {}  # what a tensor descriptor's load gives, by the descriptor's name
 
     # ------------------------------------------------------------ statements
@@ -63,9 +63,9 @@ class Reader:
     def read(self, body: list[ast.stmt], path: tuple[int, ...] = ()) -> None:
         """Reads statements in order. path has the lines of the headers that they stand under."""
         for statement in body:
-            self.statement(statement, path)
+            self.read_statement(statement, path)
 
-    def statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
+    def read_statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
         """Reads one statement with its body."""
         at = (*path, getattr(statement, "lineno", 0))
         match statement:
@@ -74,11 +74,11 @@ class Reader:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._assign(name, self.kind(value))
                 if tree.is_tl(value, "make_tensor_descriptor"):
-                    self._tiles[name] = static_shape(tree.argument(value, 3, "block_shape"))  # type: ignore[arg-type]
+                    self._tiles[name] = static_shape_of(tree.argument(value, 3, "block_shape"))  # type: ignore[arg-type]
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 self._assign(name, self.kind(value))
             case ast.AugAssign(target=ast.Name(id=name) as target, op=op, value=value):
-                self._assign(name, promoted(self.kind(target), self.kind(value), isinstance(op, ast.Div)))
+                self._assign(name, promote_kinds(self.kind(target), self.kind(value), isinstance(op, ast.Div)))
                 self.by_node[id(target)] = self.scope[name]
             case ast.For(target=ast.Name(id=name), iter=iterator, body=body):
                 self.kind(iterator)
@@ -96,28 +96,28 @@ class Reader:
                 for name in tree.writes(statement):
                     self._assign(name, UNKNOWN)
 
-    def _assign(self, name: str, kind: Kind) -> None:
+    def _assign(self, name: str, kind: ValueKind) -> None:
         self.scope[name] = kind
         self.bound.add(name)
 
     def _assign_each(self, targets: list[ast.expr], value: ast.expr) -> None:
         self.kind(value)
-        kinds = [Kind(INT) if tree.is_tl(value, "swizzle2d") else UNKNOWN] * len(targets)
+        kinds = [ValueKind(INT) if tree.is_tl(value, "swizzle2d") else UNKNOWN] * len(targets)
         if isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
             kinds = [self.kind(e) for e in value.elts]
         for target, kind in zip(targets, kinds, strict=True):
             if isinstance(target, ast.Name):
                 self._assign(target.id, kind)
 
-    def _counter(self, loop: ast.For) -> Kind:
+    def _counter(self, loop: ast.For) -> ValueKind:
         """The kind of a loop's variable."""
-        if tree.called(loop.iter) == "tl.static_range":
-            return Kind(INT, const=True)
+        if tree.callee(loop.iter) == "tl.static_range":
+            return ValueKind(INT, const=True)
         # a bound that the text leaves out is a number
-        ends = [self.by_node.get(id(e), Kind(INT, const=True)) for e in tree.range_of(loop) or ()]
+        ends = [self.by_node.get(id(e), ValueKind(INT, const=True)) for e in tree.range_of(loop) or ()]
         if not ends or not all(e.is_int for e in ends):
             return SCALAR
-        return Kind("i64" if any("i64" in e.dtypes for e in ends) else INT)
+        return ValueKind("i64" if any("i64" in e.dtypes for e in ends) else INT)
 
     def _loop(self, body: list[ast.stmt], at: tuple[int, ...], variable: Scope) -> None:
         before, bound = dict(self.scope), set(self.bound)
@@ -136,42 +136,42 @@ class Reader:
 
     # ------------------------------------------------------------ expressions
 
-    def kind(self, node: ast.expr) -> Kind:
+    def kind(self, node: ast.expr) -> ValueKind:
         """The kind of an expression under the scope as it is now."""
         found = self.by_node[id(node)] = self._infer(node)
         return found
 
-    def known(self, node: ast.expr | None) -> Kind | None:
+    def known_kind(self, node: ast.expr | None) -> ValueKind | None:
         """The kind of an expression whose dtype and shape are both known, else None."""
         kind = self.kind(node) if node is not None else UNKNOWN
         return kind if kind.is_known else None
 
-    def _infer(self, node: ast.expr) -> Kind:
+    def _infer(self, node: ast.expr) -> ValueKind:
         match node:
             case ast.Constant(value=value):
                 dtype = {bool: BOOL, int: INT, float: FLOAT}.get(type(value))
-                return Kind(dtype, const=True)
+                return ValueKind(dtype, const=True)
             case ast.Name(id=name):
                 return self.scope.get(name, self.other)
             case ast.BinOp(left=left, op=op, right=right):
-                return promoted(self.kind(left), self.kind(right), isinstance(op, ast.Div))
+                return promote_kinds(self.kind(left), self.kind(right), isinstance(op, ast.Div))
             case ast.UnaryOp(op=op, operand=operand):
                 kind = self.kind(operand)
-                return Kind(BOOL, kind.shape, const=kind.const) if isinstance(op, ast.Not) else kind
+                return ValueKind(BOOL, kind.shape, const=kind.const) if isinstance(op, ast.Not) else kind
             case ast.Compare(left=left, comparators=others):
                 return self._truth([left, *others])
             case ast.BoolOp(values=values):
                 return self._truth(values)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self.kind(test)
-                return joined(self.kind(body), self.kind(orelse))
+                return join_kinds(self.kind(body), self.kind(orelse))
             case ast.Subscript(value=value, slice=index):
                 kind = self.kind(value)
-                return kind.shaped(_index_shape(kind.shape, index))
+                return kind.with_shape(_index_shape(kind.shape, index))
             case ast.Attribute(value=value, attr=attr):
                 kind = self.kind(value)
                 if attr == "T":
-                    return kind.shaped(kind.shape and kind.shape[::-1])
+                    return kind.with_shape(kind.shape and kind.shape[::-1])
                 module = isinstance(value, ast.Name) and value.id in tree.MODULES
                 return SCALAR if attr in _META or module else UNKNOWN
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
@@ -181,75 +181,75 @@ class Reader:
                 return self._call(node)
         return UNKNOWN
 
-    def _truth(self, values: list[ast.expr]) -> Kind:
+    def _truth(self, values: list[ast.expr]) -> ValueKind:
         kinds = [self.kind(v) for v in values]
-        return Kind(BOOL, broadcast(*(k.shape for k in kinds)), const=all(k.const for k in kinds))
+        return ValueKind(BOOL, broadcast_shapes(*(k.shape for k in kinds)), const=all(k.const for k in kinds))
 
-    def _call(self, node: ast.Call) -> Kind:
+    def _call(self, node: ast.Call) -> ValueKind:
         given = [self.kind(a) for a in node.args]
         named = [self.kind(k.value) for k in node.keywords]
-        name = tree.called(node)
+        name = tree.callee(node)
         head, _, tail = name.rpartition(".")
         if head in ("tl", "tl.math", "triton"):
             return self._tl(node, tail, given, named)
         if head == "libdevice":
             dtype = given[0].dtype if given and given[0].is_float else None
-            return Kind(dtype, broadcast(*(k.shape for k in given)))
+            return ValueKind(dtype, broadcast_shapes(*(k.shape for k in given)))
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func)
         plain = name in ("float", "int", "bool", "min", "max") and all(g.shape == () for g in given)
-        return Kind(FLOAT if name == "float" else None, const=name == "float") if plain else UNKNOWN
+        return ValueKind(FLOAT if name == "float" else None, const=name == "float") if plain else UNKNOWN
 
-    def _method(self, node: ast.Call, func: ast.Attribute) -> Kind:
+    def _method(self, node: ast.Call, func: ast.Attribute) -> ValueKind:
         receiver = self.kind(func.value)
         if func.attr == "load" and isinstance(func.value, ast.Name) and func.value.id in self._tiles:
-            return Kind(None, self._tiles[func.value.id])
+            return ValueKind(None, self._tiles[func.value.id])
         if func.attr in ("to", "cast"):
             return self._cast(receiver, tree.argument(node, 0, "dtype"))
         if func.attr in REDUCTIONS:
             return _reduce_kind(receiver, func.attr, tree.argument(node, 0, "axis"), node)
         return receiver if func.attr in ELEMENTWISE or func.attr == "where" else UNKNOWN
 
-    def _tl(self, node: ast.Call, tail: str, given: list[Kind], named: list[Kind]) -> Kind:
+    def _tl(self, node: ast.Call, tail: str, given: list[ValueKind], named: list[ValueKind]) -> ValueKind:
         first = next(iter([*given, *named]), UNKNOWN)
         if tail in ("program_id", "num_programs"):
-            return Kind(INT)
+            return ValueKind(INT)
         if tail in ("cdiv", "next_power_of_2"):
             integers = all(k.dtype == INT for k in given)
-            return Kind(INT if integers else None, const=integers and all(k.const for k in given))
+            return ValueKind(INT if integers else None, const=integers and all(k.const for k in given))
         if tail == "arange" and len(node.args) == 2:
-            return Kind(INT, (extent(node.args[0], node.args[1]),))
+            return ValueKind(INT, (extent_of(node.args[0], node.args[1]),))
         if tail in ("zeros", "full"):
             dtype = tree.argument(node, 1 if tail == "zeros" else 2, "dtype")
-            return Kind(self._dtype(dtype), static_shape(tree.argument(node, 0, "shape")))
+            return ValueKind(self._dtype(dtype), static_shape_of(tree.argument(node, 0, "shape")))
         if tail in ("broadcast_to", "reshape", "view") and len(node.args) == 2:
-            return first.shaped(static_shape(node.args[1]))
+            return first.with_shape(static_shape_of(node.args[1]))
         if tail in REDUCTIONS:
             return _reduce_kind(first, tail, tree.argument(node, 1, "axis"), node)
         if tail in ACCESSES:
-            return Kind(first.dtype if first.pointer else None, first.shape)
+            return ValueKind(first.dtype if first.pointer else None, first.shape)
         if tail == "dot" and len(given) >= 2:
             return _dot(*given[:2])
         if tail == "trans" and len(given) == 1:
-            return first.shaped(first.shape and first.shape[::-1])
+            return first.with_shape(first.shape and first.shape[::-1])
         if tail == "where" and len(given) == 3:
-            value = promoted(*given[1:])
-            return Kind(value.dtype, broadcast(given[0].shape, value.shape))
+            value = promote_kinds(*given[1:])
+            return ValueKind(value.dtype, broadcast_shapes(given[0].shape, value.shape))
         if tail == "cast":
             return self._cast(first, tree.argument(node, 1, "dtype"))
         if tail in _SCALARS:
             return SCALAR
         return self._elementwise(node, tail) if tail in ELEMENTWISE and given else UNKNOWN
 
-    def _elementwise(self, node: ast.Call, tail: str) -> Kind:
+    def _elementwise(self, node: ast.Call, tail: str) -> ValueKind:
         kinds = [self.kind(a) for a in node.args if not isinstance(a, (ast.List, ast.Tuple))]
         if tail in KEEPING or not kinds:
             return kinds[0] if kinds else UNKNOWN
-        value = reduce(promoted, kinds)
-        return _widen(value) if tail in ("maximum", "minimum") else Kind(value.dtype, value.shape)
+        value = reduce(promote_kinds, kinds)
+        return _widen(value) if tail in ("maximum", "minimum") else ValueKind(value.dtype, value.shape)
 
-    def _cast(self, kind: Kind, dtype: ast.expr | None) -> Kind:
-        return Kind(None if kind.pointer else self._dtype(dtype), kind.shape)
+    def _cast(self, kind: ValueKind, dtype: ast.expr | None) -> ValueKind:
+        return ValueKind(None if kind.pointer else self._dtype(dtype), kind.shape)
 
     def _dtype(self, node: ast.expr | None) -> str | None:
         """The dtype that an expression names: `tl.float32`, `x_ptr.dtype.element_ty` or `x.dtype`."""
@@ -265,12 +265,12 @@ class Reader:
         return None
 
 
-def extent(start: ast.expr, end: ast.expr) -> str:
+def extent_of(start: ast.expr, end: ast.expr) -> str:
     """The number of elements of `tl.arange(start, end)`, as text."""
     return tree.text_of(end) if tree.is_number(start, 0) else f"{tree.text_of(end)} - {tree.text_of(start)}"
 
 
-def static_shape(node: ast.expr | None) -> Shape | None:
+def static_shape_of(node: ast.expr | None) -> Shape | None:
     """The shape that an argument such as `[M, N]` or `BLOCK` names."""
     if isinstance(node, (ast.Tuple, ast.List)):
         return tuple(tree.text_of(e) for e in node.elts)
@@ -286,23 +286,23 @@ def axis_of(axis: ast.expr, rank: int) -> int | None:
     return value % rank if type(value) is int and -rank <= value < rank else None
 
 
-def _dot(a: Kind, b: Kind) -> Kind:
+def _dot(a: ValueKind, b: ValueKind) -> ValueKind:
     known = a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape) == 2
-    return Kind(FLOAT if a.is_float and b.is_float else None, (a.shape[0], b.shape[1]) if known else None)
+    return ValueKind(FLOAT if a.is_float and b.is_float else None, (a.shape[0], b.shape[1]) if known else None)
 
 
-def _widen(kind: Kind) -> Kind:
+def _widen(kind: ValueKind) -> ValueKind:
     """The kind of a maximum or minimum, which Triton computes in float32 for bfloat16."""
-    return Kind(kind.dtype and join_dtypes(FLOAT if d == "bf16" else d for d in kind.dtypes), kind.shape)
+    return ValueKind(kind.dtype and join_dtypes(FLOAT if d == "bf16" else d for d in kind.dtypes), kind.shape)
 
 
-def _reduce_kind(kind: Kind, name: str, axis: ast.expr | None, node: ast.Call) -> Kind:
+def _reduce_kind(kind: ValueKind, name: str, axis: ast.expr | None, node: ast.Call) -> ValueKind:
     keep = tree.argument(node, None, "keep_dims")
     if tree.argument(node, None, "return_indices") is not None or not isinstance(keep, ast.Constant | None):
         return UNKNOWN
     keeps = keep is not None and keep.value is True
     if name in ("argmax", "argmin") or (name == "sum" and kind.is_bool):
-        kind = Kind(INT, kind.shape)
+        kind = ValueKind(INT, kind.shape)
     elif name in ("max", "min"):
         kind = _widen(kind)
     if kind.shape is None:
@@ -312,7 +312,9 @@ def _reduce_kind(kind: Kind, name: str, axis: ast.expr | None, node: ast.Call) -
     if at is None and not whole:
         return UNKNOWN
     gone = range(len(kind.shape)) if at is None else (at,)
-    return Kind(kind.dtype, tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone))
+    return ValueKind(
+        kind.dtype, tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone)
+    )
 
 
 def _index_shape(shape: Shape | None, index: ast.expr) -> Shape | None:
@@ -329,6 +331,6 @@ def _index_shape(shape: Shape | None, index: ast.expr) -> Shape | None:
     return (*out, *dims)
 
 
-def _join_scopes(a: Scope, b: Scope) -> dict[str, Kind]:
+def _join_scopes(a: Scope, b: Scope) -> dict[str, ValueKind]:
     """The kinds of names to which two ways lead; a name of one way only keeps its own."""
-    return {**a, **b, **{name: joined(kind, b[name]) for name, kind in a.items() if name in b}}
+    return {**a, **b, **{name: join_kinds(kind, b[name]) for name, kind in a.items() if name in b}}

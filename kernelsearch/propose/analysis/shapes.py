@@ -9,7 +9,7 @@ import ast
 
 from kernelsearch.propose.analysis import kinds
 from kernelsearch.propose.analysis.kinds import SCALAR
-from kernelsearch.propose.analysis.reader import Reader, axis_of
+from kernelsearch.propose.analysis.reader import KindReader, axis_of
 
 __all__ = ["Shape", "Shapes", "axis_of"]
 
@@ -21,7 +21,7 @@ class Shapes:
 
     def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...]) -> None:
         arguments = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
-        self._reader = Reader(dict.fromkeys([*arguments, *constexprs], SCALAR), other=SCALAR)
+        self._reader = KindReader(dict.fromkeys([*arguments, *constexprs], SCALAR), other=SCALAR)
         self._reader.read(function.body)
         self.names: dict[str, Shape] = {name: kind.shape for name, kind in self._reader.scope.items()}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import dependent, touches
+from kernelsearch.propose.analysis.flow import find_dependent, touches
 from kernelsearch.propose.analysis.view import View
 
 
-def streamed(view: View) -> list[ast.Call]:
+def find_streamed_loads(view: View) -> list[ast.Call]:
     """Loads of blocks whose address depends on every id of the program: no other program reads them.
 
     Of several loads of one pointer argument only the last in the text counts: what the others load is read again.
@@ -49,7 +49,7 @@ def _apart(view: View, names: list[str], skip: set[int]) -> list[tuple[int | Non
     """For each name what depends on it, when the statements in the lines skip, which assign the names, are left out."""
     gone = lambda n: ast.Pass() if isinstance(n, ast.Assign) and n.lineno in skip else None  # noqa: E731
     body = [tree.transform(s, gone) for s in tree.function_of(view.text).body]
-    return [(None, dependent(body, {name}, control=False)) for name in names]  # type: ignore[arg-type]
+    return [(None, find_dependent(body, {name}, control=False)) for name in names]  # type: ignore[arg-type]
 
 
 def _own(node: ast.AST, axis: int) -> bool:
@@ -65,14 +65,14 @@ def _depending(view: View, axis: int) -> set[str]:
             roots |= tree.writes(stmt.target)
         elif not hasattr(stmt, "body") and _own(stmt, axis):
             roots |= tree.writes(stmt)
-    return dependent(view.body, roots, control=False)
+    return find_dependent(view.body, roots, control=False)
 
 
-def hinted(view: View, calls: list[ast.Call], name: str, value: str) -> str:
+def add_hints(view: View, calls: list[ast.Call], name: str, value: str) -> str:
     """The function's text with one more keyword, a string, on these calls."""
     patch = tree.Patch(view.text)
     for call in calls:
-        patch.expr(call, tree.with_keyword(call, name, f'"{value}"'))
+        patch.replace_expr(call, tree.with_keyword(call, name, f'"{value}"'))
     return patch.text()
 
 

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import factors, terms, unhinted
+from kernelsearch.propose.analysis.flow import factors, strip_hints, terms
 from kernelsearch.propose.analysis.view import CannotApply, View
 
 
@@ -78,10 +78,10 @@ def _expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
     for name in tree.reads(node):
         if view.shapes.names.get(name):
             definition = view.flow.value(name, stmt)
-            if definition is None or not all(view.flow.steady(n, definition[1]) for n in tree.reads(definition[0])):
+            if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
                 raise CannotApply(f"the value of {name} is not known where it is used")
             known[name] = _expand_blocks(view, *definition)
-    return tree.substituted(node, known) if known else node  # type: ignore[return-value]
+    return tree.substitute(node, known) if known else node  # type: ignore[return-value]
 
 
 def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
@@ -98,11 +98,11 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
 
 def _placed(node: ast.expr) -> tuple[int, ast.expr]:
     """The axis and the range in `range[:, None]` or `range[None, :]`."""
-    node = unhinted(node)
+    node = strip_hints(node)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) == 2:
         new = [isinstance(e, ast.Constant) and e.value is None for e in node.slice.elts]
         if sum(new) == 1:
-            return new.index(False), unhinted(node.value)
+            return new.index(False), strip_hints(node.value)
     raise CannotApply("a range is not laid along one of two axes")
 
 
@@ -131,7 +131,7 @@ def _sum(parts: list[tuple[int, ast.expr]]) -> str:
     """The text of a sum of signed terms; empty if there are none."""
     text = ""
     for sign, term in parts:
-        text += f" + {tree.text_of(term)}" if sign == 1 else f" - {tree.parenthesised(tree.text_of(term))}"
+        text += f" + {tree.text_of(term)}" if sign == 1 else f" - {tree.parenthesise(tree.text_of(term))}"
     return text.removeprefix(" + ").strip()
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 
 MODULES = frozenset({"tl", "triton", "libdevice"})
 """Names that the kernel file imports; they are never values."""
@@ -26,35 +26,35 @@ Span = tuple[int, int, int, int]
 
 def function_of(text: str) -> ast.FunctionDef:
     """The node of the one function in this text."""
-    node = parsed(text).body[-1]
+    node = parse_python(text).body[-1]
     assert isinstance(node, ast.FunctionDef)
     return node
 
 
 def expression(text: str) -> ast.expr:
-    return parsed(text, "eval").body
+    return parse_python(text, "eval").body
 
 
 def statements(text: str) -> list[ast.stmt]:
-    return parsed(text).body
+    return parse_python(text).body
 
 
 def text_of(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
-def same(a: ast.AST | None, b: ast.AST | None) -> bool:
+def is_same(a: ast.AST | None, b: ast.AST | None) -> bool:
     """Whether two expressions have the same text, or both are None."""
     return a is b or (a is not None and b is not None and ast.unparse(a) == ast.unparse(b))
 
 
-def parenthesised(text: str) -> str:
+def parenthesise(text: str) -> str:
     """The expression with parentheses, unless it is a name, a number, a call or a subscript."""
     plain = isinstance(expression(text), (ast.Name, ast.Call, ast.Subscript, ast.Attribute, ast.Constant))
     return text if plain else f"({text})"
 
 
-def called(node: ast.AST) -> str:
+def callee(node: ast.AST) -> str:
     """The dotted name of a call's function (`tl.load`); empty for anything else."""
     if not isinstance(node, ast.Call):
         return ""
@@ -67,7 +67,7 @@ def called(node: ast.AST) -> str:
 
 def is_tl(node: ast.AST, *names: str) -> bool:
     """Whether node is a call of one of these functions of `tl`."""
-    head, _, tail = called(node).rpartition(".")
+    head, _, tail = callee(node).rpartition(".")
     return head in ("tl", "tl.math") and tail in names
 
 
@@ -135,7 +135,7 @@ def loops(body: list[ast.stmt]) -> list[ast.For]:
 
 def range_of(loop: ast.For) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     """(start, stop, step) of a loop over `range` or `tl.range` with a plain loop variable, else None."""
-    if called(loop.iter) not in ("range", "tl.range", "tl.static_range") or not isinstance(loop.target, ast.Name):
+    if callee(loop.iter) not in ("range", "tl.range", "tl.static_range") or not isinstance(loop.target, ast.Name):
         return None
     names = ("arg1", "arg2", "step")
     first, second, step = (argument(loop.iter, at, name) for at, name in enumerate(names))  # type: ignore[arg-type]
@@ -156,11 +156,11 @@ def with_range(loop: ast.For, low: str, high: str, step: str) -> ast.For:
     options = "".join(f", {text_of(k)}" for k in loop_options(loop))
     fresh = statements(text_of(loop))[0]
     assert isinstance(fresh, ast.For)
-    fresh.iter = expression(f"{called(loop.iter)}({low}, {high}, {step}{options})")
+    fresh.iter = expression(f"{callee(loop.iter)}({low}, {high}, {step}{options})")
     return fresh
 
 
-def docless(body: list[ast.stmt]) -> list[ast.stmt]:
+def strip_docstrings(body: list[ast.stmt]) -> list[ast.stmt]:
     """The statements without docstrings."""
     return [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
 
@@ -181,7 +181,7 @@ def is_infinity(node: ast.AST, sign: int) -> bool:
     """Whether node is plus (1) or minus (-1) infinity, as `float("-inf")` or `-float("inf")`."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return is_infinity(node.operand, -sign)
-    if called(node) == "float" and node.args and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
+    if callee(node) == "float" and node.args and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
         word = str(node.args[0].value).strip().lower()  # type: ignore[attr-defined]
         return word.lstrip("+-") in ("inf", "infinity") and word.startswith("-") == (sign < 0)
     return False
@@ -206,7 +206,7 @@ def transform(node: ast.AST, rule: Callable[[ast.AST], ast.AST | None]) -> ast.A
     return _Transformer(rule).visit(node)
 
 
-def substituted(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
+def substitute(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
     """A copy of node with names that it reads replaced by expressions."""
 
     def rule(n: ast.AST) -> ast.AST | None:
@@ -216,7 +216,7 @@ def substituted(node: ast.AST, names: Mapping[str, ast.expr]) -> ast.AST:
     return transform(copy.deepcopy(node), rule)
 
 
-def renamed(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
+def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     """A copy of node with names replaced by names, both where they are read and where they are assigned."""
     fresh = copy.deepcopy(node)
     for n in ast.walk(fresh):
@@ -225,7 +225,7 @@ def renamed(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     return fresh
 
 
-def rebuilt(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] = (), drop: str | None = None) -> str:
+def rebuild(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] = (), drop: str | None = None) -> str:
     """The function's text with another body; params (`NAME: tl.constexpr`) are added, the parameter drop is removed."""
     fresh = copy.deepcopy(node)
     old, defaults = fresh.args.args, fresh.args.defaults
@@ -236,11 +236,11 @@ def rebuilt(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] =
     fresh.body = body or [ast.Pass()]
     patch = Patch(ast.unparse(ast.fix_missing_locations(fresh)) + "\n")
     for param in params:
-        patch.param(param)
+        patch.add_param(param)
     return patch.text()
 
 
-def loop(head: str, body: list[ast.stmt]) -> ast.For:
+def make_loop(head: str, body: list[ast.stmt]) -> ast.For:
     """A loop with this head (`for row in range(n)`) around the statements."""
     node = statements(f"{head}:\n    pass")[0]
     assert isinstance(node, ast.For)
@@ -257,7 +257,7 @@ class Patch:
     """Replacements collected by position of `ast` nodes, applied once with LibCST."""
 
     def __init__(self, text: str) -> None:
-        self.source = normal(text)
+        self.source = normalise(text)
         self.node = function_of(self.source)
         self._expressions: dict[Span, str] = {}
         self._instead: dict[int, str] = {}  # these three by the statement's line
@@ -270,21 +270,21 @@ class Patch:
         """Whether no expression and no statement changes."""
         return not (self._expressions or self._instead or self._before or self._after)
 
-    def expr(self, node: ast.expr, text: str) -> None:
+    def replace_expr(self, node: ast.expr, text: str) -> None:
         """Replaces an expression; the text must have the parentheses that it needs."""
         self._expressions[_span(node)] = text
 
-    def stmt(self, node: ast.stmt, text: str) -> None:
+    def replace_stmt(self, node: ast.stmt, text: str) -> None:
         """Replaces a statement by any number of statements; an empty text removes it."""
         self._instead[node.lineno] = text
 
-    def before(self, node: ast.stmt, text: str) -> None:
+    def insert_before(self, node: ast.stmt, text: str) -> None:
         self._before[node.lineno].append(text)
 
-    def after(self, node: ast.stmt, text: str) -> None:
+    def insert_after(self, node: ast.stmt, text: str) -> None:
         self._after[node.lineno].append(text)
 
-    def param(self, text: str) -> None:
+    def add_param(self, text: str) -> None:
         """Adds a parameter, `NAME` or `NAME: tl.constexpr`, before those that have defaults."""
         self._params.append(text)
 
@@ -298,9 +298,9 @@ def _with_positions(source: str) -> MetadataWrapper:
     return MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
 
 
-def normal(text: str) -> str:
+def normalise(text: str) -> str:
     """The text, unparsed again if a line holds several statements or the text is not ASCII."""
-    module = parsed(text)
+    module = parse_python(text)
     starts = [n.lineno for n in ast.walk(module) if isinstance(n, ast.stmt)]
     return text if len(starts) == len(set(starts)) and text.isascii() else ast.unparse(module) + "\n"
 

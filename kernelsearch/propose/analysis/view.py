@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.carried import indexed, settled
+from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.flow import Flow
 from kernelsearch.propose.analysis.shapes import Shapes
 
@@ -31,7 +31,7 @@ class View:
 
     @cached_property
     def text(self) -> str:
-        return tree.normal(self.function.text)
+        return tree.normalise(self.function.text)
 
     @cached_property
     def node(self) -> ast.FunctionDef:
@@ -39,7 +39,7 @@ class View:
 
     @cached_property
     def body(self) -> list[ast.stmt]:
-        return tree.docless(self.node.body)
+        return tree.strip_docstrings(self.node.body)
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -50,7 +50,7 @@ class View:
         """Every name that the kernel file or the launcher uses."""
         names: set[str] = {"tl", "triton", "libdevice", "num_sms", *LAUNCH_OPTIONS, *self.kernel.scratch}
         for text in [*(f.text for f in self.kernel.functions), *self.kernel.constants]:
-            for n in ast.walk(parsed(text)):
+            for n in ast.walk(parse_python(text)):
                 if isinstance(n, ast.Name):
                     names.add(n.id)
                 elif isinstance(n, ast.arg):
@@ -64,7 +64,7 @@ class View:
         """The launches that were seen when the task was run, of this function and of others."""
         return [launch for trace in self.task.traces.values() for launch in trace.launches]
 
-    def fresh(self, base: str) -> str:
+    def fresh_name(self, base: str) -> str:
         """A name like base that the kernel does not use yet; it counts as used from now on."""
         names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
         name = next(n for n in names if n not in self.taken)
@@ -99,18 +99,18 @@ class View:
         new = parse_function(text)
         new = replace(new, calls=new.calls & {f.name for f in self.kernel.functions})
         functions = tuple(new if f.name == name else f for f in self.kernel.functions)
-        return View(self.kernel.changed(functions=functions), new, self.task)
+        return View(self.kernel.with_changes(functions=functions), new, self.task)
 
     def without_carried_pointers(self) -> View | None:
         """The view without pointers that a loop advances and arguments that change; None if it has neither."""
         params, constexprs = self.function.params, self.function.constexprs
         if not _has_carried_pointers(self.text, params, constexprs):
             return None
-        fresh = View(self.kernel, self.function, self.task).fresh
-        text = settled(self.text, fresh) or self.text
-        return self.with_text(indexed(text, params, constexprs, fresh("start"), fresh("at")) or text)
+        fresh = View(self.kernel, self.function, self.task).fresh_name
+        text = settle_arguments(self.text, fresh) or self.text
+        return self.with_text(compute_pointers(text, params, constexprs, fresh("start"), fresh("at")) or text)
 
-    def rewritten(
+    def rewrite(
         self,
         text: str,
         *,
@@ -122,12 +122,12 @@ class View:
         """The kernel with another text of this function, and additions to its launch spec, space and config."""
         kernel, name = self.with_text(text).kernel, self.function.name
         if grid is not None:
-            kernel = kernel.changed(grid={**kernel.grid, name: grid})
+            kernel = kernel.with_changes(grid={**kernel.grid, name: grid})
         if args:
-            kernel = kernel.changed(args={**kernel.args, name: {**kernel.args.get(name, {}), **args}})
-        return self.completed(kernel, space or {}, config or {})
+            kernel = kernel.with_changes(args={**kernel.args, name: {**kernel.args.get(name, {}), **args}})
+        return self.complete(kernel, space or {}, config or {})
 
-    def completed(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Value]) -> Kernel:
+    def complete(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Value]) -> Kernel:
         """A kernel made from this one, with its space and config: those of this kernel or the task, plus the additions.
 
         Names of parameters that no function has any more are dropped from both, unless the launch spec uses them.
@@ -135,7 +135,7 @@ class View:
         gone = {p for f in self.kernel.functions for p in f.params} - {p for f in kernel.functions for p in f.params}
         gone -= _spec_names(kernel)
         keep = lambda values: {k: v for k, v in values.items() if k.rpartition(".")[2] not in gone}  # noqa: E731
-        return kernel.changed(
+        return kernel.with_changes(
             space=keep({**(self.kernel.space or self.task.space), **space}),
             config=keep({**(self.kernel.config or self.task.config), **config}),
         )
@@ -144,7 +144,9 @@ class View:
 @lru_cache(maxsize=64)
 def _has_carried_pointers(text: str, params: tuple[str, ...], constexprs: tuple[str, ...]) -> bool:
     """Whether `settled` or `indexed` changes a text. Cached, because every edit that does not apply asks."""
-    return settled(text, str) is not None or indexed(text, params, constexprs, "start", "at") is not None
+    return (
+        settle_arguments(text, str) is not None or compute_pointers(text, params, constexprs, "start", "at") is not None
+    )
 
 
 def _spec_names(kernel: Kernel) -> set[str]:

@@ -16,7 +16,7 @@ from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
-from kernelsearch.propose.edits.peel_tail import unmasked
+from kernelsearch.propose.edits.peel_tail import remove_masks
 
 VECTORS = (8, 16, 64)
 
@@ -46,7 +46,7 @@ class AlignRows(Edit):
 
 def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
     bounds, first = tree.range_of(loop), tree.assignment(loop.body[0])
-    if bounds is None or first is None or tree.loops(loop.body) or tree.called(loop.iter) == "tl.static_range":
+    if bounds is None or first is None or tree.loops(loop.body) or tree.callee(loop.iter) == "tl.static_range":
         return None
     start, size, step = tree.text_of(loop.target), tree.text_of(bounds[1]), tree.text_of(bounds[2])
     plain = size in view.function.params and step in view.function.constexprs and tree.is_number(bounds[0], 0)
@@ -101,32 +101,32 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
 
 def _aligned(view: View, loops: list[RowLoop]) -> Change:
     patch = tree.Patch(view.text)
-    vec = view.fresh("VEC")
-    patch.param(f"{vec}: tl.constexpr")
+    vec = view.fresh_name("VEC")
+    patch.add_param(f"{vec}: tl.constexpr")
     rows = _rows(view, loops)
     if not rows:
         raise CannotApply("no row's address is a pointer argument plus an offset")
-    row_offset, floor, lead = view.fresh("row_offset"), view.fresh("row_floor"), view.fresh("lead")
+    row_offset, floor, lead = view.fresh_name("row_offset"), view.fresh_name("row_floor"), view.fresh_name("lead")
     _, main = next(iter(rows.values()))
     head = f"{row_offset} = {main}\n{floor} = {row_offset} // {vec} * {vec}\n{lead} = {row_offset} - {floor}\n"
     args: dict[str, str] = {}
     bases: dict[str, str] = {}
     for row, (pointer, offset) in rows.items():
-        base = bases[row] = view.fresh(f"{pointer.removesuffix('_ptr')}_base")
+        base = bases[row] = view.fresh_name(f"{pointer.removesuffix('_ptr')}_base")
         strides = _differing(view, main, offset)
         aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
         if strides is not None and offset != main:
-            same = view.fresh("SAME_STRIDE")
+            same = view.fresh_name("SAME_STRIDE")
             args[same] = f"{strides[0]} == {strides[1]}"
-            patch.param(f"{same}: tl.constexpr")
+            patch.add_param(f"{same}: tl.constexpr")
             head += f"if {same}:\n    {aligned}else:\n    {shifted}"
         else:
             head += aligned if offset == main else shifted
     bounds: dict[tuple[str, str], tuple[str, str]] = {}
     for loop in loops:
-        patch.stmt(loop.loop, head + _three_loops(view, loop, vec, lead, bases, bounds))
+        patch.replace_stmt(loop.loop, head + _three_loops(view, loop, vec, lead, bases, bounds))
         head = ""
-    kernel = view.rewritten(patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
+    kernel = view.rewrite(patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
     why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
     return Change(kernel, why)
 
@@ -151,7 +151,7 @@ def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
     left, right = tree.reads(one) & params - tree.reads(other), tree.reads(other) & params - tree.reads(one)
     if len(left) == len(right) == 1:
         (old,), (new,) = left, right
-        if tree.same(tree.renamed(one, {old: new}), other):
+        if tree.is_same(tree.rename(one, {old: new}), other):
             return old, new
     return None
 
@@ -179,11 +179,11 @@ def _three_loops(
     loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
     text, key = "", (row.size, step)
     if key not in bounds:
-        bounds[key] = (view.fresh("first_whole"), view.fresh("whole"))
+        bounds[key] = (view.fresh_name("first_whole"), view.fresh_name("whole"))
         text += f"{bounds[key][0]} = ({vec} + {step} - 1) // {step} * {step}\n"
         text += f"{bounds[key][1]} = ({row.size} + {lead}) // {step} * {step}\n"
     first, whole = bounds[key]
     head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
-    main = unmasked(tree.with_range(loop, first, whole, step), [mask])
+    main = remove_masks(tree.with_range(loop, first, whole, step), [mask])
     tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
     return text + "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))

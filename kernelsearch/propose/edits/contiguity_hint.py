@@ -18,7 +18,7 @@ class ContiguityHint(Edit):
         patch = tree.Patch(view.text)
         for loop in tree.loops(view.body):
             bounds = tree.range_of(loop)
-            if bounds is None or tree.called(loop.iter) == "tl.static_range":
+            if bounds is None or tree.callee(loop.iter) == "tl.static_range":
                 continue
             start, step = (view.flow.expand(b, loop) for b in bounds[::2])
             name, wide = tree.text_of(loop.target), tree.text_of(step)
@@ -26,8 +26,8 @@ class ContiguityHint(Edit):
                 continue
             for node in ast.walk(ast.Module(loop.body, [])):
                 if isinstance(node, ast.BinOp) and tree.text_of(node) == f"{name} + tl.arange(0, {wide})":
-                    patch.expr(node.left, f"tl.multiple_of({name}, {wide})")
+                    patch.replace_expr(node.left, f"tl.multiple_of({name}, {wide})")
         if patch.is_empty:
             raise CannotApply("no loop's start is a provable multiple of its tile without a hint")
         why = "The compiler is told that tiles start at multiples of their width."
-        return [Change(view.rewritten(patch.text()), why)]
+        return [Change(view.rewrite(patch.text()), why)]

@@ -22,5 +22,5 @@ class DotPrecision(Edit):
             raise CannotApply('no dot has input_precision="ieee"')
         patch = tree.Patch(view.text)
         for precision in ieee:
-            patch.expr(precision, '"tf32"')
-        return [Change(view.rewritten(patch.text()), "float32 products run on the tensor cores in tf32.")]
+            patch.replace_expr(precision, '"tf32"')
+        return [Change(view.rewrite(patch.text()), "float32 products run on the tensor cores in tf32.")]

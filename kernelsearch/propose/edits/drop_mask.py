@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.bounds import always_true_when, comparisons
+from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -20,7 +20,7 @@ class DropMask(Edit):
     def change(self, view: View) -> list[Change]:
         by_condition: dict[str, list[ast.Compare]] = {}
         for node in comparisons(view):
-            condition = always_true_when(view, node)
+            condition = find_true_condition(view, node)
             if condition is not None:
                 by_condition.setdefault(condition, []).append(node)
         if not by_condition:
@@ -28,10 +28,10 @@ class DropMask(Edit):
         patch = tree.Patch(view.text)
         args = {}
         for condition, nodes in by_condition.items():
-            even = view.fresh("EVEN")
+            even = view.fresh_name("EVEN")
             args[even] = condition
-            patch.param(f"{even}: tl.constexpr")
+            patch.add_param(f"{even}: tl.constexpr")
             for node in nodes:
-                patch.expr(node, f"(({tree.text_of(node)}) | {even})")
-        kernel = view.rewritten(patch.text(), args=args)
+                patch.replace_expr(node, f"(({tree.text_of(node)}) | {even})")
+        kernel = view.rewrite(patch.text(), args=args)
         return [Change(kernel, f"Where {' and '.join(by_condition)} the masks vanish, and accesses are whole vectors.")]

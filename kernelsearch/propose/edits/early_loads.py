@@ -19,7 +19,7 @@ class EarlyLoads(Edit):
         if not moved:
             raise CannotApply("no load comes after a reduction or a loop that it does not depend on")
         why = f"{moved} loads start before the reductions that they need not wait for."
-        return [Change(view.rewritten(patch.text()), why)]
+        return [Change(view.rewrite(patch.text()), why)]
 
 
 def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:
@@ -37,14 +37,14 @@ def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:
             moved.append(stmt)
     for stmt in moved:
         follower = next(s for s in order[order.index(stmt) + 1 :] if s not in moved)
-        patch.before(follower, tree.text_of(stmt) + "\n")
-        patch.stmt(stmt, "")
+        patch.insert_before(follower, tree.text_of(stmt) + "\n")
+        patch.replace_stmt(stmt, "")
     return len(moved)
 
 
 def _independent(other: ast.stmt, stmt: ast.stmt) -> bool:
     """Whether stmt may run before other: neither assigns a name that the other uses, and other stores nothing."""
-    stores = tree.calls(other, "store") or any(tree.called(n).startswith("tl.atomic") for n in ast.walk(other))
+    stores = tree.calls(other, "store") or any(tree.callee(n).startswith("tl.atomic") for n in ast.walk(other))
     if stores or isinstance(other, (ast.Return, ast.While)):
         return False
     used = tree.reads(other) | tree.writes(other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelsearch.propose.analysis.streams import has_no_hint, hinted, streamed
+from kernelsearch.propose.analysis.streams import add_hints, find_streamed_loads, has_no_hint
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -12,8 +12,8 @@ class EvictionHint(Edit):
     summary = 'eviction_policy="evict_first" on blocks that are read once'
 
     def change(self, view: View) -> list[Change]:
-        loads = [c for c in streamed(view) if has_no_hint(c)]
+        loads = [c for c in find_streamed_loads(view) if has_no_hint(c)]
         if not loads:
             raise CannotApply("no block is read by one program only and without a hint")
-        text = hinted(view, loads, "eviction_policy", "evict_first")
-        return [Change(view.rewritten(text), "Blocks that are read once leave L2 first, and others stay.")]
+        text = add_hints(view, loads, "eviction_policy", "evict_first")
+        return [Change(view.rewrite(text), "Blocks that are read once leave L2 first, and others stay.")]

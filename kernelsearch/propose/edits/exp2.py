@@ -10,7 +10,7 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import stripped
+from kernelsearch.propose.analysis.flow import strip_axes
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -30,17 +30,17 @@ class Exp2(Edit):
         for call in uses:
             if call not in nested:
                 inner = tree.transform(tree.expression(tree.text_of(call.args[0])), _base_two)
-                patch.expr(call, _exp2(inner))
-        plain = Change(view.rewritten(patch.text()), "exp2 is the machine's own instruction; exp is built on it.")
+                patch.replace_expr(call, _exp2(inner))
+        plain = Change(view.rewrite(patch.text()), "exp2 is the machine's own instruction; exp is built on it.")
         folded = _folded(view, uses)
         if folded is None:
             return [plain]
         why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
-        return [Change(view.rewritten(folded), why), plain]
+        return [Change(view.rewrite(folded), why), plain]
 
 
 def _exp2(exponent: ast.AST) -> str:
-    return f"tl.exp2({tree.parenthesised(tree.text_of(exponent))} * {LOG2E})"
+    return f"tl.exp2({tree.parenthesise(tree.text_of(exponent))} * {LOG2E})"
 
 
 def _base_two(node: ast.AST) -> ast.AST | None:
@@ -65,10 +65,10 @@ def _folded(view: View, uses: list[ast.Call]) -> str | None:
         if derived is None or not all(_difference(c.args[0], derived) for c in uses):
             continue
         patch = tree.Patch(view.text)
-        right = tree.parenthesised(tree.text_of(pair[1].right))
-        patch.expr(pair[1].right, f"({right} * {LOG2E})")
+        right = tree.parenthesise(tree.text_of(pair[1].right))
+        patch.replace_expr(pair[1].right, f"({right} * {LOG2E})")
         for call in uses:
-            patch.expr(call, f"tl.exp2({tree.text_of(call.args[0])})")
+            patch.replace_expr(call, f"tl.exp2({tree.text_of(call.args[0])})")
         return patch.text()
     return None
 
@@ -77,7 +77,7 @@ def _difference(node: ast.expr, derived: set[str]) -> bool:
     """Whether node is `a - b` where both sides are derived names, possibly with new axes."""
     if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)):
         return False
-    sides = (stripped(node.left), stripped(node.right))
+    sides = (strip_axes(node.left), strip_axes(node.right))
     return all(isinstance(s, ast.Name) and s.id in derived for s in sides)
 
 
@@ -118,7 +118,7 @@ def _unit(node: ast.expr, derived: set[str], some: bool = False) -> bool:
 
     With some, one derived side of a maximum is enough.
     """
-    node = stripped(node)
+    node = strip_axes(node)
     if isinstance(node, ast.Name):
         return node.id in derived
     if tree.is_tl(node, "max"):

@@ -15,13 +15,13 @@ class FlattenLoops(Edit):
     def change(self, view: View) -> list[Change]:
         for loop in tree.loops(view.body):
             inner = tree.loops(loop.body)
-            known = tree.called(loop.iter) in ("range", "tl.range") and tree.range_of(loop) is not None
+            known = tree.callee(loop.iter) in ("range", "tl.range") and tree.range_of(loop) is not None
             if not known or len(inner) != 1 or inner[0] not in loop.body:
                 continue
             if any(k.arg == "flatten" for k in tree.loop_options(loop)) or not tree.calls(inner[0], "dot"):
                 continue
             patch = tree.Patch(view.text)
-            patch.expr(loop.iter, with_option(loop, "flatten", "True"))
+            patch.replace_expr(loop.iter, with_option(loop, "flatten", "True"))
             why = "The two loops run as one, so that loads run ahead across tiles."
-            return [Change(view.rewritten(patch.text()), why)]
+            return [Change(view.rewrite(patch.text()), why)]
         raise CannotApply("no loop holds exactly one loop with a dot")

@@ -10,10 +10,10 @@ import ast
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import reduced
+from kernelsearch.propose.analysis.accumulate import format_reduction
 from kernelsearch.propose.analysis.idle import ZERO, Idle
-from kernelsearch.propose.analysis.lanes import summed
-from kernelsearch.propose.analysis.passes import Fold, TwoPasses, inlined, two_passes
+from kernelsearch.propose.analysis.lanes import sum_lanes
+from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -23,9 +23,9 @@ class FusedPasses(Edit):
     summary = "mean and variance in one pass, merged tile by tile"
 
     def change(self, view: View) -> list[Change]:
-        text = summed(view.text)
+        text = sum_lanes(view.text)
         for form in (view, *([view.with_text(text)] if text else [])):
-            for passes in two_passes(form, "sum", "sum"):
+            for passes in find_two_passes(form, "sum", "sum"):
                 if (moments := _moments(form, passes)) is not None:
                     return [_merged(form, passes, *moments)]
         raise CannotApply("no loop for a mean is followed by a loop for the squares of what is left")
@@ -40,16 +40,16 @@ def _moments(view: View, passes: TwoPasses) -> tuple[ast.stmt, ast.expr] | None:
     start, stop, step = tree.range_of(first.loop)  # type: ignore[misc]
     size = tree.text_of(stop)
     means = [s for s in between if (p := tree.assignment(s)) and tree.text_of(p[1]) == f"{first.name} / {size}"]
-    if not tree.same(first.loop.iter, second.loop.iter) or len(means) != 1 or not tree.is_number(start, 0):
+    if not tree.is_same(first.loop.iter, second.loop.iter) or len(means) != 1 or not tree.is_number(start, 0):
         return None
     mean = tree.assignment(means[0])[0]  # type: ignore[index]
-    block = inlined(first.loop.body, first.reduction.args[0])
+    block = inline_names(first.loop.body, first.reduction.args[0])
     mask = _centred_mask(second, mean, block)
     columns = f"{tree.text_of(first.loop.target)} + tl.arange(0, {tree.text_of(step)})"
     whole = [f"{c} < {size}" for c in (columns, f"{columns}[None, :]", f"({columns})[None, :]")]
     if mask is None or tree.text_of(mask) not in whole or size not in view.function.params:
         return None
-    if Idle(lambda c: tree.same(c, mask), lambda n: n == tree.text_of(first.loop.target)).of(block) != ZERO:
+    if Idle(lambda c: tree.is_same(c, mask), lambda n: n == tree.text_of(first.loop.target)).of(block) != ZERO:
         return None
     names = {first.name, second.name, mean}
     if mean in tree.writes([*first.body, *second.body]) | tree.reads(first.body):
@@ -64,17 +64,17 @@ def _moments(view: View, passes: TwoPasses) -> tuple[ast.stmt, ast.expr] | None:
 
 def _centred_mask(fold: Fold, mean: str, block: ast.expr) -> ast.expr | None:
     """The mask in `where(mask, block - mean, 0) ** 2` as the loop computes it; None for anything else."""
-    match inlined(fold.loop.body, fold.reduction.args[0]):
+    match inline_names(fold.loop.body, fold.reduction.args[0]):
         case ast.BinOp(left=ast.Call(args=[mask, centred, other]) as left, op=ast.Mult(), right=right):
             wanted = ast.BinOp(block, ast.Sub(), ast.Name(mean, ast.Load()))
-            square = tree.is_tl(left, "where") and tree.is_number(other, 0) and tree.same(left, right)
-            return mask if square and tree.same(centred, wanted) else None
+            square = tree.is_tl(left, "where") and tree.is_number(other, 0) and tree.is_same(left, right)
+            return mask if square and tree.is_same(centred, wanted) else None
     return None
 
 
 def _merged(view: View, passes: TwoPasses, mean_stmt: ast.stmt, mask: ast.expr) -> Change:
     names = ("seen", "here", "tile_mean", "centred_tile", "shift", "both")
-    seen, here, tile_mean, centred, shift, both = map(view.fresh, names)
+    seen, here, tile_mean, centred, shift, both = map(view.fresh_name, names)
     first, squares = passes.first, passes.second.name
     mean = tree.assignment(mean_stmt)[0]  # type: ignore[index]
     _, size, step = map(tree.text_of, tree.range_of(first.loop))  # type: ignore[arg-type]
@@ -83,10 +83,10 @@ def _merged(view: View, passes: TwoPasses, mean_stmt: ast.stmt, mask: ast.expr) 
     body += (
         f"{here} = tl.minimum({size} - {start}, {step}).to(tl.float32)\n"
         f"{tile_mean} = {tree.text_of(first.reduction)} / {here}\n"
-        f"{centred} = tl.where({tree.text_of(mask)}, {tree.parenthesised(block)} - {tile_mean}, 0.0)\n"
+        f"{centred} = tl.where({tree.text_of(mask)}, {tree.parenthesise(block)} - {tile_mean}, 0.0)\n"
         f"{shift} = {tile_mean} - {mean}\n"
         f"{both} = {seen} + {here}\n"
-        f"{squares} += {reduced(first.reduction, f'{centred} * {centred}')}"
+        f"{squares} += {format_reduction(first.reduction, f'{centred} * {centred}')}"
         f" + {shift} * {shift} * ({seen} * {here} / {both})\n"
         f"{mean} += {shift} * ({here} / {both})\n"
         f"{seen} = {both}\n"
@@ -95,4 +95,4 @@ def _merged(view: View, passes: TwoPasses, mean_stmt: ast.stmt, mask: ast.expr) 
     text += f"{seen} = 0.0\n{mean} = {tree.text_of(first.start.value)}\n"
     text += f"for {start} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     why = "The row is read once for mean and variance, by merging the moments of its tiles."
-    return Change(view.rewritten(passes.merged(view, text, gone=(first.start,))), why)
+    return Change(view.rewrite(passes.merge(view, text, gone=(first.start,))), why)

@@ -19,13 +19,13 @@ class GroupedOrder(Edit):
         if tree.calls(view.node, "swizzle2d"):
             raise CannotApply("its program order is grouped already")
         first, second, sizes, last = _plain(view) or _split(view)
-        group = view.fresh("GROUP")
+        group = view.fresh_name("GROUP")
         patch = tree.Patch(view.text)
         # Axis 0 runs fastest, so it is the column of swizzle2d: that has the order of launch.
         swizzled = f"tl.swizzle2d({second}, {first}, {sizes[1]}, {sizes[0]}, {group})"
-        patch.after(last, f"{second}, {first} = {swizzled}\n")
-        patch.param(f"{group}: tl.constexpr")
-        kernel = view.rewritten(patch.text(), space={group: GROUPS}, config={group: 8})
+        patch.insert_after(last, f"{second}, {first} = {swizzled}\n")
+        patch.add_param(f"{group}: tl.constexpr")
+        kernel = view.rewrite(patch.text(), space={group: GROUPS}, config={group: 8})
         why = f"Programs are visited in groups of {group} along the slow axis, so that neighbours share operands in L2."
         return [Change(kernel, why)]
 

@@ -53,7 +53,7 @@ def _invariant(view: View, loop: ast.For) -> list[ast.stmt]:
         name, value = pair
         once = sum(name in tree.writes(s) for s in plain) == 1
         early = name in tree.reads([*loop.body[:at], value])
-        atomic = any(".atomic" in tree.called(c) for c in ast.walk(value))
+        atomic = any(".atomic" in tree.callee(c) for c in ast.walk(value))
         if not once or early or atomic or tree.reads(value) & varying:
             continue
         if any(_bases(view, load, stmt) & stored for load in tree.calls(value, "load")):
@@ -85,13 +85,13 @@ def _hoisted(view: View, loop: ast.For, moved: list[ast.stmt]) -> Change:
     patch = tree.Patch(view.text)
     elsewhere = tree.writes([s for s in _plain_statements(view.body) if s not in moved])
     names = [tree.assignment(s)[0] for s in moved]  # type: ignore[index]
-    new = {name: view.fresh(f"{name}_kept") for name in names if name in elsewhere}
-    patch.before(loop, "".join(tree.text_of(tree.renamed(s, new)) + "\n" for s in moved))
+    new = {name: view.fresh_name(f"{name}_kept") for name in names if name in elsewhere}
+    patch.insert_before(loop, "".join(tree.text_of(tree.rename(s, new)) + "\n" for s in moved))
     for stmt in moved:
-        patch.stmt(stmt, "")
+        patch.replace_stmt(stmt, "")
     for node in ast.walk(loop):
         if isinstance(node, ast.Name) and node.id in new and view.flow.at(node) not in moved:
-            patch.expr(node, new[node.id])
+            patch.replace_expr(node, new[node.id])
     loads = sum(len(tree.calls(s, "load")) for s in moved)
     why = f"{loads} loads that every iteration repeats are done once, before the loop."
-    return Change(view.rewritten(patch.text()), why)
+    return Change(view.rewrite(patch.text()), why)

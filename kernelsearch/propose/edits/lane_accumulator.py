@@ -8,9 +8,9 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import (
     COMBINE,
     Update,
-    full,
+    format_identity,
+    format_reduction,
     is_float32,
-    reduced,
     reduction_of,
     update_of,
 )
@@ -27,7 +27,7 @@ class LaneAccumulator(Edit):
         if not updates:
             raise CannotApply("no loop folds a reduction of a block into a float32 accumulator")
         choices = [updates] if len(updates) == 1 else [updates, *[[one] for one in updates]]
-        lanes = {u.stmt: view.fresh(f"{u.name}_lanes") for _, u in updates}
+        lanes = {u.stmt: view.fresh_name(f"{u.name}_lanes") for _, u in updates}
         return [_hoisted(view, choice, lanes) for choice in choices]
 
 
@@ -38,12 +38,14 @@ def _hoisted(view: View, updates: list[tuple[ast.For, Update]], lanes: dict[ast.
         call, name = reduction_of(update.value, update.kind), lanes[update.stmt]
         assert call is not None
         combine = COMBINE[update.kind].format
-        patch.before(loop, f"{name} = {full(view.shapes.of(call.args[0]), update.kind)}\n")  # type: ignore[arg-type]
-        patch.stmt(update.stmt, f"{name} = {combine(a=name, b=tree.parenthesised(tree.text_of(call.args[0])))}\n")
-        patch.after(loop, f"{update.name} = {combine(a=update.name, b=reduced(call, name))}\n")
+        patch.insert_before(loop, f"{name} = {format_identity(view.shapes.of(call.args[0]), update.kind)}\n")  # type: ignore[arg-type]
+        patch.replace_stmt(
+            update.stmt, f"{name} = {combine(a=name, b=tree.parenthesise(tree.text_of(call.args[0])))}\n"
+        )
+        patch.insert_after(loop, f"{update.name} = {combine(a=update.name, b=format_reduction(call, name))}\n")
     names = ", ".join(dict.fromkeys(update.name for _, update in updates))
     why = f"The loop keeps one accumulator per lane for {names}: one reduction in all."
-    return Change(view.rewritten(patch.text()), why)
+    return Change(view.rewrite(patch.text()), why)
 
 
 def _updates(view: View, loop: ast.For) -> list[Update]:

@@ -20,7 +20,7 @@ def with_option(loop: ast.For, option: str, value: str) -> str:
 
 def plain_loops(view: View, option: str) -> list[ast.For]:
     """Innermost loops over `range` or `tl.range` that do not have the option yet."""
-    ranges = [loop for loop in tree.loops(view.body) if tree.called(loop.iter) in ("range", "tl.range")]
+    ranges = [loop for loop in tree.loops(view.body) if tree.callee(loop.iter) in ("range", "tl.range")]
     innermost = [loop for loop in ranges if tree.range_of(loop) is not None and not tree.loops(loop.body)]
     return [loop for loop in innermost if all(k.arg != option for k in tree.loop_options(loop))]
 
@@ -33,10 +33,10 @@ class LoopStages(Edit):
         loops = [loop for loop in plain_loops(view, "num_stages") if tree.calls(loop, "load")]
         if not loops:
             raise CannotApply("no innermost loop with loads lacks num_stages")
-        stages = view.fresh("STAGES")
+        stages = view.fresh_name("STAGES")
         patch = tree.Patch(view.text)
         for loop in loops:
-            patch.expr(loop.iter, with_option(loop, "num_stages", stages))
-        patch.param(f"{stages}: tl.constexpr")
-        kernel = view.rewritten(patch.text(), space={stages: STAGES}, config={stages: 2})
+            patch.replace_expr(loop.iter, with_option(loop, "num_stages", stages))
+        patch.add_param(f"{stages}: tl.constexpr")
+        kernel = view.rewrite(patch.text(), space={stages: STAGES}, config={stages: 2})
         return [Change(kernel, f"Loads run {stages} iterations ahead of the arithmetic that needs them.")]

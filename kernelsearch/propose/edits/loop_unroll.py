@@ -18,10 +18,10 @@ class LoopUnroll(Edit):
         loops = [loop for loop in plain_loops(view, "loop_unroll_factor") if not tree.calls(loop, "dot")]
         if not loops:
             raise CannotApply("no innermost loop without tl.dot lacks loop_unroll_factor")
-        unroll = view.fresh("UNROLL")
+        unroll = view.fresh_name("UNROLL")
         patch = tree.Patch(view.text)
         for loop in loops:
-            patch.expr(loop.iter, with_option(loop, "loop_unroll_factor", unroll))
-        patch.param(f"{unroll}: tl.constexpr")
-        kernel = view.rewritten(patch.text(), space={unroll: FACTORS}, config={unroll: 2})
+            patch.replace_expr(loop.iter, with_option(loop, "loop_unroll_factor", unroll))
+        patch.add_param(f"{unroll}: tl.constexpr")
+        kernel = view.rewrite(patch.text(), space={unroll: FACTORS}, config={unroll: 2})
         return [Change(kernel, f"{unroll} iterations are laid side by side, so that more loads are in flight.")]

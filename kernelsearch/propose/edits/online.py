@@ -12,8 +12,8 @@ import ast
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import full, reduced
-from kernelsearch.propose.analysis.passes import TwoPasses, inlined, two_passes
+from kernelsearch.propose.analysis.accumulate import format_identity, format_reduction
+from kernelsearch.propose.analysis.passes import TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -23,7 +23,7 @@ class Online(Edit):
     summary = "maximum and sum of exponentials in one rescaled pass"
 
     def change(self, view: View) -> list[Change]:
-        for passes in two_passes(view, "max", "sum"):
+        for passes in find_two_passes(view, "max", "sum"):
             if _is_softmax(passes):
                 return [_merged(view, passes, lanes) for lanes in (True, False)]
         raise CannotApply("no loop for a maximum is followed by a loop for a sum of exponentials of the same block")
@@ -32,15 +32,17 @@ class Online(Edit):
 def _is_softmax(passes: TwoPasses) -> bool:
     """Whether the second loop sums `tl.exp(block - maximum)` of the first loop's block and maximum."""
     first, second = passes.first, passes.second
-    exponential = inlined(second.loop.body, second.reduction.args[0])
+    exponential = inline_names(second.loop.body, second.reduction.args[0])
     if not (isinstance(exponential, ast.Call) and tree.is_tl(exponential, "exp")):
         return False
-    difference = inlined(second.loop.body, exponential.args[0])
+    difference = inline_names(second.loop.body, exponential.args[0])
     if not (isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub)):
         return False
     if tree.text_of(difference.right) != first.name:
         return False
-    if not tree.same(inlined(second.loop.body, difference.left), inlined(first.loop.body, first.reduction.args[0])):
+    if not tree.is_same(
+        inline_names(second.loop.body, difference.left), inline_names(first.loop.body, first.reduction.args[0])
+    ):
         return False
     rest = [s for s in passes.between if s not in (first.start, second.start)]
     return not tree.reads(rest) & {first.name, second.name} and not tree.writes(rest) & tree.reads(first.loop)
@@ -51,30 +53,30 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     first, second = passes.first, passes.second
     m, s = first.name, second.name
     block = tree.text_of(first.reduction.args[0])
-    new, safe = view.fresh(f"{m}_new"), view.fresh(f"{m}_safe")
-    exponential = f"tl.exp({tree.parenthesised(block)} - {safe})"
+    new, safe = view.fresh_name(f"{m}_new"), view.fresh_name(f"{m}_safe")
+    exponential = f"tl.exp({tree.parenthesise(block)} - {safe})"
     if lanes:
         shape = view.shapes.of(first.reduction.args[0])
         if not shape:
             raise CannotApply("the block's shape is not known")
-        ml, sl, last = view.fresh(f"{m}_lanes"), view.fresh(f"{s}_lanes"), view.fresh(f"{m}_last")
-        head = f"{ml} = {full(shape, 'max')}\n{sl} = {full(shape, 'sum')}\n"
-        step = f"{new} = tl.maximum({ml}, {block})\n" + rescaled(safe, new, sl, ml, exponential)
-        tail = f"{m} = {reduced(first.reduction, ml)}\n{last} = tl.where({m} == float('-inf'), 0.0, {m})\n"
-        tail += f"{s} = {reduced(second.reduction, f'{sl} * tl.exp({ml} - {last})')}\n"
+        ml, sl, last = view.fresh_name(f"{m}_lanes"), view.fresh_name(f"{s}_lanes"), view.fresh_name(f"{m}_last")
+        head = f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n"
+        step = f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, exponential)
+        tail = f"{m} = {format_reduction(first.reduction, ml)}\n{last} = tl.where({m} == float('-inf'), 0.0, {m})\n"
+        tail += f"{s} = {format_reduction(second.reduction, f'{sl} * tl.exp({ml} - {last})')}\n"
         why = "One pass keeps a running maximum and a rescaled sum in every lane; the reduction comes once, at the end."
     else:
         head = tail = ""
         step = f"{new} = tl.maximum({m}, {tree.text_of(first.reduction)})\n"
-        step += rescaled(safe, new, s, m, reduced(second.reduction, exponential))
+        step += format_rescaling(safe, new, s, m, format_reduction(second.reduction, exponential))
         why = "One pass keeps a running maximum and rescales the sum when it grows: the data is read once less."
     body = "".join(tree.text_of(x) + "\n" for x in first.body) + step
     loop = f"for {tree.text_of(first.loop.target)} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     moved = "".join(tree.text_of(x) + "\n" for x in passes.between)
-    return Change(view.rewritten(passes.merged(view, moved + head + loop + tail)), why)
+    return Change(view.rewrite(passes.merge(view, moved + head + loop + tail)), why)
 
 
-def rescaled(safe: str, new: str, total: str, maximum: str, fresh: str) -> str:
+def format_rescaling(safe: str, new: str, total: str, maximum: str, fresh: str) -> str:
     """The statements that add fresh to a total after the maximum grew to new; safe names the finite maximum."""
     return (
         f"{safe} = tl.where({new} == float('-inf'), 0.0, {new})\n"

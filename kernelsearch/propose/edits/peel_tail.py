@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.bounds import always_true_when, comparisons
+from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -21,28 +21,30 @@ class PeelTail(Edit):
         patch = tree.Patch(view.text)
         for loop, masks in loops:
             _, size, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
-            whole = view.fresh("whole")
-            patch.before(loop, f"{whole} = {size} // {step} * {step}\n")
+            whole = view.fresh_name("whole")
+            patch.insert_before(loop, f"{whole} = {size} // {step} * {step}\n")
             main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
-            patch.stmt(loop, tree.text_of(unmasked(main, masks)) + "\n" + tree.text_of(tail) + "\n")
+            patch.replace_stmt(loop, tree.text_of(remove_masks(main, masks)) + "\n" + tree.text_of(tail) + "\n")
         why = "All tiles but the last are whole: their accesses need no mask."
-        return [Change(view.rewritten(patch.text()), why)]
+        return [Change(view.rewrite(patch.text()), why)]
 
 
 def _tail_masks(view: View, loop: ast.For) -> list[str]:
     """Comparisons in the loop that hold for every whole tile, as text."""
     bounds = tree.range_of(loop)
-    if bounds is None or tree.loops(loop.body) or tree.called(loop.iter) == "tl.static_range":
+    if bounds is None or tree.loops(loop.body) or tree.callee(loop.iter) == "tl.static_range":
         return []
     start, size, step = bounds
     if not (tree.is_number(start, 0) and isinstance(size, ast.Name) and isinstance(step, ast.Name)):
         return []
     inside = set(ast.walk(loop))
-    masks = (c for c in comparisons(view) if c in inside and always_true_when(view, c) == f"{size.id} % {step.id} == 0")
+    masks = (
+        c for c in comparisons(view) if c in inside and find_true_condition(view, c) == f"{size.id} % {step.id} == 0"
+    )
     return list(dict.fromkeys(map(tree.text_of, masks)))
 
 
-def unmasked(loop: ast.For, masks: list[str]) -> ast.For:
+def remove_masks(loop: ast.For, masks: list[str]) -> ast.For:
     """The loop without these comparisons in conjunctions, masks and `where`. Changes the loop."""
 
     def rule(node: ast.AST) -> ast.AST | None:
@@ -61,7 +63,7 @@ def unmasked(loop: ast.For, masks: list[str]) -> ast.For:
     known: set[str] = set()
     body = []
     for stmt in loop.body:
-        stmt = tree.transform(tree.substituted(stmt, {n: ast.Constant(True) for n in known}), rule)
+        stmt = tree.transform(tree.substitute(stmt, {n: ast.Constant(True) for n in known}), rule)
         stmt = tree.transform(stmt, rule)
         pair = tree.assignment(stmt)  # type: ignore[arg-type]
         if pair is not None and isinstance(stmt, ast.Assign):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.programs import own_name, repeatable, with_ids
+from kernelsearch.propose.analysis.programs import make_repeatable, own_name, replace_ids
 from kernelsearch.propose.analysis.view import View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -17,16 +17,16 @@ class Persistent(Edit):
     summary = "a grid of at most num_sms * WAVES programs that loop over the work"
 
     def change(self, view: View) -> list[Change]:
-        body = repeatable(view)
+        body = make_repeatable(view)
         axes = view.axes
-        counts = {a: view.fresh("n_programs" if len(axes) == 1 else f"n_programs_{a}") for a in axes}
-        waves = view.fresh("WAVES")
+        counts = {a: view.fresh_name("n_programs" if len(axes) == 1 else f"n_programs_{a}") for a in axes}
+        waves = view.fresh_name("WAVES")
         head: list[ast.stmt] = []
         if len(axes) == 1:
             item = own_name(view, axes[0], "program")
             ids = {axes[0]: item}
         else:
-            rest = item = view.fresh("program")
+            rest = item = view.fresh_name("program")
             ids = {a: own_name(view, a, f"program_{a}") for a in axes}
             for a in axes[:-1]:
                 head += tree.statements(f"{ids[a]} = {rest} % {counts[a]}")
@@ -34,10 +34,10 @@ class Persistent(Edit):
             head += tree.statements(f"{ids[axes[-1]]} = {rest}")
         whole = " * ".join(counts.values())
         apart = [s for s in body if _makes_descriptor(view, s)]
-        inner = [*head, *with_ids([s for s in body if s not in apart], ids, counts)]
-        outer = tree.loop(f"for {item} in range(tl.program_id(0), {whole}, tl.num_programs(0))", inner)
-        kernel = view.rewritten(
-            tree.rebuilt(view.node, [*apart, outer], [*counts.values(), f"{waves}: tl.constexpr"]),
+        inner = [*head, *replace_ids([s for s in body if s not in apart], ids, counts)]
+        outer = tree.make_loop(f"for {item} in range(tl.program_id(0), {whole}, tl.num_programs(0))", inner)
+        kernel = view.rewrite(
+            tree.rebuild(view.node, [*apart, outer], [*counts.values(), f"{waves}: tl.constexpr"]),
             grid=f"(min({' * '.join(view.grid[a] for a in axes)}, num_sms * {waves}),)",
             args={counts[a]: view.grid[a] for a in axes},
             space={waves: WAVES},

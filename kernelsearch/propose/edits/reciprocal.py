@@ -24,10 +24,10 @@ class Reciprocal(Edit):
         patch = tree.Patch(view.text)
         for node in divisions:
             if node not in nested:  # a division inside another one waits for the next time
-                left, right = (tree.parenthesised(tree.text_of(side)) for side in (node.left, node.right))
+                left, right = (tree.parenthesise(tree.text_of(side)) for side in (node.left, node.right))
                 product = f"{left} * (1.0 / {right})"
-                patch.expr(node, product if node in values else f"({product})")
-        return [Change(view.rewritten(patch.text()), "One division per row and a multiplication per element.")]
+                patch.replace_expr(node, product if node in values else f"({product})")
+        return [Change(view.rewrite(patch.text()), "One division per row and a multiplication per element.")]
 
 
 def _wider(left: Shape, right: Shape) -> bool:

@@ -9,7 +9,7 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.flow import dependent, touches
+from kernelsearch.propose.analysis.flow import find_dependent, touches
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 from kernelsearch.propose.edits.tile_loop import BY_ELEMENT
@@ -27,14 +27,14 @@ class Rows2D(Edit):
         if 0 not in view.axes or tree.calls(view.node, "num_programs"):
             raise CannotApply("it does not take its row from program id 0 alone")
         for node in ast.walk(ast.Module(view.body, [])):
-            if tree.called(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
-                raise CannotApply(f"{tree.called(node)} has no form with rows")
+            if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
+                raise CannotApply(f"{tree.callee(node)} has no form with rows")
             if isinstance(node, ast.Subscript):
                 raise CannotApply("it works on two-dimensional blocks already")
         rewriter = _Rewriter(view)
         body = rewriter.body()
-        kernel = view.rewritten(
-            tree.rebuilt(view.node, body, [rewriter.count, f"{rewriter.rows_name}: tl.constexpr"]),
+        kernel = view.rewrite(
+            tree.rebuild(view.node, body, [rewriter.count, f"{rewriter.rows_name}: tl.constexpr"]),
             grid=f"(cdiv({view.grid[0]}, {rewriter.rows_name}), {view.grid[1]}, {view.grid[2]})",
             args={rewriter.count: view.grid[0]},
             space={rewriter.rows_name: ROWS},
@@ -49,10 +49,10 @@ class _Rewriter:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self.rows_name, self.count = view.fresh("ROWS"), view.fresh("n_rows")
-        self.rows, self.mask = view.fresh("rows"), view.fresh("row_mask")
+        self.rows_name, self.count = view.fresh_name("ROWS"), view.fresh_name("n_rows")
+        self.rows, self.mask = view.fresh_name("rows"), view.fresh_name("row_mask")
         mark = lambda n: ast.Name("<row>", ast.Load()) if _is_row(n) else None  # noqa: E731
-        self.by_row = dependent([tree.transform(copy.deepcopy(s), mark) for s in view.body], {"<row>"})  # type: ignore
+        self.by_row = find_dependent([tree.transform(copy.deepcopy(s), mark) for s in view.body], {"<row>"})  # type: ignore
         for name, shape in view.shapes.names.items():
             if shape is None or len(shape) > 1:
                 raise CannotApply(f"{name} is not a scalar or a one-dimensional block")

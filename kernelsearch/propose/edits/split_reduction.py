@@ -36,7 +36,7 @@ class Accumulator:
         """The offsets of the block's elements in its slot, row by row; empty for a scalar."""
         if len(self.shape) == 2:
             a, b = self.shape
-            return f"tl.arange(0, {a})[:, None] * {tree.parenthesised(b)} + tl.arange(0, {b})[None, :]"
+            return f"tl.arange(0, {a})[:, None] * {tree.parenthesise(b)} + tl.arange(0, {b})[None, :]"
         return f"tl.arange(0, {self.shape[0]})" if self.shape else ""
 
 
@@ -63,7 +63,7 @@ def _one_loop(view: View) -> ast.For:
     loops = tree.loops(view.body)
     if len(loops) != 1 or loops[0] not in view.body:
         raise CannotApply("it does not have exactly one loop, outside of branches")
-    if tree.range_of(loops[0]) is None or tree.called(loops[0].iter) == "tl.static_range":
+    if tree.range_of(loops[0]) is None or tree.callee(loops[0].iter) == "tl.static_range":
         raise CannotApply("the loop does not run over a range")
     if any(isinstance(s, (ast.While, ast.Return, ast.If)) for s in tree.all_statements(view.body)):
         raise CannotApply("it has branches")
@@ -84,8 +84,8 @@ class _Split:
         self.accumulators = [self._accumulator(name) for name in self._carried()]
         if not self.accumulators:
             raise CannotApply("the loop accumulates nothing")
-        self.split = view.fresh("SPLIT")
-        self.pointers = {a.name: view.fresh(f"{a.name}_partial_ptr") for a in self.accumulators}
+        self.split = view.fresh_name("SPLIT")
+        self.pointers = {a.name: view.fresh_name(f"{a.name}_partial_ptr") for a in self.accumulators}
 
     # ------------------------------------------------------------ accumulators
 
@@ -122,18 +122,18 @@ class _Split:
 
     def change(self) -> Change:
         view, kernel, split = self.view, self.view.kernel, self.split
-        name, first = view.function.name, view.fresh(f"{view.function.name}_partial")
+        name, first = view.function.name, view.fresh_name(f"{view.function.name}_partial")
         params = [*self.pointers.values(), f"{split}: tl.constexpr"]
         one_node = copy.deepcopy(view.node)
         one_node.name = first
-        texts = [tree.rebuilt(one_node, self._stage_one(), params), tree.rebuilt(view.node, self._stage_two(), params)]
+        texts = [tree.rebuild(one_node, self._stage_one(), params), tree.rebuild(view.node, self._stage_two(), params)]
         stages = [replace(parse_function(text), calls=frozenset()) for text in texts]
         functions = [stage for f in kernel.functions for stage in (stages if f.name == name else [f])]
         axes = list(view.grid)
         axes[self.axis] = split
-        programs = " * ".join([split, *(tree.parenthesised(view.grid[a]) for a in view.axes)])
+        programs = " * ".join([split, *(tree.parenthesise(view.grid[a]) for a in view.axes)])
         scratch = {self.pointers[a.name]: ("float32", f"({programs}, {a.numel})") for a in self.accumulators}
-        new = kernel.changed(
+        new = kernel.with_changes(
             functions=tuple(functions),
             grid={**kernel.grid, first: f"({', '.join(axes)})"},
             args={**kernel.args, **({first: kernel.args[name]} if name in kernel.args else {})},
@@ -141,7 +141,7 @@ class _Split:
             launches=_launches(kernel, name, first),
         )
         why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
-        return Change(view.completed(new, {split: SPLITS}, {split: 4}), why)
+        return Change(view.complete(new, {split: SPLITS}, {split: 4}), why)
 
     def _slots(self, part: str, acc: Accumulator) -> str:
         """The address of a part's slot in an accumulator's scratch."""
@@ -155,11 +155,11 @@ class _Split:
 
     def _stage_one(self) -> list[ast.stmt]:
         """The body that runs a share of the loop's iterations and stores the accumulators."""
-        part, share, begin = map(self.view.fresh, ("part", "share", "begin"))
+        part, share, begin = map(self.view.fresh_name, ("part", "share", "begin"))
         low, high, step = map(tree.text_of, tree.range_of(self.loop))  # type: ignore[arg-type]
         length = high if low == "0" else f"{high} - ({low})"
         head = f"{part} = tl.program_id({self.axis})\n"
-        head += f"{share} = tl.cdiv(tl.cdiv({length}, {step}), {self.split}) * {tree.parenthesised(step)}\n"
+        head += f"{share} = tl.cdiv(tl.cdiv({length}, {step}), {self.split}) * {tree.parenthesise(step)}\n"
         head += f"{begin} = {part} * {share}\n" if low == "0" else f"{begin} = {low} + {part} * {share}\n"
         loop = tree.with_range(self.loop, begin, f"tl.minimum({begin} + {share}, {high})", step)
         stores = "".join(f"tl.store({self._slots(part, a)}, {a.name})\n" for a in self.accumulators)
@@ -168,7 +168,7 @@ class _Split:
 
     def _stage_two(self) -> list[ast.stmt]:
         """The body that adds the parts and goes on as after the loop."""
-        part = self.view.fresh("part")
+        part = self.view.fresh_name("part")
         text = f"for {part} in range({self.split}):\n"
         for a in self.accumulators:
             load = f"tl.load({self._slots(part, a)})"

@@ -21,7 +21,7 @@ class StoreForwarding(Edit):
                     _forward(view, patch, stmt.value, block[at + 1 :])  # type: ignore[arg-type]
         if patch.is_empty:
             raise CannotApply("no block is loaded again from where it was stored")
-        return [Change(view.rewritten(patch.text()), "A block that was just stored is not read back from memory.")]
+        return [Change(view.rewrite(patch.text()), "A block that was just stored is not read back from memory.")]
 
 
 def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stmt]) -> None:
@@ -38,10 +38,10 @@ def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stm
         if pair is not None and tree.is_tl(pair[1], "load"):
             load: ast.Call = pair[1]  # type: ignore[assignment]
             other = tree.argument(load, 2, "other")
-            if tree.same(load.args[0], pointer) and tree.same(tree.mask_of(load), mask):
-                stored = f"{tree.parenthesised(tree.text_of(value))}.to({base}.dtype.element_ty)"
+            if tree.is_same(load.args[0], pointer) and tree.is_same(tree.mask_of(load), mask):
+                stored = f"{tree.parenthesise(tree.text_of(value))}.to({base}.dtype.element_ty)"
                 if mask is not None and other is not None:
                     stored = f"tl.where({tree.text_of(mask)}, {stored}, {tree.text_of(other)})"
-                patch.expr(load, stored)
+                patch.replace_expr(load, stored)
         if tree.calls(stmt, "store") or tree.writes(stmt) & tree.reads(store):
             return

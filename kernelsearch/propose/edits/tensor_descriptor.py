@@ -91,13 +91,13 @@ def _described(view: View, stores: bool) -> Change | None:
         descriptor = _descriptor(view, tile, descriptors, patch)
         accesses.setdefault(tile.stmt, []).append((tile, descriptor))
     for stmt, used in accesses.items():
-        patch.stmt(stmt, _either(stmt, used))
+        patch.replace_stmt(stmt, _either(stmt, used))
     args = {d.flag: d.condition for d in descriptors.values()}
     for flag in args:
-        patch.param(f"{flag}: tl.constexpr")
+        patch.add_param(f"{flag}: tl.constexpr")
     what = "Loads and stores" if stores else "Loads"
     why = f"{what} go through tensor descriptors, so that the copy engine computes addresses and bounds."
-    return Change(view.rewritten(patch.text(), args=args), why)
+    return Change(view.rewrite(patch.text(), args=args), why)
 
 
 def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
@@ -112,14 +112,14 @@ def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: t
     key = (place.lineno, tile.pointer, tile.offset, *((a.width, a.stride, a.size) for a in (rows, columns)))
     if key not in known:
         base = tile.pointer.removesuffix("_ptr")
-        name, flag = view.fresh(f"{base}_tiles"), view.fresh(f"{base.upper()}_TMA")
+        name, flag = view.fresh_name(f"{base}_tiles"), view.fresh_name(f"{base.upper()}_TMA")
         address = f"{tile.pointer} + {tile.offset}" if tile.offset else tile.pointer
         shape = f"[{rows.size}, {columns.size}], [{rows.stride}, 1], [{rows.width}, {columns.width}]"
         text = f"{name} = tl.make_tensor_descriptor({address}, {shape})"
         here = place is tile.stmt
         known[key] = Descriptor(name, flag, _condition(view, tile, rows, columns), text if here else "", unit == 0)
         if not here:
-            patch.before(place, f"if {flag}:\n    {text}\n")
+            patch.insert_before(place, f"if {flag}:\n    {text}\n")
     return known[key]
 
 
@@ -163,7 +163,7 @@ def _either(stmt: ast.stmt, accesses: list[tuple[Tile, Descriptor]]) -> str:
                 return tree.expression(f"tl.trans({text})" if descriptor.flipped else text)
             value = tree.text_of(tree.argument(node, 1, "value"))  # type: ignore[arg-type]
             cast = f".to({tile.pointer}.dtype.element_ty)"
-            value = value if value.endswith(cast) else tree.parenthesised(value) + cast
+            value = value if value.endswith(cast) else tree.parenthesise(value) + cast
             value = f"tl.trans({value})" if descriptor.flipped else value
             return tree.expression(f"{descriptor.name}.store([{at}], {value})")
 

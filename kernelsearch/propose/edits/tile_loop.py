@@ -10,11 +10,11 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import COMBINE, full, reduction_of
-from kernelsearch.propose.analysis.flow import stripped, terms
+from kernelsearch.propose.analysis.accumulate import COMBINE, format_identity, reduction_of
+from kernelsearch.propose.analysis.flow import strip_axes, terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
 from kernelsearch.propose.analysis.shapes import Shapes, axis_of
-from kernelsearch.propose.analysis.straight import Step, straightened
+from kernelsearch.propose.analysis.straight_line import StraightStep, straighten
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
 
@@ -34,11 +34,11 @@ class TileLoop(Edit):
     def change(self, view: View) -> list[Change]:
         if view.function.calls:
             raise CannotApply("it calls helper functions")
-        steps = straightened(view)
+        steps = straighten(view)
         for step in steps:
             for node in ast.walk(step.value):
-                if tree.called(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
-                    raise CannotApply(f"{tree.called(node)} cannot be cut into tiles")
+                if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
+                    raise CannotApply(f"{tree.callee(node)} cannot be cut into tiles")
         changes, reasons = [], []
         for wide in _wide_dims(view, steps):
             try:
@@ -50,7 +50,7 @@ class TileLoop(Edit):
         return changes
 
 
-def _wide_dims(view: View, steps: list[Step]) -> list[str]:
+def _wide_dims(view: View, steps: list[StraightStep]) -> list[str]:
     dims = [tree.text_of(c.args[1]) for s in steps for c in tree.calls(s.value, "arange") if len(c.args) == 2]
     return [d for d in dict.fromkeys(dims) if d in view.function.constexprs]
 
@@ -58,13 +58,13 @@ def _wide_dims(view: View, steps: list[Step]) -> list[str]:
 class _Cut:
     """One cut of the steps along the dimension `wide`."""
 
-    def __init__(self, view: View, steps: list[Step], wide: str) -> None:
+    def __init__(self, view: View, steps: list[StraightStep], wide: str) -> None:
         self.view, self.steps, self.wide = view, steps, wide
         function = tree.function_of(view.text)
         function.body = [_statement(s, s.value) for s in steps]  # of the steps' own nodes: shapes are known by node
         self.shapes = Shapes(function, view.function.constexprs)
         self.values = {s.name: s for s in steps if s.name}
-        self.tile, self.start = view.fresh("TILE"), view.fresh("start")
+        self.tile, self.start = view.fresh_name("TILE"), view.fresh_name("start")
         for step in steps:
             if step.name and self.shapes.names.get(step.name) is None:
                 raise CannotApply(f"the shape of {step.name} is not known")
@@ -84,7 +84,7 @@ class _Cut:
 
     def _bound(self, node: ast.Compare) -> str | None:
         """The size in `offsets < size`, where offsets are the plain columns 0, 1, ..., of the wide block."""
-        match terms(stripped(self._expand(node.left))), node.ops, node.comparators:
+        match terms(strip_axes(self._expand(node.left))), node.ops, node.comparators:
             case [[(_, ast.Call(args=[low, high]) as lanes)], [ast.Lt()], [ast.Name(id=size)]]:
                 covers = tree.is_tl(lanes, "arange") and tree.is_number(low, 0) and tree.text_of(high) == self.wide
                 return size if covers and size in self.view.function.params else None
@@ -93,7 +93,7 @@ class _Cut:
     def _expand(self, node: ast.expr) -> ast.expr:
         """The expression with the names of tiled blocks replaced by their values."""
         names = {n: self.values[n].value for n in tree.reads(node) if n in self.values and self.is_tiled(n)}
-        return self._expand(tree.substituted(node, names)) if names else node  # type: ignore[arg-type]
+        return self._expand(tree.substitute(node, names)) if names else node  # type: ignore[arg-type]
 
     def levels(self) -> dict[str, int]:
         """For each name, the length of the longest chain of reductions across the tiles that it depends on."""
@@ -104,7 +104,7 @@ class _Cut:
                 level[step.name] = own + (1 if self.crosses(step) else 0)
         return level
 
-    def crosses(self, step: Step) -> bool:
+    def crosses(self, step: StraightStep) -> bool:
         """Whether a step reduces across the tiles."""
         if step.name is None or not tree.is_tl(step.value, "sum", "max", "min"):
             return False
@@ -159,9 +159,9 @@ class _Cut:
     def _expand_all(self, node: ast.expr) -> ast.expr:
         """The expression with all names replaced by their values, except loaded ones."""
         names = {n: s.value for n in tree.reads(node) if (s := self.values.get(n)) and not tree.calls(s.value, "load")}
-        return self._expand_all(tree.substituted(node, names)) if names else node  # type: ignore[arg-type]
+        return self._expand_all(tree.substitute(node, names)) if names else node  # type: ignore[arg-type]
 
-    def _check_reduction(self, step: Step, idle: Idle) -> None:
+    def _check_reduction(self, step: StraightStep, idle: Idle) -> None:
         kind = _kind(step)
         call = reduction_of(step.value, kind)
         if call is None:
@@ -195,25 +195,25 @@ class _Cut:
             body.append(self._loop(size, wide, [_statement(s) for s in wide]))
         body += [_statement(s) for s in stores if s not in wide]
         unused = None if self.wide in tree.reads(body) else self.wide
-        text = tree.rebuilt(self.view.node, body, [f"{self.tile}: tl.constexpr"], unused)
+        text = tree.rebuild(self.view.node, body, [f"{self.tile}: tl.constexpr"], unused)
         tiles = (*TILES, f"next_power_of_2({size})")
-        kernel = self.view.rewritten(text, space={self.tile: tiles}, config={self.tile: 4096})
+        kernel = self.view.rewrite(text, space={self.tile: tiles}, config={self.tile: 4096})
         why = f"The row is walked in tiles of {self.tile} columns, so registers no longer bound its width."
         return Change(kernel, why)
 
-    def _is_scalar(self, step: Step) -> bool:
+    def _is_scalar(self, step: StraightStep) -> bool:
         return step.name is not None and not self.is_tiled(step.name) and not self.crosses(step)
 
-    def _initial(self, step: Step) -> ast.stmt:
+    def _initial(self, step: StraightStep) -> ast.stmt:
         shape = self.shapes.names[step.name]  # type: ignore[index]
-        return tree.statements(f"{step.name} = {full(shape, _kind(step))}")[0]  # type: ignore[arg-type]
+        return tree.statements(f"{step.name} = {format_identity(shape, _kind(step))}")[0]  # type: ignore[arg-type]
 
-    def _update(self, step: Step) -> ast.stmt:
+    def _update(self, step: StraightStep) -> ast.stmt:
         kind, text = _kind(step), tree.text_of(step.value)
         combined = COMBINE[kind].format(a=step.name, b=text)
         return tree.statements(f"{step.name} += {text}" if kind == "sum" else f"{step.name} = {combined}")[0]
 
-    def _loop(self, size: str, wanted: list[Step], tail: list[ast.stmt]) -> ast.stmt:
+    def _loop(self, size: str, wanted: list[StraightStep], tail: list[ast.stmt]) -> ast.stmt:
         """The loop over tiles that computes what the wanted steps need, and then runs tail."""
         needed: set[str] = set().union(*(s.reads for s in wanted))
         body: list[ast.stmt] = []
@@ -222,7 +222,7 @@ class _Cut:
                 body.insert(0, _statement(step))
                 needed |= step.reads
         body = [tree.transform(s, self._by_tile) for s in [*body, *tail]]  # type: ignore[misc]
-        return tree.loop(f"for {self.start} in range(0, {size}, {self.tile})", body)
+        return tree.make_loop(f"for {self.start} in range(0, {size}, {self.tile})", body)
 
     def _by_tile(self, node: ast.AST) -> ast.AST | None:
         """The columns or the block of one tile, for those of the whole row; None for any other node."""
@@ -235,12 +235,12 @@ class _Cut:
         return None
 
 
-def _kind(step: Step) -> str:
+def _kind(step: StraightStep) -> str:
     """The name of a step's function: `sum`, `max` or `min` of a reduction."""
-    return tree.called(step.value).rpartition(".")[2]
+    return tree.callee(step.value).rpartition(".")[2]
 
 
-def _statement(step: Step, value: ast.expr | None = None) -> ast.stmt:
+def _statement(step: StraightStep, value: ast.expr | None = None) -> ast.stmt:
     """The step as a statement, with a copy of its value unless one is given."""
     value = value or copy.deepcopy(step.value)
     return ast.Assign([ast.Name(step.name, ast.Store())], value, lineno=1) if step.name else ast.Expr(value)

@@ -9,10 +9,10 @@ import ast
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import reduced, reduction_of, update_of
+from kernelsearch.propose.analysis.accumulate import format_reduction, reduction_of, update_of
 from kernelsearch.propose.analysis.view import CannotApply, View
 from kernelsearch.propose.edits.base import Change, Edit
-from kernelsearch.propose.edits.online import rescaled
+from kernelsearch.propose.edits.online import format_rescaling
 
 
 class TwoPass(Edit):
@@ -40,8 +40,8 @@ def _online_updates(loop: ast.For) -> tuple[str, str] | None:
     whole = reduction_of(total.right, "sum") if isinstance(total, ast.BinOp) else None
     if top is None or whole is None:
         return None
-    exponent = tree.parenthesised(tree.text_of(top.args[0]))
-    form = rescaled(safe, new, s, m, reduced(whole, f"tl.exp({exponent} - {safe})"))
+    exponent = tree.parenthesise(tree.text_of(top.args[0]))
+    form = format_rescaling(safe, new, s, m, format_reduction(whole, f"tl.exp({exponent} - {safe})"))
     if [tree.text_of(x) for x in loop.body[-3:]] != [tree.text_of(x) for x in tree.statements(form)]:
         return None
     before = loop.body[:-4]
@@ -51,7 +51,7 @@ def _online_updates(loop: ast.For) -> tuple[str, str] | None:
         return None
     if any((tree.reads(x) - tree.writes(before[:at])) & tree.writes(before) for at, x in enumerate(before)):
         return None
-    fresh = reduced(whole, f"tl.exp({exponent} - {m})")
+    fresh = format_reduction(whole, f"tl.exp({exponent} - {m})")
     return f"{m} = tl.maximum({m}, {tree.text_of(top)})\n", f"{s} += {fresh}\n"
 
 
@@ -60,6 +60,6 @@ def _parted(view: View, loop: ast.For, *updates: str) -> Change:
     head = f"for {tree.text_of(loop.target)} in {tree.text_of(loop.iter)}:\n"
     common = "".join(tree.text_of(x) + "\n" for x in loop.body[:-4])
     patch = tree.Patch(view.text)
-    patch.stmt(loop, "".join(head + indent(common + update, "    ") for update in updates))
+    patch.replace_stmt(loop, "".join(head + indent(common + update, "    ") for update in updates))
     why = "The maximum is known before the sum: one exponential an element, no rescaling."
-    return Change(view.rewritten(patch.text()), why)
+    return Change(view.rewrite(patch.text()), why)

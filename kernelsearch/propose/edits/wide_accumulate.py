@@ -20,10 +20,10 @@ class WideAccumulate(Edit):
     def change(self, view: View) -> list[Change]:
         patch = tree.Patch(view.text)
         for call in tree.calls(view.node, "zeros", "full", "dot"):
-            at = {"zeros": 1, "full": 2}.get(tree.called(call).rpartition(".")[2])
+            at = {"zeros": 1, "full": 2}.get(tree.callee(call).rpartition(".")[2])
             dtype = tree.argument(call, at, "out_dtype" if at is None else "dtype")
             if dtype is not None and tree.text_of(dtype) in NARROW:
-                patch.expr(dtype, "tl.float32")
+                patch.replace_expr(dtype, "tl.float32")
         dots = tree.reads(tree.calls(view.node, "dot"))
         narrow = _narrow_pointers(view)
         for stmt in tree.all_statements(view.body):
@@ -32,11 +32,11 @@ class WideAccumulate(Edit):
                 continue
             bases = tree.reads(view.flow.expand(pair[1].args[0], stmt))  # type: ignore[attr-defined]
             if bases & narrow and pair[0] in tree.reads(tree.calls(view.node, "sum")):
-                patch.expr(pair[1], f"{tree.text_of(pair[1])}.to(tl.float32)")
+                patch.replace_expr(pair[1], f"{tree.text_of(pair[1])}.to(tl.float32)")
         if patch.is_empty:
             raise CannotApply("nothing accumulates in 16 bits")
         why = "Sums are kept in float32: no rounding to 16 bits on the way."
-        return [Change(view.rewritten(patch.text()), why)]
+        return [Change(view.rewrite(patch.text()), why)]
 
 
 def _narrow_pointers(view: View) -> set[str]:

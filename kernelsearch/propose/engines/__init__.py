@@ -5,9 +5,9 @@ An engine's packages are extras: they are imported when a spec asks for that eng
 
 from __future__ import annotations
 
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec
-from kernelsearch.propose.engines.registry import ENGINES, make, not_installed, parsed
-from kernelsearch.propose.engines.shared import Opened
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
+from kernelsearch.propose.engines.engine_cache import EngineCache
+from kernelsearch.propose.engines.registry import ENGINES, describe_missing, open_engine, parse_spec
 
 __all__ = [
     "CUT",
@@ -16,11 +16,11 @@ __all__ = [
     "Ask",
     "Engine",
     "Failure",
-    "Opened",
+    "EngineCache",
     "Reply",
     "Sample",
-    "Spec",
-    "make",
-    "not_installed",
-    "parsed",
+    "EngineSpec",
+    "open_engine",
+    "describe_missing",
+    "parse_spec",
 ]

@@ -17,7 +17,7 @@ CUT = "length"
 """How an answer ended: by itself, or because it was as long as it was allowed to be."""
 
 
-class Grammar(Protocol):
+class EngineGrammar(Protocol):
     """One language in two dialects, for llguidance (Lark) and for xgrammar (EBNF)."""
 
     lark: str
@@ -35,7 +35,7 @@ class Ask:
 
     system: str
     page: str
-    grammar: Grammar
+    grammar: EngineGrammar
     n: int = 1
     max_tokens: int = 512
     temperature: float = 1.0
@@ -122,14 +122,14 @@ class Engine:
     def stop(self, ask: Ask) -> None:
         """Ends the answers to this ask soon, if it is under way."""
 
-    def landed(self, ask: Ask, lag: int, waited: float) -> None:
+    def note_landing(self, ask: Ask, lag: int, waited: float) -> None:
         """Takes note that the answers of an ask were taken in `lag` asks later; waited is in seconds."""
 
     def close(self) -> None:
         """Frees its resources."""
 
 
-class Wrapper(Engine):
+class EngineWrapper(Engine):
     """An engine that passes on to another one."""
 
     def __init__(self, inner: Engine) -> None:
@@ -149,15 +149,15 @@ class Wrapper(Engine):
     def stop(self, ask: Ask) -> None:
         self.inner.stop(ask)
 
-    def landed(self, ask: Ask, lag: int, waited: float) -> None:
-        self.inner.landed(ask, lag, waited)
+    def note_landing(self, ask: Ask, lag: int, waited: float) -> None:
+        self.inner.note_landing(ask, lag, waited)
 
     def close(self) -> None:
         self.inner.close()
 
 
 @dataclass(frozen=True)
-class Spec:
+class EngineSpec:
     """An engine as the user writes it, `kind:rest?option=value&...`. text is the whole of it."""
 
     text: str
@@ -170,7 +170,7 @@ AFTER = 24
 """Asks of the search after which the answers of an engine in this process are taken in, by default."""
 
 
-def asks_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
+def parse_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
     """The option `ahead` of an engine in this process, a number of asks, or None for `off`, the default on a GPU.
 
     On a GPU the engine would disturb the candidates' times. Raises ModelError for anything else.
@@ -189,7 +189,7 @@ def shorten(text: str, most: int = 300) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def switch(options: Mapping[str, str], name: str) -> bool:
+def parse_switch(options: Mapping[str, str], name: str) -> bool:
     """An option that is `on`, as it is by default, or `off`. Raises ModelError for anything else."""
     value = options.get(name, "on")
     if value not in ("on", "off"):

@@ -18,8 +18,19 @@ from typing import Any
 import openai
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, shorten, switch
-from kernelsearch.propose.engines.secrets import key_from, refuse_in_url, scrubbed
+from kernelsearch.propose.engines.base import (
+    CUT,
+    STOP,
+    Ask,
+    Engine,
+    EngineSpec,
+    Failure,
+    Reply,
+    Sample,
+    parse_switch,
+    shorten,
+)
+from kernelsearch.propose.engines.secrets import key_from, refuse_secrets_in_url, scrub
 
 TIMEOUT_S = 120.0
 RETRIES = 3
@@ -29,11 +40,11 @@ CHARS_PER_TOKEN = 3.0
 """A cautious guess until the server counts the tokens of a prompt."""
 
 
-def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
     url, hash_, model = spec.rest.rpartition("#")
     if not hash_ or not model:
-        raise ModelError(f"{scrubbed(spec.text)!r} names no model: write openai:URL#MODEL")
-    refuse_in_url(url)
+        raise ModelError(f"{scrub(spec.text)!r} names no model: write openai:URL#MODEL")
+    refuse_secrets_in_url(url)
     return OpenAIServer(url, model, dict(spec.options))
 
 
@@ -48,8 +59,8 @@ class OpenAIServer(Engine):
         self._api = options.get("api", "chat")
         if self._api not in ("chat", "completions"):
             raise ModelError(f"api={self._api}: it is chat or completions")
-        self._seeded = switch(options, "seed")
-        self.ahead = switch(options, "ahead")
+        self._seeded = parse_switch(options, "seed")
+        self.ahead = parse_switch(options, "ahead")
         self._retries = int(_number(options, "retries", RETRIES))
         self._sleep = time.sleep
         self._timeout = _number(options, "timeout", TIMEOUT_S)
@@ -71,11 +82,11 @@ class OpenAIServer(Engine):
             except openai.APITimeoutError:
                 failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
             except openai.APIConnectionError as error:
-                cause = scrubbed(str(error.__cause__ or error), self._key)
+                cause = scrub(str(error.__cause__ or error), self._key)
                 failure = Failure(f"nothing answers at {self._client.base_url}: {shorten(cause)}")
                 again, pause = True, None
             except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
-                reason = shorten(scrubbed(str(error), self._key))
+                reason = shorten(scrub(str(error), self._key))
                 failure, again, pause = Failure(f"its answer cannot be read: {reason}"), False, None
             else:
                 return self._read(ask, response, time.monotonic() - started, tuple(notes))
@@ -127,14 +138,14 @@ class OpenAIServer(Engine):
                 text = getattr(getattr(choice, "message", None), "content", None)
             finish = CUT if getattr(choice, "finish_reason", None) == CUT else STOP
             text = text if isinstance(text, str) else ""
-            samples.append(Sample(scrubbed(text, self._key), finish, tokens_out // max(1, len(choices))))
+            samples.append(Sample(scrub(text, self._key), finish, tokens_out // max(1, len(choices))))
         return Reply(tuple(samples), tokens_in, tokens_out, int(cached), seconds, notes)
 
     # ------------------------------------------------------------ refusals of a server
 
     def _read_refusal(self, error: openai.APIStatusError, notes: list[str]) -> Failure | None:
         """The failure of an HTTP error; None if the next request takes another form, which the server may accept."""
-        code, message = error.status_code, shorten(scrubbed(_message(error), self._key))
+        code, message = error.status_code, shorten(scrub(_message(error), self._key))
         lower = message.lower()
         if code in (401, 403):
             where = "OPENAI_API_KEY is not accepted" if self._key else "it wants a key, and OPENAI_API_KEY is not set"

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.types import content_digest
-from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply, Sample, Spec, Wrapper
+from kernelsearch.propose.engines.base import Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply, Sample
 
 
 def prompt_digest(ask: Ask) -> str:
@@ -24,16 +24,16 @@ def prompt_digest(ask: Ask) -> str:
     return content_digest(ask.system, ask.page)
 
 
-def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
     path = Path(spec.rest)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return Replayed(spec.text, [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()])
+    return ReplayEngine(spec.text, [_row(path, n, line) for n, line in enumerate(lines, 1) if line.strip()])
 
 
-class Replayed(Engine):
+class ReplayEngine(Engine):
     """Gives recorded answers; an ask without a recorded answer is a failure."""
 
     label = "replay"
@@ -70,7 +70,7 @@ class Replayed(Engine):
         return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples), seconds=seconds, lag=lag)
 
 
-class Recording(Wrapper):
+class RecordingEngine(EngineWrapper):
     """An engine that writes the answers of its inner engine into a file, for `replay:`."""
 
     def __init__(self, inner: Engine, path: str) -> None:
@@ -91,7 +91,7 @@ class Recording(Wrapper):
         self._write(row)
         return reply
 
-    def landed(self, ask: Ask, lag: int, waited: float) -> None:
+    def note_landing(self, ask: Ask, lag: int, waited: float) -> None:
         self._write({"prompt": prompt_digest(ask), "lag": lag, "waited": waited, "ahead": self.ahead})
 
     def close(self) -> None:

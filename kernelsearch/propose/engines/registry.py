@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from kernelsearch.core import extras
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import Engine, Spec
+from kernelsearch.propose.engines.base import Engine, EngineSpec
 
 
 @dataclass(frozen=True)
-class Kind:
+class EngineKind:
     """One kind of engine: its module, the form of its spec, a summary, its options, its extra and its packages."""
 
     module: str
@@ -36,8 +36,8 @@ class Kind:
 _SERVER = ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead")
 _LOCAL = ("device", "dtype", "ahead")
 _VLLM = ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead")
-ENGINES: dict[str, Kind] = {
-    "openai": Kind(
+ENGINES: dict[str, EngineKind] = {
+    "openai": EngineKind(
         "openai_server",
         "openai:URL#MODEL",
         "any OpenAI-compatible server, vllm serve first",
@@ -45,7 +45,7 @@ ENGINES: dict[str, Kind] = {
         "openai",
         ("openai",),
     ),
-    "hf": Kind(
+    "hf": EngineKind(
         "transformers_local",
         "hf:PATH",
         "a model in this process, by transformers",
@@ -53,12 +53,12 @@ ENGINES: dict[str, Kind] = {
         "hf",
         ("transformers", "llguidance"),
     ),
-    "vllm": Kind("vllm_offline", "vllm:MODEL", "a model in this process, by vLLM", _VLLM, "vllm", ("vllm",)),
-    "replay": Kind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
+    "vllm": EngineKind("vllm_offline", "vllm:MODEL", "a model in this process, by vLLM", _VLLM, "vllm", ("vllm",)),
+    "replay": EngineKind("recorded_answers", "replay:FILE", "answers that were recorded with --record"),
 }
 
 
-def parsed(text: str) -> Spec:
+def parse_spec(text: str) -> EngineSpec:
     """Parses a spec. Raises ModelError for an unknown kind or option, or a spec without a model."""
     kind, colon, rest = text.partition(":")
     if kind not in ENGINES:
@@ -69,23 +69,25 @@ def parsed(text: str) -> Spec:
     rest = f"{address}#{last}" if hash_ else last
     if not colon or not rest:
         raise ModelError(f"{kind}: names no model: write it as {ENGINES[kind].form}")
-    return Spec(text, kind, rest, _options(kind, query))
+    return EngineSpec(text, kind, rest, _options(kind, query))
 
 
-def make(text: str) -> Engine:
+def open_engine(text: str) -> Engine:
     """Opens the engine that a spec names. Raises ModelError with what to install or what is wrong with the spec."""
-    spec = parsed(text)
+    spec = parse_spec(text)
     kind = ENGINES[spec.kind]
     try:
         module = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}")
         return module.open(spec)
     except ImportError as error:
-        raise ModelError(not_installed(spec.kind, error.name or str(error))) from None
+        raise ModelError(describe_missing(spec.kind, error.name or str(error))) from None
 
 
-def not_installed(kind: str, package: str) -> str:
+def describe_missing(kind: str, package: str) -> str:
     """A sentence on an engine whose package is missing."""
-    return f"the engine {kind} needs {package}, which is not installed here: {extras.install(ENGINES[kind].extra)}"
+    return (
+        f"the engine {kind} needs {package}, which is not installed here: {extras.install_command(ENGINES[kind].extra)}"
+    )
 
 
 def _options(kind: str, query: str) -> Mapping[str, str]:

@@ -18,11 +18,11 @@ def key_from(variable: str) -> str | None:
     return os.environ.get(variable) or None
 
 
-def refuse_in_url(url: str) -> None:
+def refuse_secrets_in_url(url: str) -> None:
     """Raises ModelError when a URL carries a user, a password or a query: those are how keys get into databases."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ModelError(f"{scrubbed(parts.path or url)!r} is no URL: write openai:http://HOST:PORT/v1#MODEL")
+        raise ModelError(f"{scrub(parts.path or url)!r} is no URL: write openai:http://HOST:PORT/v1#MODEL")
     if parts.username or parts.password or parts.query:
         raise ModelError(
             f"the URL of {parts.hostname} carries a user, a password or a query: a key is taken from the environment "
@@ -30,7 +30,7 @@ def refuse_in_url(url: str) -> None:
         )
 
 
-def scrubbed(text: str, key: str | None = None) -> str:
+def scrub(text: str, key: str | None = None) -> str:
     """The text without the key and without anything that looks like one."""
     if key and len(key) >= 4:
         text = text.replace(key, HIDDEN)

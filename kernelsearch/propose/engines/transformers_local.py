@@ -28,16 +28,27 @@ from transformers import (
 from transformers.utils import logging
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, Failure, Reply, Sample, Spec, asks_ahead, shorten
+from kernelsearch.propose.engines.base import (
+    CUT,
+    STOP,
+    Ask,
+    Engine,
+    EngineSpec,
+    Failure,
+    Reply,
+    Sample,
+    parse_ahead,
+    shorten,
+)
 
 
-def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
     if not Path(spec.rest).is_dir():
         raise ModelError(f"{spec.rest} is no folder with a model: download one first, nothing is downloaded here")
     logging.disable_progress_bar()  # progress is the search's own
     dtype = spec.options.get("dtype", "auto")
     device = spec.options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-    after = asks_ahead(spec.options, device == "cpu")
+    after = parse_ahead(spec.options, device == "cpu")
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.rest, local_files_only=True)
         model = AutoModelForCausalLM.from_pretrained(spec.rest, dtype=dtype, local_files_only=True).to(device).eval()

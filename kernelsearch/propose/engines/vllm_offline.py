@@ -29,23 +29,23 @@ from kernelsearch.propose.engines.base import (
     STOP,
     Ask,
     Engine,
+    EngineSpec,
     Failure,
     Reply,
     Sample,
-    Spec,
-    asks_ahead,
+    parse_ahead,
+    parse_switch,
     shorten,
-    switch,
 )
 
 
-def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
     options = spec.options
     backend = options.get("backend", "guidance")
     if backend not in ("guidance", "xgrammar"):
         raise ModelError(f"backend={backend}: it is guidance or xgrammar")
     given: dict[str, Any] = {
-        "enable_prefix_caching": switch(options, "prefix_cache"),
+        "enable_prefix_caching": parse_switch(options, "prefix_cache"),
         "structured_outputs_config": {"backend": backend},
         "disable_log_stats": True,
     }
@@ -61,7 +61,7 @@ def open(spec: Spec) -> Engine:  # noqa: A001  (the name that the registry calls
         raise ModelError(f"an option of {spec.text} is no number: {error}") from None
     if "dtype" in options:
         given["dtype"] = options["dtype"]
-    after = asks_ahead(options, current_platform.is_cpu())
+    after = parse_ahead(options, current_platform.is_cpu())
     try:
         model = LLM(model=spec.rest, **given)
     except (VLLMError, OSError, ValueError, RuntimeError, AssertionError) as error:

@@ -29,7 +29,7 @@ SIZES = ((6, 2), (5, 2), (4, 2), (6, 1), (4, 1), (3, 1))
 
 
 @dataclass(frozen=True)
-class Refused:
+class BodyRefusal:
     """The refusal of an answer: its stage, `stopped` or `grammar`, and a sentence."""
 
     stage: str
@@ -54,16 +54,16 @@ class Body(Language):
                 break
         return made
 
-    def read(self, text: str, stopped: bool = True) -> str | Refused:
+    def read(self, text: str, stopped: bool = True) -> str | BodyRefusal:
         """The body's lines of an answer, checked here whatever its engine promised."""
         if not stopped:
-            return Refused("stopped", f"the answer was cut short after {len(text)} characters")
+            return BodyRefusal("stopped", f"the answer was cut short after {len(text)} characters")
         text = text.strip()
         if len(text) > self.longest:
-            return Refused("grammar", f"an answer of {len(text):,} characters, where {self.longest:,} are the most")
+            return BodyRefusal("grammar", f"an answer of {len(text):,} characters, where {self.longest:,} are the most")
         where = self.mismatch(text)
         if where is not None:
-            return Refused("grammar", where.sentence(text))
+            return BodyRefusal("grammar", where.sentence(text))
         return "\n".join(text.split("\n")[1:-1]) + "\n"
 
 

@@ -99,7 +99,7 @@ class Template:
         return f"def first_launch({takes}):\n" + _indent(lines, 4) + '\n\nLAUNCHER = "first_launch"\n'
 
 
-def template(outline: Outline) -> Template:
+def choose_template(outline: Outline) -> Template:
     """The skeleton that fits a reference at all of its shapes. Raises NoTemplate."""
     if outline.stateful:
         raise NoTemplate("its Model has weights of its own, which no skeleton passes to a kernel")

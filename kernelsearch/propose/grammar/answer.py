@@ -54,7 +54,7 @@ class Rejection:
 
 
 @dataclass(frozen=True)
-class Change:
+class LineChange:
     """One line directive: LINE, BEFORE or DELETE, the parent's line, the new lines."""
 
     word: str
@@ -63,10 +63,10 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class Directives:
     """The directives of an answer, not yet applied to a parent."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[LineChange, ...]
     edit: tuple[str, int] | None
     settings: Mapping[str, str]
     grid: str | None
@@ -76,12 +76,12 @@ class Malformed(ValueError):
     """An answer that is not in the format; the message says which line."""
 
 
-def parse(text: str) -> Parsed:
+def parse(text: str) -> Directives:
     """Reads an answer's directives. Raises Malformed with the line of the answer."""
     lines = text.rstrip("\n").split("\n")
     if lines[-1] != "END":
         raise Malformed("the answer does not close with END")
-    changes: list[Change] = []
+    changes: list[LineChange] = []
     edit, grid = None, None
     settings: dict[str, str] = {}
     for number, line in enumerate(lines[:-1], 1):
@@ -90,7 +90,7 @@ def parse(text: str) -> Parsed:
             case ["", *_] if changes and changes[-1].word != "DELETE" and in_lines:
                 changes[-1] = replace(changes[-1], new=(*changes[-1].new, line))
             case [("LINE" | "BEFORE" | "DELETE") as word, at] if at.isdecimal() and in_lines:
-                changes.append(Change(word, int(at)))
+                changes.append(LineChange(word, int(at)))
             case ["EDIT", name, variant] if variant.isdecimal() and not changes and not edit and not grid:
                 edit = name, int(variant)
             case ["GRID", *rest] if rest and not grid:
@@ -101,10 +101,10 @@ def parse(text: str) -> Parsed:
                 raise Malformed(f"line {number} of the answer is not in the format: {line[:60]!r}")
     if not (changes or edit or grid or settings):
         raise Malformed("the answer says nothing before END")
-    return Parsed(tuple(changes), edit, settings, grid)
+    return Directives(tuple(changes), edit, settings, grid)
 
 
-def applied(lines: Sequence[str], spans: Mapping[int, int], changes: Sequence[Change]) -> str:
+def apply_changes(lines: Sequence[str], spans: Mapping[int, int], changes: Sequence[LineChange]) -> str:
     """The source after the changes. spans has the last line of the statement that begins at a line, both from 1.
 
     Raises Malformed for a line at which no statement begins, and for changes out of order.

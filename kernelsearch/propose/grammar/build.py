@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.core.errors import KernelSyntaxError
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import TaskFacts, Value, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Rewrite
-from kernelsearch.propose.grammar.answer import Answer, Malformed, Rejection, applied, parse
+from kernelsearch.propose.grammar.answer import Answer, Malformed, Rejection, apply_changes, parse
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.lines import Lines
-from kernelsearch.propose.grammar.names import unresolved
-from kernelsearch.propose.grammar.page import Page
+from kernelsearch.propose.grammar.names import find_unresolved
 from kernelsearch.propose.grammar.rules import Ref, Rules
-from kernelsearch.propose.grammar.settings import ending, launch_changes, space_of, typed_edits
+from kernelsearch.propose.grammar.settings import add_ending, draft_launch_changes, draft_typed_edits, space_of
+from kernelsearch.propose.grammar.source_page import SourcePage
 
 BUDGET = 512
 """Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""
@@ -37,7 +37,7 @@ class Grammar(Language):
     """
 
     parent: Kernel
-    page: Page
+    page: SourcePage
     rules: Rules
     start: Ref
     edits: Mapping[str, Sequence[Rewrite]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Grammar(Language):
             answer = self._answer(text)
         except (Malformed, KernelSyntaxError) as error:
             return Rejection(text, "parses", str(error))
-        unknown = [n for n in unresolved(answer.kernel) if n not in self.page.unresolved]
+        unknown = [n for n in find_unresolved(answer.kernel) if n not in self.page.unresolved]
         if unknown and not answer.variant:
             return Rejection(text, "names", f"{unknown[0]!r} is not bound where it is read")
         verdict = gate(answer.kernel.render()) if gate else None
@@ -92,17 +92,17 @@ class Grammar(Language):
                 raise Malformed(f"EDIT {edit} {variant} is not one of the offered edits")
             kernel = variants[variant - 1].kernel
         if directives.changes:
-            kernel = self.page.kernel(applied(self.lines, self.page.spans, directives.changes))
+            kernel = self.page.kernel(apply_changes(self.lines, self.page.spans, directives.changes))
         if directives.grid is not None:
-            kernel = kernel.changed(grid={**kernel.grid, kernel.entries[0]: directives.grid})
+            kernel = kernel.with_changes(grid={**kernel.grid, kernel.entries[0]: directives.grid})
         config = {name: _value(value) for name, value in directives.settings.items()}
         if config:
-            kernel = kernel.changed(config={**kernel.config, **config})
+            kernel = kernel.with_changes(config={**kernel.config, **config})
         touched = tuple(dict.fromkeys(c.line for c in directives.changes))
         return Answer(text, kernel, edit, variant, config, directives.grid, touched)
 
 
-def build(
+def build_grammar(
     kernel: Kernel, task: TaskFacts, edits: Mapping[str, Sequence[Rewrite]] | None = None, *, budget: int = BUDGET
 ) -> Grammar:
     """The grammar of the allowed answers for a parent.
@@ -110,11 +110,11 @@ def build(
     edits are the typed edits to offer, by name, with their variants of this parent. budget bounds an answer in bytes,
     and so in tokens of any tokenizer: pass the engine's `max_tokens`. Raises NoGrammar when there is nothing to change.
     """
-    page = Page.of(kernel, task)
+    page = SourcePage.of(kernel, task)
     offered = {name: tuple(variants) for name, variants in (edits or {}).items() if variants}
     rules, space = Rules(), space_of(kernel, task)
-    lines = Lines(rules, page, ending(rules, space), budget)
-    others = [launch_changes(rules, kernel, space), typed_edits(rules, offered)]
+    lines = Lines(rules, page, add_ending(rules, space), budget)
+    others = [draft_launch_changes(rules, kernel, space), draft_typed_edits(rules, offered)]
     short = [[d for d in drafts if None not in d and rules.length(d) <= budget] for drafts in others]
     start = rules.add([(lines.start(),), *((rules.add(drafts),) for drafts in short)])
     if start is None:
@@ -125,6 +125,6 @@ def build(
 
 def _value(text: str) -> Value:
     try:
-        return ast.literal_eval(parsed(text.lstrip(" \t"), "eval"))
+        return ast.literal_eval(parse_python(text.lstrip(" \t"), "eval"))
     except (ValueError, SyntaxError):
         return text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os.path import commonprefix
 
-from kernelsearch.propose.grammar.rules import Alternative, Part, Ref, Rules
+from kernelsearch.propose.grammar.rules import Alternative, GrammarPart, Ref, Rules
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Mismatch:
         return f"line {line}, column {column} of the answer: {got} where the grammar has {wanted}"
 
 
-def mismatch(rules: Rules, start: Ref, text: str) -> Mismatch | None:
+def find_mismatch(rules: Rules, start: Ref, text: str) -> Mismatch | None:
     """The place at which text stops being the beginning of a sentence of the grammar; None for a sentence."""
     return _Table(rules, text).mismatch(start)
 
@@ -69,7 +69,7 @@ class _Table:
                 break
         return places
 
-    def _part(self, part: Part, at: int) -> frozenset[int] | tuple[int, ...]:
+    def _part(self, part: GrammarPart, at: int) -> frozenset[int] | tuple[int, ...]:
         if isinstance(part, int):
             return self._rule(part, at)
         if self.text.startswith(part, at):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, Kind, Shape
+from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, Shape, ValueKind
 from kernelsearch.propose.analysis.reader import Scope
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
 from kernelsearch.propose.grammar.universe import Universe
@@ -64,7 +64,7 @@ class Expressions:
 
     def __init__(self, rules: Rules, scope: Scope, universe: Universe, addresses: frozenset[str]) -> None:
         self.rules, self.scope, self.universe, self.addresses = rules, scope, universe, addresses
-        self.named: dict[Kind, list[str]] = {}
+        self.named: dict[ValueKind, list[str]] = {}
         for name, kind in scope.items():
             if not kind.const or kind.dtype == INT:
                 self.named.setdefault(replace(kind, const=False), []).append(name)
@@ -75,19 +75,19 @@ class Expressions:
         self.literals = (*universe.floats, *constants)
         self.dims = frozenset(d for d in universe.dims if universe.dims[d] <= scope.keys())
         self.shapes = [s for s in universe.shapes if all(d == "1" or d in self.dims for d in s)]
-        self.memo: dict[tuple[str, Kind, int], Ref | None] = {}
+        self.memo: dict[tuple[str, ValueKind, int], Ref | None] = {}
 
     # ------------------------------------------------------------ the forms
 
-    def value(self, kind: Kind, level: int) -> Ref | None:
+    def value(self, kind: ValueKind, level: int) -> Ref | None:
         """Expressions for an argument or an assignment, where no operator stands beside them."""
         return self._rule("value", kind, level)
 
-    def tight(self, kind: Kind, level: int) -> Ref | None:
+    def tight(self, kind: ValueKind, level: int) -> Ref | None:
         """Expressions that bind closer than any operator: names, calls, parentheses."""
         return self._rule("tight", kind, level)
 
-    def atom(self, kind: Kind) -> Ref | None:
+    def atom(self, kind: ValueKind) -> Ref | None:
         """Names and literals."""
         return self._rule("atom", kind, 0)
 
@@ -95,19 +95,19 @@ class Expressions:
         """Float literals and names that are as good as literals."""
         return self.rules.one_of(self.literals)
 
-    def loose(self, kind: Kind, level: int) -> Ref | None:
+    def loose(self, kind: ValueKind, level: int) -> Ref | None:
         """Operands of float arithmetic with a kind: the kind itself and all that broadcasts to it."""
         shapes = dict.fromkeys([kind.shape, *(s for s in _below(kind.shape) if s in self.shapes), ()])
-        wide = [(self.tight(kind.shaped(s), level),) for s in shapes]
-        return self.rules.add([*wide, (self.floats(),), (self.atom(Kind(INT)),)])
+        wide = [(self.tight(kind.with_shape(s), level),) for s in shapes]
+        return self.rules.add([*wide, (self.floats(),), (self.atom(ValueKind(INT)),)])
 
-    def _rule(self, form: str, kind: Kind, level: int) -> Ref | None:
+    def _rule(self, form: str, kind: ValueKind, level: int) -> Ref | None:
         key = form, kind, level
         if key not in self.memo:
             self.memo[key] = self.rules.add(self._drafts(*key))
         return self.memo[key]
 
-    def _drafts(self, form: str, kind: Kind, level: int) -> Iterable[Draft]:
+    def _drafts(self, form: str, kind: ValueKind, level: int) -> Iterable[Draft]:
         if form == "atom":
             return [(text,) for text in self._atoms(kind)]
         drafts: list[Draft] = [(self.atom(kind),)]
@@ -118,7 +118,7 @@ class Expressions:
             drafts += chains if form == "value" else [("(", self.rules.add(chains), ")")]
         return drafts
 
-    def _atoms(self, kind: Kind) -> list[str]:
+    def _atoms(self, kind: ValueKind) -> list[str]:
         """Names and literals of a kind."""
         texts = list(self.named.get(kind, ()))
         if kind.pointer:
@@ -126,8 +126,8 @@ class Expressions:
         if len(kind.shape) == 2 and "1" in kind.shape:
             axis = kind.shape.index("1")
             index = "[None, :]" if axis == 0 else "[:, None]"
-            texts += [name + index for name in self.named.get(kind.shaped((kind.shape[1 - axis],)), ())]
-        if kind == Kind(INT):
+            texts += [name + index for name in self.named.get(kind.with_shape((kind.shape[1 - axis],)), ())]
+        if kind == ValueKind(INT):
             texts += [str(i) for i in self.universe.integers]
         if kind.dtype == INT and len(kind.shape) == 1 and kind.shape[0] in self.dims:
             texts.append(f"tl.arange(0, {kind.shape[0]})")
@@ -135,7 +135,7 @@ class Expressions:
 
     # ------------------------------------------------------------ the tables' holes
 
-    def _fill(self, table: Mapping[str, tuple[str, ...]], kind: Kind, level: int) -> list[Draft]:
+    def _fill(self, table: Mapping[str, tuple[str, ...]], kind: ValueKind, level: int) -> list[Draft]:
         """The table's forms for a kind, with their holes filled."""
         word = {FLOAT: "float", INT: "int", BOOL: "mask"}.get(kind.dtype, "half" if kind.is_float else "")
         word = "pointer" if kind.pointer else word
@@ -144,10 +144,10 @@ class Expressions:
         holes = self._holes(kind, level)
         return [tuple(holes[p]() if n % 2 else p for n, p in enumerate(re.split(r"\{(\w+)\}", f))) for f in forms]
 
-    def _holes(self, kind: Kind, level: int) -> dict[str, Callable[[], Ref | None]]:
+    def _holes(self, kind: ValueKind, level: int) -> dict[str, Callable[[], Ref | None]]:
         """The rules that fill the holes of forms for a kind, by the holes' names."""
         one_of, add, shape = self.rules.one_of, self.rules.add, kind.shape
-        integer, single, scalar = Kind(INT, shape), Kind(FLOAT, shape), Kind(INT)
+        integer, single, scalar = ValueKind(INT, shape), ValueKind(FLOAT, shape), ValueKind(INT)
         sizes = [n for n in self.universe.positive if n in self.scope]
         low, high = _below(shape) or (shape, shape)
         inner = max(level, 1) if kind.is_bool else level  # one comparison at least
@@ -159,7 +159,7 @@ class Expressions:
             "loose": lambda: self.loose(kind, level),
             "plain": lambda: self.loose(kind, 0),
             "either": lambda: add([(self.value(kind, level),), (self.floats(),)]),
-            "number": lambda: add([(self.floats(),), (self.atom(Kind(FLOAT)),)]),
+            "number": lambda: add([(self.floats(),), (self.atom(ValueKind(FLOAT)),)]),
             "real": lambda: self.tight(single, 0),
             "single": lambda: self.tight(single, level),
             "element": lambda: one_of(f"{n}.dtype.element_ty" for n, d in self.elements.items() if d == kind.dtype),
@@ -170,47 +170,49 @@ class Expressions:
             "step": lambda: self.tight(scalar, level),
             "size": lambda: one_of([*sizes, *(str(i) for i in self.universe.integers if i > 0)]),
             "axis": lambda: one_of(map(str, self.universe.axes)),
-            "mask": lambda: self.value(Kind(BOOL, shape), level),
+            "mask": lambda: self.value(ValueKind(BOOL, shape), level),
             "base": lambda: self.atom(replace(kind, shape=())),
-            "rows": lambda: self.tight(kind.shaped(low), inner),
-            "columns": lambda: self.tight(kind.shaped(high), inner),
-            "row_offsets": lambda: self._add_strides(kind.shaped(low), level),
-            "column_offsets": lambda: self._add_strides(kind.shaped(high), level),
+            "rows": lambda: self.tight(kind.with_shape(low), inner),
+            "columns": lambda: self.tight(kind.with_shape(high), inner),
+            "row_offsets": lambda: self._add_strides(kind.with_shape(low), level),
+            "column_offsets": lambda: self._add_strides(kind.with_shape(high), level),
         }
 
-    def _add_strides(self, kind: Kind, level: int) -> Ref | None:
+    def _add_strides(self, kind: ValueKind, level: int) -> Ref | None:
         inner = self.tight(kind, level)
-        return self.rules.add([(inner,), (inner, " * ", self.atom(Kind(INT)))])
+        return self.rules.add([(inner,), (inner, " * ", self.atom(ValueKind(INT)))])
 
     # ------------------------------------------------------------ calls that depend on the parent
 
-    def _loads(self, kind: Kind, level: int) -> list[Draft]:
+    def _loads(self, kind: ValueKind, level: int) -> list[Draft]:
         """Loads of a kind; float32 also from what is stored in half."""
         if kind.pointer or kind.is_bool:
             return []
         drafts: list[Draft] = []
         for dtype in self.dtypes:
-            source = Kind(dtype, kind.shape, pointer=True)
+            source = ValueKind(dtype, kind.shape, pointer=True)
             end = "" if dtype == kind.dtype else ".to(tl.float32)"
-            if not end or (kind.dtype == FLOAT and Kind(dtype).is_float):
-                drafts.append(("tl.load(", self.value(source, level), self._tail(Kind(dtype, kind.shape), level), end))
+            if not end or (kind.dtype == FLOAT and ValueKind(dtype).is_float):
+                drafts.append(
+                    ("tl.load(", self.value(source, level), self._tail(ValueKind(dtype, kind.shape), level), end)
+                )
         return drafts
 
-    def _tail(self, kind: Kind, level: int) -> Ref | None:
+    def _tail(self, kind: ValueKind, level: int) -> Ref | None:
         """The rest of a load behind its pointer: mask, other and one hint."""
-        mask, hints = self.value(Kind(BOOL, kind.shape), min(level, 1)), self.rules.one_of(LOAD_HINTS)
+        mask, hints = self.value(ValueKind(BOOL, kind.shape), min(level, 1)), self.rules.one_of(LOAD_HINTS)
         other = self.rules.one_of(("0.0", 'float("-inf")') if kind.is_float else ("0",))
         masked: list[Draft] = [(", mask=", mask, ", other=", other, hints)]
         if kind.is_scalar or not self.universe.masked:
             masked += [(hints,), (", mask=", mask, hints)]
         return self.rules.add(masked)
 
-    def _reductions(self, kind: Kind, level: int) -> list[Draft]:
+    def _reductions(self, kind: ValueKind, level: int) -> list[Draft]:
         if kind.pointer or kind.dtype != FLOAT:
             return []
         function = self.rules.one_of(("tl.sum(", "tl.max(", "tl.min("))
         return [
-            (function, self.value(kind.shaped(shape), level), f", axis={axis})")
+            (function, self.value(kind.with_shape(shape), level), f", axis={axis})")
             for shape in self.shapes
             for axis in range(len(shape))
             if "1" not in shape and shape[:axis] + shape[axis + 1 :] == kind.shape

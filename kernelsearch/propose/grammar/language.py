@@ -6,7 +6,7 @@ from functools import cached_property
 
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose.grammar import write
-from kernelsearch.propose.grammar.check import Mismatch, mismatch
+from kernelsearch.propose.grammar.check import Mismatch, find_mismatch
 from kernelsearch.propose.grammar.rules import Ref, Rules
 
 
@@ -36,4 +36,4 @@ class Language:
 
     def mismatch(self, text: str) -> Mismatch | None:
         """The place at which text leaves the language, by the rules and no engine; None for an allowed answer."""
-        return mismatch(self.rules, self.start, text)
+        return find_mismatch(self.rules, self.start, text)

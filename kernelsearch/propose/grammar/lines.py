@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
-from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, Kind
-from kernelsearch.propose.grammar.page import Page
+from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, ValueKind
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
+from kernelsearch.propose.grammar.source_page import SourcePage
 from kernelsearch.propose.grammar.statements import Fresh, Statements
 from kernelsearch.propose.grammar.universe import Universe
 
@@ -28,7 +28,7 @@ Bound = tuple[tuple[Fresh, tuple[int, ...]], ...]
 class Lines:
     """The line-edit rules of one parent; `end` is the rule of what closes an answer."""
 
-    def __init__(self, rules: Rules, page: Page, end: Ref, budget: int) -> None:
+    def __init__(self, rules: Rules, page: SourcePage, end: Ref, budget: int) -> None:
         self.rules, self.page, self.end = rules, page, end
         kinds = {p.function: p.kinds for p in page.places}
         self.universes = {n: Universe.of(f, node, kinds.get(n, {})) for n, (f, node) in page.functions.items()}
@@ -94,20 +94,20 @@ class Lines:
         return Statements(self.rules, place, self.universes[place.function], fresh)
 
 
-def fresh_names(page: Page, function: str) -> tuple[Fresh, ...]:
+def fresh_names(page: SourcePage, function: str) -> tuple[Fresh, ...]:
     """The fresh names that an answer may bind: a float of its largest block and of its smallest, a mask."""
     places = [p for p in page.places if p.function == function]
     counts = Counter(k for p in places for k in set(p.scope.values()) if not k.const and not k.pointer)
     floats = [k for k, _ in counts.most_common() if k.dtype == FLOAT]
     whole = sorted({k.shape for k in floats if k.shape and "1" not in k.shape}, key=len)
-    kinds: list[Kind] = [Kind(FLOAT, whole[-1])] if whole else []
+    kinds: list[ValueKind] = [ValueKind(FLOAT, whole[-1])] if whole else []
     if len(whole) > 1:
-        kinds.append(Kind(FLOAT, whole[0]))
+        kinds.append(ValueKind(FLOAT, whole[0]))
     elif floats:
-        kinds.append(Kind(FLOAT))
+        kinds.append(ValueKind(FLOAT))
     masks = [k for k, _ in counts.most_common() if k.is_bool and k.shape]
-    integers = [k for k, _ in counts.most_common() if k == Kind(INT, k.shape) and k.shape]
-    kinds.append(masks[0] if masks else Kind(BOOL, integers[0].shape) if integers else Kind(INT))
+    integers = [k for k, _ in counts.most_common() if k == ValueKind(INT, k.shape) and k.shape]
+    kinds.append(masks[0] if masks else ValueKind(BOOL, integers[0].shape) if integers else ValueKind(INT))
     taken = {n for p in places for n in p.after} | set().union(*(page.functions[f][0].params for f in page.functions))
     names = (f"t{i}" for i in range(1000) if f"t{i}" not in taken)
     return tuple(Fresh(next(names), kind) for kind in dict.fromkeys(kinds))

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import ast
 
-from kernelsearch.core.parsing import parsed
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.kernel.language import BUILTINS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.kinds import UNKNOWN
-from kernelsearch.propose.analysis.reader import Reader
+from kernelsearch.propose.analysis.reader import KindReader
 
 
-def unresolved(kernel: Kernel) -> list[str]:
+def find_unresolved(kernel: Kernel) -> list[str]:
     """Names, in order, that are read where no way to that place has bound them; none for a sound kernel."""
     known = {*tree.MODULES, *BUILTINS, *(f.name for f in kernel.functions)}
     for text in kernel.constants:
-        known |= tree.writes(parsed(text))
+        known |= tree.writes(parse_python(text))
     names: dict[str, None] = {}
     for function in kernel.functions:
         reader = _Unbound(dict.fromkeys([*known, *function.params], UNKNOWN))
-        reader.read(tree.docless(tree.function_of(function.text).body))
+        reader.read(tree.strip_docstrings(tree.function_of(function.text).body))
         names |= dict.fromkeys(reader.unbound)
     return list(names)
 
 
-class _Unbound(Reader):
+class _Unbound(KindReader):
     """Collects the names that a statement, or its header when it has a body, reads before they are bound."""
 
     def __init__(self, scope: dict) -> None:
         super().__init__(scope)
         self.unbound: list[str] = []
 
-    def statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
+    def read_statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
         match statement:
             case ast.For(target=ast.Name(), iter=read) | ast.While(test=read) | ast.If(test=read):
                 self.unbound += sorted(tree.reads(read) - self.bound)
             case _:
                 self.unbound += sorted(tree.reads(statement) - self.bound)
-        super().statement(statement, path)
+        super().read_statement(statement, path)

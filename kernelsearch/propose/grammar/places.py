@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Function, Kernel
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.kinds import Kind
-from kernelsearch.propose.analysis.reader import Reader, Scope
-from kernelsearch.propose.grammar.launches import parameter_kinds
+from kernelsearch.propose.analysis.kinds import ValueKind
+from kernelsearch.propose.analysis.reader import KindReader, Scope
+from kernelsearch.propose.grammar.parameters import parameter_kinds
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class StatementPlace:
     """A statement of a function: its lines in the function's text (from 1), its indentation, and what it sees.
 
     end is the last line of the statement, or of its header when it has a body. scope has the names that are bound
@@ -31,29 +31,31 @@ class Place:
     scope: Scope
     after: Scope
     block: tuple[int, ...]
-    kinds: Mapping[int, Kind]
+    kinds: Mapping[int, ValueKind]
 
 
-def places(kernel: Kernel, function: Function, node: ast.FunctionDef, task: TaskFacts) -> list[Place]:
+def find_places(kernel: Kernel, function: Function, node: ast.FunctionDef, task: TaskFacts) -> list[StatementPlace]:
     """Every statement of one function of a kernel, in source order."""
     reader = _Places(function.name, parameter_kinds(kernel, function, task))
-    reader.read(tree.docless(node.body), (node.lineno,))
+    reader.read(tree.strip_docstrings(node.body), (node.lineno,))
     return sorted(reader.places.values(), key=lambda p: p.line)
 
 
-class _Places(Reader):
+class _Places(KindReader):
     """Records a place for each statement; of a loop's two passes the second one counts."""
 
     def __init__(self, function: str, scope: Scope) -> None:
         super().__init__(scope)
         self.function = function
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, StatementPlace] = {}
 
-    def statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
+    def read_statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
         before, line = self._known(), statement.lineno
-        super().statement(statement, path)
+        super().read_statement(statement, path)
         end, indent, after = _end(statement), statement.col_offset, self._known()
-        self.places[line] = Place(self.function, line, end, indent, statement, before, after, path, self.by_node)
+        self.places[line] = StatementPlace(
+            self.function, line, end, indent, statement, before, after, path, self.by_node
+        )
 
     def _known(self) -> Scope:
         return {name: kind for name, kind in self.scope.items() if name in self.bound and kind.is_known}

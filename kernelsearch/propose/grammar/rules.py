@@ -14,9 +14,9 @@ from dataclasses import dataclass
 Ref = int
 """A rule, by its number."""
 
-Part = str | Ref
-Alternative = tuple[Part, ...]
-Draft = tuple[Part | None, ...]
+GrammarPart = str | Ref
+Alternative = tuple[GrammarPart, ...]
+Draft = tuple[GrammarPart | None, ...]
 """An alternative in the making; one that holds None is left out."""
 
 
@@ -49,11 +49,11 @@ class Rules:
         """The rule of some literals."""
         return self.add((text,) for text in texts)
 
-    def length(self, parts: Iterable[Part]) -> int:
+    def length(self, parts: Iterable[GrammarPart]) -> int:
         """Bytes of the longest text of a sequence of parts."""
         return sum(len(p.encode()) if isinstance(p, str) else self.rules[p].longest for p in parts)
 
-    def reached(self, start: Ref) -> list[Ref]:
+    def reachable_from(self, start: Ref) -> list[Ref]:
         """The rules that start refers to, itself first."""
         seen, stack = {start}, [start]
         while stack:
@@ -76,9 +76,9 @@ class Rules:
                 yield from self._draw(part, rng)
 
 
-def _join_literals(draft: tuple[Part, ...]) -> Alternative:
+def _join_literals(draft: tuple[GrammarPart, ...]) -> Alternative:
     """The parts with neighbouring literals made one."""
-    out: list[Part] = []
+    out: list[GrammarPart] = []
     for part in draft:
         if isinstance(part, str) and out and isinstance(out[-1], str):
             out[-1] += part

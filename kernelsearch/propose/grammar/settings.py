@@ -27,30 +27,30 @@ def space_of(kernel: Kernel, task: TaskFacts) -> dict[str, tuple[Value, ...]]:
     return {name: values for name, values in space.items() if name.rpartition(".")[2] in known}
 
 
-def settings(rules: Rules, space: Space, most: int = MOST) -> list[Draft]:
+def draft_settings(rules: Rules, space: Space, most: int = MOST) -> list[Draft]:
     """SET lines, at least one and at most `most`, each name once and in the space's order, then END."""
     names = list(space)
     drafts: list[Draft] = []
     for at, name in enumerate(names, 1):
-        rest = ending(rules, {later: space[later] for later in names[at:]}, most - 1)
+        rest = add_ending(rules, {later: space[later] for later in names[at:]}, most - 1)
         drafts.append((f"SET {name} ", rules.one_of(map(str, space[name])), "\n", rest))
     return drafts
 
 
-def ending(rules: Rules, space: Space, most: int = MOST) -> Ref | None:
+def add_ending(rules: Rules, space: Space, most: int = MOST) -> Ref | None:
     """END, perhaps after SET lines."""
-    return rules.add([("END",), *(settings(rules, space, most) if most else ())])
+    return rules.add([("END",), *(draft_settings(rules, space, most) if most else ())])
 
 
-def launch_changes(rules: Rules, kernel: Kernel, space: Space) -> list[Draft]:
+def draft_launch_changes(rules: Rules, kernel: Kernel, space: Space) -> list[Draft]:
     """Answers that change the launch only: a GRID, settings, or both."""
-    return [*settings(rules, space), ("GRID ", _grids(rules, kernel), "\n", ending(rules, space))]
+    return [*draft_settings(rules, space), ("GRID ", _grids(rules, kernel), "\n", add_ending(rules, space))]
 
 
-def typed_edits(rules: Rules, edits: Mapping[str, Sequence[Rewrite]]) -> list[Draft]:
+def draft_typed_edits(rules: Rules, edits: Mapping[str, Sequence[Rewrite]]) -> list[Draft]:
     """`EDIT name variant`, then settings of the constexprs that the variant itself brings."""
     return [
-        (f"EDIT {name} {number}\n", ending(rules, _with_options(rewrite.kernel.space)))
+        (f"EDIT {name} {number}\n", add_ending(rules, _with_options(rewrite.kernel.space)))
         for name, variants in edits.items()
         for number, rewrite in enumerate(variants, 1)
     ]

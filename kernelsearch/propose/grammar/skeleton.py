@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.kinds import FLOAT, Kind
-from kernelsearch.propose.analysis.reader import Reader
+from kernelsearch.propose.analysis.kinds import FLOAT, ValueKind
+from kernelsearch.propose.analysis.reader import KindReader
 from kernelsearch.propose.grammar.expressions import UNARY, Expressions
-from kernelsearch.propose.grammar.places import Place
+from kernelsearch.propose.grammar.places import StatementPlace
 from kernelsearch.propose.grammar.rules import Draft, Ref
 
 _ARGUMENTS = {
@@ -34,22 +34,22 @@ _HINTS = {
 }
 
 
-def skeleton(expressions: Expressions, place: Place, level: int) -> Ref | None:
+def add_skeleton(expressions: Expressions, place: StatementPlace, level: int) -> Ref | None:
     """The value of the place's statement as it is written, or with one of its parts replaced by another of its kind."""
     return _Skeleton(expressions, place, min(level, 2)).rule()
 
 
 @lru_cache(maxsize=1024)
-def _parse_value(place: Place) -> tuple[ast.expr, str, dict[int, Kind]]:
+def _parse_value(place: StatementPlace) -> tuple[ast.expr, str, dict[int, ValueKind]]:
     """The value of a place's statement, its text on one line, and the kinds of its parts."""
     text = tree.text_of(place.node.value).replace("'", '"')  # type: ignore[attr-defined]
-    node, reader = tree.expression(text), Reader(place.scope)
+    node, reader = tree.expression(text), KindReader(place.scope)
     reader.kind(node)
     return node, text, {at: kind for at, kind in reader.by_node.items() if kind.is_known}
 
 
 class _Skeleton:
-    def __init__(self, expressions: Expressions, place: Place, level: int) -> None:
+    def __init__(self, expressions: Expressions, place: StatementPlace, level: int) -> None:
         self.expressions, self.rules, self.level = expressions, expressions.rules, level
         self.node, self.source, self.kinds = _parse_value(place)
 
@@ -62,7 +62,7 @@ class _Skeleton:
     def _change_part(self, node: ast.expr) -> list[Draft]:
         """Texts of an expression in which exactly one part differs."""
         kind, text = self.kinds.get(id(node)), self._text(node)
-        name = tree.called(node).removeprefix("tl.")
+        name = tree.callee(node).removeprefix("tl.")
         drafts: list[Draft] = [(hinted,) for hinted in _add_hint(node, text)]
         if kind and kind.dtype == FLOAT and name in UNARY:
             drafts.append((self.rules.one_of(f"tl.{other}(" for other in UNARY), text[len(f"tl.{name}(") :]))
@@ -80,7 +80,7 @@ class _Skeleton:
             drafts.append((before, "(" if tight else "", wrapped, ")" if tight else "", after))
         return drafts
 
-    def _alternatives(self, kind: Kind | None, tight: bool, stored: bool) -> Iterator[Ref | None]:
+    def _alternatives(self, kind: ValueKind | None, tight: bool, stored: bool) -> Iterator[Ref | None]:
         """Expressions of a part's kind, to stand in its place; what is stored may be a float32 too."""
         if kind is None:
             return
@@ -90,7 +90,7 @@ class _Skeleton:
         form = self.expressions.tight if tight else self.expressions.value
         yield form(kind, self.level - 1)
         if stored and kind.is_float:
-            yield form(Kind(FLOAT, kind.shape), self.level - 1)
+            yield form(ValueKind(FLOAT, kind.shape), self.level - 1)
 
     def _wrap(self, node: ast.expr, compound: bool) -> list[Draft]:
         """The expression with one more operation around it."""
@@ -109,10 +109,10 @@ def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
             yield right, True
         case ast.UnaryOp(operand=part) | ast.Subscript(value=part):
             yield part, True
-        case ast.Call(func=ast.Attribute(value=value, attr="to")) if not tree.called(node).startswith("tl."):
+        case ast.Call(func=ast.Attribute(value=value, attr="to")) if not tree.callee(node).startswith("tl."):
             yield value, True
         case ast.Call():
-            head, _, name = tree.called(node).rpartition(".")
+            head, _, name = tree.callee(node).rpartition(".")
             for position, argument in enumerate(_ARGUMENTS.get(name, ()) if head == "tl" else ()):
                 part = tree.argument(node, position, argument)
                 if part is not None:
@@ -121,7 +121,7 @@ def _children(node: ast.expr) -> Iterator[tuple[ast.expr, bool]]:
 
 def _add_hint(node: ast.expr, text: str) -> tuple[str, ...]:
     """The access with a hint to the caches, where it has none: ptxas refuses both on one access."""
-    head, _, name = tree.called(node).rpartition(".")
+    head, _, name = tree.callee(node).rpartition(".")
     if head != "tl" or name not in _HINTS or not isinstance(node, ast.Call):
         return ()
     if _HINTS[name].keys() & {k.arg for k in node.keywords}:

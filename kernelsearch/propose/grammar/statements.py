@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, Kind
-from kernelsearch.propose.analysis.reader import Reader, Scope
+from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, ValueKind
+from kernelsearch.propose.analysis.reader import KindReader, Scope
 from kernelsearch.propose.grammar.expressions import LOAD_HINTS, Expressions
-from kernelsearch.propose.grammar.places import Place
+from kernelsearch.propose.grammar.places import StatementPlace
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
-from kernelsearch.propose.grammar.skeleton import skeleton
+from kernelsearch.propose.grammar.skeleton import add_skeleton
 from kernelsearch.propose.grammar.universe import ATOMICS, Universe
 
 LOOP_OPTIONS = tuple(
@@ -29,13 +29,13 @@ class Fresh:
     """A name that the parent does not use, with the kind that an answer may give it."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
 
 
 class Statements:
     """The statement rules of one place under its scope and the fresh names that are bound there."""
 
-    def __init__(self, rules: Rules, place: Place, universe: Universe, fresh: tuple[Fresh, ...] = ()) -> None:
+    def __init__(self, rules: Rules, place: StatementPlace, universe: Universe, fresh: tuple[Fresh, ...] = ()) -> None:
         self.rules, self.place, self.universe = rules, place, universe
         self.scope: Scope = {**place.scope, **{f.name: f.kind for f in fresh}}
         self.expressions = Expressions(rules, self.scope, universe, universe.loaded)
@@ -62,25 +62,25 @@ class Statements:
         if pair is not None:
             kind = self.place.scope.get(pair[0])
             return kind is not None and kind == self.place.after.get(pair[0])
-        return tree.called(getattr(self.place.node, "value", self.place.node)) in _NEEDLESS
+        return tree.callee(getattr(self.place.node, "value", self.place.node)) in _NEEDLESS
 
     def _instead(self, level: int) -> Iterator[Draft]:
         node = self.place.node
         match node:
             case ast.Expr(value=ast.Call()) if tree.is_tl(node.value, "store", *ATOMICS[:3]):
                 writer = Expressions(self.rules, self.scope, self.universe, self.universe.stored)
-                yield (skeleton(writer, self.place, level),)
+                yield (add_skeleton(writer, self.place, level),)
                 if tree.is_tl(node.value, "store"):
                     yield from self._store(node.value, writer, level)
             case ast.For(iter=ast.Call()) if tree.range_of(node):
                 yield from self._loop(node, level)
             case ast.If(test=test):
-                kind = Reader(self.scope).kind(test)
+                kind = KindReader(self.scope).kind(test)
                 yield (f"if {tree.text_of(test)}:",)
                 if kind.is_known and kind.is_bool and not kind.const:
-                    yield ("if ", self.expressions.value(Kind(BOOL), 1), ":")
+                    yield ("if ", self.expressions.value(ValueKind(BOOL), 1), ":")
             case ast.Return(value=ast.expr()):
-                yield ("return ", skeleton(self.expressions, self.place, level))
+                yield ("return ", add_skeleton(self.expressions, self.place, level))
             case _ if (pair := tree.assignment(node)) is not None:
                 yield from self._assignment(node, pair[0], level)
 
@@ -92,20 +92,20 @@ class Statements:
             yield (head, self.expressions.value(kind, level))
         if isinstance(node, ast.AugAssign):
             head = tree.text_of(ast.AugAssign(node.target, node.op, ast.Constant(0))).removesuffix("0")
-            added = Reader(self.scope).known(node.value)
+            added = KindReader(self.scope).known_kind(node.value)
             if added is not None and added.dtype == FLOAT and not added.const:
                 yield (head, self.expressions.value(added, level - 1))
-        yield (head, skeleton(self.expressions, self.place, level))
+        yield (head, add_skeleton(self.expressions, self.place, level))
 
     def _store(self, call: ast.Call, writer: Expressions, level: int) -> Iterator[Draft]:
         """A store to an address of the same kind, masked where the parent masks; float32 is converted by Triton."""
-        address = Reader(self.scope).known(tree.argument(call, 0, "pointer"))
+        address = KindReader(self.scope).known_kind(tree.argument(call, 0, "pointer"))
         if address is None or not address.pointer:
             return
-        stored = [Kind(address.dtype, address.shape)]
-        stored += [Kind(FLOAT, address.shape)] if stored[0].is_float else []
+        stored = [ValueKind(address.dtype, address.shape)]
+        stored += [ValueKind(FLOAT, address.shape)] if stored[0].is_float else []
         value = self.rules.add((self.expressions.value(kind, level - 1),) for kind in stored)
-        mask, hints = self.expressions.value(Kind(BOOL, address.shape), 1), self.rules.one_of(STORE_HINTS)
+        mask, hints = self.expressions.value(ValueKind(BOOL, address.shape), 1), self.rules.one_of(STORE_HINTS)
         ends: list[Draft] = [(", mask=", mask, hints)]
         ends += [(hints,)] if address.is_scalar or not self.universe.masked else []
         yield ("tl.store(", writer.value(address, level - 1), ", ", value, self.rules.add(ends))
@@ -114,11 +114,11 @@ class Statements:
         """The same loop with other bounds or hints; its step stays, since it is the extent of a block."""
         bounds, head = tree.range_of(node), f"for {tree.text_of(node.target)} in "
         yield (f"{head}{tree.text_of(node.iter)}:",)
-        reader = Reader(self.scope)
-        if tree.called(node.iter) == "tl.static_range" or any(reader.kind(e).dtype != INT for e in bounds):
+        reader = KindReader(self.scope)
+        if tree.callee(node.iter) == "tl.static_range" or any(reader.kind(e).dtype != INT for e in bounds):
             return
         first, last = (
-            self.rules.add([(tree.text_of(e),), (self.expressions.value(Kind(INT), level),)]) for e in bounds[:2]
+            self.rules.add([(tree.text_of(e),), (self.expressions.value(ValueKind(INT), level),)]) for e in bounds[:2]
         )
         step = f", {tree.text_of(bounds[2])}"
         own = [f", {k.arg}={tree.text_of(k.value)}" for k in node.iter.keywords if k.arg != "step"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.kinds import UNKNOWN, Kind, Shape
+from kernelsearch.propose.analysis.kinds import UNKNOWN, Shape, ValueKind
 
 INTEGERS = (0, 1, 2, 4, 16)
 FLOATS = ("0.0", "1.0", "0.5", "2.0", 'float("-inf")', "1.4426950408889634")
@@ -38,7 +38,7 @@ class Universe:
     axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, function: Function, node: ast.FunctionDef, kinds: Mapping[int, Kind]) -> Universe:
+    def of(cls, function: Function, node: ast.FunctionDef, kinds: Mapping[int, ValueKind]) -> Universe:
         """The facts of a function; kinds are those of its node's expressions, by the nodes' ids."""
         nodes = list(ast.walk(node))
         shapes = dict.fromkeys(k.shape for n in nodes if (k := kinds.get(id(n), UNKNOWN)).is_known and k.shape)

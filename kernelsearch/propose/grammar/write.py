@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 
-from kernelsearch.propose.grammar.rules import Part, Ref, Rules
+from kernelsearch.propose.grammar.rules import GrammarPart, Ref, Rules
 
 
 def lark(rules: Rules, start: Ref) -> str:
@@ -34,11 +34,11 @@ keeps its spaces, a call its parenthesis), so that none can swallow the beginnin
 
 
 def _write(rules: Rules, start: Ref, name: Callable[[Ref], str], sign: str, cut: Callable[[str], list[str]]) -> str:
-    def texts(part: Part) -> list[str]:
+    def texts(part: GrammarPart) -> list[str]:
         return [name(part)] if isinstance(part, int) else [json.dumps(piece) for piece in cut(part)]
 
     lines = []
-    for ref in rules.reached(start):
+    for ref in rules.reachable_from(start):
         bodies = (" ".join(t for part in a for t in texts(part)) for a in rules.rules[ref].alternatives)
         lines.append(f"{name(ref)}{sign}{' | '.join(bodies)}")
     return "\n".join(lines) + "\n"

@@ -23,7 +23,7 @@ Gate = Callable[[str], Verdict]
 
 
 @dataclass(frozen=True)
-class Fate:
+class CheckedAnswer:
     """The result of the checks of one answer: the stage that refused it (or `kernel`), why, and the kernel."""
 
     sample: Sample
@@ -36,25 +36,25 @@ class Fate:
         return self.stage == KERNEL
 
 
-def fate(sample: Sample, grammar: Grammar, gate: Gate, seen: Container[str] = ()) -> Fate:
+def check_answer(sample: Sample, grammar: Grammar, gate: Gate, seen: Container[str] = ()) -> CheckedAnswer:
     """Makes every local check of one answer; seen are digests of kernels that are not new."""
     if not sample.text.strip():
-        return Fate(sample, "stopped", "an empty answer")
+        return CheckedAnswer(sample, "stopped", "an empty answer")
     if len(sample.text) > MAX_CHARACTERS:
-        return Fate(sample, "grammar", f"an answer of {len(sample.text):,} characters")
+        return CheckedAnswer(sample, "grammar", f"an answer of {len(sample.text):,} characters")
     text = _plain(sample.text, grammar) if sample.finish != CUT else sample.text
     result = grammar.apply(text, stopped=sample.finish != CUT, gate=gate)
     if isinstance(result, Rejection):
-        return Fate(sample, result.stage, result.reason)
+        return CheckedAnswer(sample, result.stage, result.reason)
     if result.kernel.digest == grammar.parent.digest:
         reason = "only settings, which the tuner tries anyway" if result.config else "the parent again"
-        return Fate(sample, SEEN, reason, result)
+        return CheckedAnswer(sample, SEEN, reason, result)
     if result.kernel.digest in seen:
-        return Fate(sample, SEEN, "a kernel that this run has already", result)
-    return Fate(sample, KERNEL, "", result)
+        return CheckedAnswer(sample, SEEN, "a kernel that this run has already", result)
+    return CheckedAnswer(sample, KERNEL, "", result)
 
 
-def again(known: Fate, seen: Container[str]) -> Fate:
+def check_again(known: CheckedAnswer, seen: Container[str]) -> CheckedAnswer:
     """Checks an answer that was set aside again, now that the run has more kernels."""
     if known.good and known.answer.kernel.digest in seen:
         return replace(known, stage=SEEN, reason="a kernel that this run has already")

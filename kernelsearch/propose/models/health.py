@@ -35,11 +35,11 @@ class Health:
     given_up: bool = False
     sentences: set[str] = field(default_factory=set)
 
-    def well(self, number: int) -> bool:
+    def is_well(self, number: int) -> bool:
         """True if the engine neither rests at this ask nor is given up."""
         return not self.given_up and number >= self.rest_until
 
-    def tell(self, text: str) -> None:
+    def tell_once(self, text: str) -> None:
         """Tells the user a sentence, once."""
         if text not in self.sentences:
             self.sentences.add(text)
@@ -55,13 +55,13 @@ class Health:
         self.outside += stages["grammar"]
         self.inside += len(call.answers) - stages["grammar"] - stages["stopped"]
         if self.outside >= UNHELD and not self.inside:
-            self.tell(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
+            self.tell_once(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
 
     def _note_failure(self, call: ModelCall) -> None:
-        self.tell(call.failure)
+        self.tell_once(call.failure)
         if call.kind == "refused":
             self.given_up = True
-            self.tell(f"{self.label} is not asked again in this run; the search goes on with typed edits")
+            self.tell_once(f"{self.label} is not asked again in this run; the search goes on with typed edits")
         elif call.kind == "context":
             self._shorten(call.failure)
         elif call.kind == "busy":
@@ -69,7 +69,7 @@ class Health:
             if self.in_a_row >= IN_A_ROW:
                 rest = REST * 2 ** (self.in_a_row - IN_A_ROW)
                 self.rest_until = call.landed + 1 + rest
-                self.tell(
+                self.tell_once(
                     f"{self.label} failed {self.in_a_row} times in a row and rests for {rest} asks; "
                     "the search goes on with typed edits"
                 )
@@ -84,4 +84,6 @@ class Health:
             self.page_tokens //= 2
         if self.page_tokens < LEAST_PAGE:
             self.given_up = True
-            self.tell(f"the context of {self.label} is too small for any prompt; the search goes on with typed edits")
+            self.tell_once(
+                f"the context of {self.label} is too small for any prompt; the search goes on with typed edits"
+            )

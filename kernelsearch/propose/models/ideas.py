@@ -41,7 +41,7 @@ class Idea:
         return content_digest(self.action)[:8]
 
 
-def ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
+def list_ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
     """The ideas for a kernel with these hints, to which these typed edits apply; each action once."""
     every = [Idea(_sentence(h), HINT / (1 + n)) for n, h in enumerate(hints) if not h.suggestion.startswith("none")]
     every += [Idea(action, FREE / (1 + n)) for n, action in enumerate(OPEN)]
@@ -49,14 +49,14 @@ def ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
     return list({i.action: i for i in reversed(every)}.values())[::-1]
 
 
-def named(edit: str) -> Idea | None:
+def idea_of_edit(edit: str) -> Idea | None:
     """The idea of the typed edits that a strategy asks for, joined by +; None where no edit has such a name."""
     summaries = {e.name: e.summary for e in EDITS}
     known = [summaries[name] for name in edit.split("+") if name in summaries]
     return Idea(f"Try this: {'; then: '.join(known)}.", EDIT) if known else None
 
 
-def choose(every: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
+def choose_idea(every: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
     """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere."""
     weights = [i.odds * _worth(i, parent, history) for i in every]
     return rng.choices(list(every), weights)[0] if sum(weights) else every[0]

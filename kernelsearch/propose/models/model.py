@@ -1,7 +1,7 @@
 """A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
 
 One call asks for several answers; those that are not needed now are kept for the next ask of the same parent. An engine
-that may be asked ahead answers later (`propose/models/ahead.py`): the ask gives nothing, and the first good answer is
+that may be asked ahead answers later (`propose/models/pending_calls.py`): the ask gives nothing, and the first good answer is
 due at the ask at which the call is taken in, whatever parent that ask has. A fault of the engine is a value: the ask
 gives nothing, the user reads the reason once, and after several failures in a row the model rests. The state is a
 function of the stored calls and of the finished trials, so that a resumed run goes on as it was.
@@ -13,27 +13,27 @@ import random
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.core.model_calls import Answered, ModelCall
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import TaskFacts, Trial, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.edits import EDITS, NotApplicable
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
-from kernelsearch.propose.grammar import Grammar, NoGrammar, build
+from kernelsearch.propose.grammar import Grammar, NoGrammar, build_grammar
 from kernelsearch.propose.history import History
-from kernelsearch.propose.models import ahead, ideas, prompt
-from kernelsearch.propose.models.ahead import Asked, Underway
-from kernelsearch.propose.models.answers import Fate, Gate, again, fate
+from kernelsearch.propose.models import ideas, pending_calls, prompt
+from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_again, check_answer
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.repair import Failed, Repairs, clean, report
+from kernelsearch.propose.models.pending_calls import CallPurpose, PendingCall
+from kernelsearch.propose.models.repair import FailedAnswer, Repairs, clean, report_verdict
 from kernelsearch.propose.models.spending import Ledger
 
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
 
 
 @dataclass(frozen=True)
-class Settings:
+class ModelSettings:
     """Settings of a model's calls: answers per call, most tokens of an answer and of the page, temperature, repairs."""
 
     samples: int = 4
@@ -48,7 +48,7 @@ class Models:
     """The parts that all models of one run share; `say` takes sentences for the user."""
 
     gate: Gate
-    device: prompt.Device
+    device: prompt.PromptDevice
     ledger: Ledger = field(default_factory=Ledger)
     history: History = field(default_factory=History)
     say: Callable[[str], None] = lambda text: None
@@ -61,7 +61,7 @@ class Models:
             variants = {e.name: e.apply(parent, task) for e in EDITS}
             edits = {name: v for name, v in variants.items() if not isinstance(v, NotApplicable)}
             try:
-                self.grammars[key] = build(parent, task, edits, budget=max_tokens)
+                self.grammars[key] = build_grammar(parent, task, edits, budget=max_tokens)
             except NoGrammar as none:
                 self.grammars[key] = none
         return self.grammars[key]
@@ -71,7 +71,7 @@ class Models:
 class _Kept:
     """A good answer that was not needed yet; action is the sentence that asked for it."""
 
-    fate: Fate
+    fate: CheckedAnswer
     arm: str
     action: str
     parent: str
@@ -84,13 +84,15 @@ class _Kept:
 class ModelProposer:
     """One engine as a proposer of rewrites and of repairs."""
 
-    def __init__(self, engine: Engine, models: Models, settings: Settings = Settings(), name: str = "") -> None:
+    def __init__(
+        self, engine: Engine, models: Models, settings: ModelSettings = ModelSettings(), name: str = ""
+    ) -> None:
         self.engine, self.models, self.settings = engine, models, settings
         self.name = f"model:{name or engine.label}"
         self.repair_name = f"repair:{name or engine.label}"
         self.repairs = Repairs(settings.repairs)
         self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
-        self.underway: Underway | None = None
+        self.underway: PendingCall | None = None
         self._due: list[_Kept] = []
         self._looked = -1
         self._kept: dict[str, list[_Kept]] = {}
@@ -101,46 +103,46 @@ class ModelProposer:
 
     # ------------------------------------------------------------ what may be asked now
 
-    def available(self, number: int) -> bool:
+    def is_available(self, number: int) -> bool:
         """True if the model may be asked at this ask of the search."""
         spent = self.models.ledger.exhausted
         if spent:
-            self.health.tell(f"the budget of {spent} is used up; the search goes on with typed edits")
-        return not spent and self.underway is None and self.health.well(number)
+            self.health.tell_once(f"the budget of {spent} is used up; the search goes on with typed edits")
+        return not spent and self.underway is None and self.health.is_well(number)
 
     def can_repair(self, number: int) -> bool:
-        return self.available(number) and self.repairs.next() is not None
+        return self.is_available(number) and self.repairs.next() is not None
 
-    def kept(self, parent: str, seen: Container[str]) -> bool:
+    def has_kept(self, parent: str, seen: Container[str]) -> bool:
         """True if an answer for this parent is there already."""
-        return any(again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
+        return any(check_again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
 
     # ------------------------------------------------------------ answers that come later
 
-    def due(self, request: Request, wait: bool = False) -> Rewrite | None:
+    def take_due(self, request: Request, wait: bool = False) -> Rewrite | None:
         """A good answer of a call that was begun earlier and is due now; wait: whose answers are waited for.
 
         Only the first look of each ask of the search counts, so that a replayed run looks when this one did.
         """
         number, look = request.number, request.number != self._looked or wait
         self._looked = number
-        if self.underway is not None and look and (wait or self.underway.due(number)):
+        if self.underway is not None and look and (wait or self.underway.is_due(number)):
             self.underway.wait()
             self._land(request)
         return _take_new(self._due, request.seen)
 
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
         """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
-        if self._due or not self.engine.ahead or not self.available(request.number):
+        if self._due or not self.engine.ahead or not self.is_available(request.number):
             return
         grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
             return
         self._take_stored(grammar, request)
-        if not self.kept(request.parent.digest, request.seen):
+        if not self.has_kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
-    def ended(self, trials: int) -> None:
+    def end(self, trials: int) -> None:
         """Ends the search after so many trials: answers that came too late are paid for all the same, and stored.
 
         A resumed run takes them in first. A call without an answer is lost, and the user reads so.
@@ -150,7 +152,7 @@ class ModelProposer:
             return
         if not underway.reply.done():
             trouble = self.engine.trouble and f": {self.engine.trouble}"
-            self.health.tell(f"{self.engine.label} was still being asked when the search ended{trouble}")
+            self.health.tell_once(f"{self.engine.label} was still being asked when the search ended{trouble}")
             return
         self.underway = None
         call = self._call(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
@@ -166,7 +168,7 @@ class ModelProposer:
             return None
         self._take_stored(grammar, request)
         rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
-        if rewrite is not None or not self.available(request.number):
+        if rewrite is not None or not self.is_available(request.number):
             return rewrite
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
         return _take_new(self._due, request.seen)
@@ -188,30 +190,30 @@ class ModelProposer:
 
     def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
-        wanted = ideas.named(request.edit) if request.edit else None
-        every = ideas.ideas(request.hints, grammar.edits)
-        return wanted or ideas.choose(every, request.parent.digest, self.models.history, rng)
+        wanted = ideas.idea_of_edit(request.edit) if request.edit else None
+        every = ideas.list_ideas(request.hints, grammar.edits)
+        return wanted or ideas.choose_idea(every, request.parent.digest, self.models.history, rng)
 
-    def _ask(self, request: Request, grammar: Grammar, what: Idea | Failed, rng: random.Random) -> None:
+    def _ask(self, request: Request, grammar: Grammar, what: Idea | FailedAnswer, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
         settings, seed = self.settings, rng.getrandbits(31)
-        failed = what if isinstance(what, Failed) else None
+        failed = what if isinstance(what, FailedAnswer) else None
         page = self._page(request, grammar, None if failed else what, failed)
         arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
         idea = failed.idea if failed else what.id
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
-                text = prompt.written(page, self.engine.count, budget)
+                text = prompt.write_page(page, self.engine.count, budget)
             except prompt.TooLong as least:
                 reason = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
-                self.health.tell(f"{reason}; such kernels are left to the typed edits")
+                self.health.tell_once(f"{reason}; such kernels are left to the typed edits")
                 return
             ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
-            asked = Asked(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
-            stored = self.models.ledger.stored(request.number, text)
-            self.underway = Underway(asked, known=stored) if stored else ahead.begun(self.engine, asked)
-            if self.underway.threaded or not self.underway.due(request.number):
+            asked = CallPurpose(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
+            stored = self.models.ledger.take_stored(request.number, text)
+            self.underway = PendingCall(asked, known=stored) if stored else pending_calls.begin_call(self.engine, asked)
+            if self.underway.threaded or not self.underway.is_due(request.number):
                 return
             self._land(request)
             if self.health.page_tokens == budget or self.health.given_up:
@@ -236,25 +238,25 @@ class ModelProposer:
         """The answers of a call that make new kernels, each kernel once."""
         unique: dict[str, _Kept] = {}
         for answer in call.answers:
-            checked = fate(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
+            checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
             if checked.good:
                 kept = _Kept(checked, call.arm, call.action, call.parent)
                 unique.setdefault(checked.answer.kernel.digest, kept)
         return list(unique.values())
 
-    def _restore_purpose(self, call: ModelCall, task: TaskFacts) -> Asked | None:
+    def _restore_purpose(self, call: ModelCall, task: TaskFacts) -> CallPurpose | None:
         """The purpose of a restored call; None if its parent is unknown."""
         above = self.models.history.get(call.parent)
         grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
         if grammar is None or isinstance(grammar, NoGrammar):
             return None
         ask = Ask(call.system, call.page, grammar)
-        return Asked(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
+        return CallPurpose(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
 
-    def _call(self, underway: Underway, number: int, seen: Container[str]) -> ModelCall:
+    def _call(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
         """The record of a call whose answers have come."""
         asked, reply = underway.asked, underway.reply.result()
-        self.engine.landed(asked.ask, number - asked.number, underway.waited)
+        self.engine.note_landing(asked.ask, number - asked.number, underway.waited)
         call = ModelCall(
             number=asked.number,
             arm=asked.arm,
@@ -273,18 +275,20 @@ class ModelProposer:
         if isinstance(reply, Failure):
             return replace(call, failure=reply.reason, kind=reply.kind)
         for note in reply.notes:
-            self.health.tell(note)
-        answers = tuple(_as_answered(fate(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
+            self.health.tell_once(note)
+        answers = tuple(_as_answered(check_answer(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
         usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
         tokens = dict(tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached, tokens_out=reply.tokens_out)
         return replace(call, answers=answers, usd=usd, **tokens)
 
-    def _page(self, request: Request, grammar: Grammar, idea: Idea | None, failed: Failed | None) -> prompt.Page:
+    def _page(
+        self, request: Request, grammar: Grammar, idea: Idea | None, failed: FailedAnswer | None
+    ) -> prompt.PromptPage:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
         parts = dict(
             idea=idea,
-            config=prompt.configured(request.trial.config if request.trial else {}),
+            config=prompt.describe_config(request.trial.config if request.trial else {}),
             trial=request.trial,
             seed=seed.best if seed else None,
             hints=request.hints,
@@ -293,8 +297,10 @@ class ModelProposer:
         if failed:
             parts |= dict(failed=failed, edits=())
         else:
-            parts |= dict(children=prompt.family(history, digest), elsewhere=prompt.elsewhere(history, digest))
-        return prompt.Page.of(grammar, request.task, self.models.device, **parts)
+            parts |= dict(
+                children=prompt.describe_children(history, digest), elsewhere=prompt.describe_others(history, digest)
+            )
+        return prompt.PromptPage.of(grammar, request.task, self.models.device, **parts)
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -310,10 +316,10 @@ class ModelProposer:
             return
         self._refused.add(trial.kernel)
         call, text = self._made[trial.kernel]
-        why = report(verdict)
+        why = report_verdict(verdict)
         if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
             tries = 1 + self._tries(call.repairs) if call.repairs else 0
-            self.repairs.tell(Failed(trial.kernel, call.parent, call.idea, call.action, text, why, tries))
+            self.repairs.tell(FailedAnswer(trial.kernel, call.parent, call.idea, call.action, text, why, tries))
         else:
             self.repairs.count(why)
 
@@ -329,7 +335,7 @@ class ModelProposer:
                 self._note(call)
         for call in underway:
             if call.arm in mine:
-                self.underway = Underway(None, known=call)
+                self.underway = PendingCall(None, known=call)
 
     def _take_stored(self, grammar: Grammar, request: Request) -> None:
         """Answers of restored calls become kernels again when their parent is next asked for."""
@@ -357,11 +363,11 @@ def _take_new(waiting: list[_Kept], seen: Container[str]) -> Rewrite | None:
     """Takes answers out of a queue up to the first whose kernel is still new."""
     while waiting:
         answer = waiting.pop(0)
-        if again(answer.fate, seen).good:
+        if check_again(answer.fate, seen).good:
             return answer.rewrite
     return None
 
 
-def _as_answered(checked: Fate) -> Answered:
+def _as_answered(checked: CheckedAnswer) -> AnswerRecord:
     sample, kernel = checked.sample, checked.answer.kernel.digest if checked.good else ""
-    return Answered(sample.text, sample.finish, sample.tokens, checked.stage, clean(checked.reason), kernel)
+    return AnswerRecord(sample.text, sample.finish, sample.tokens, checked.stage, clean(checked.reason), kernel)

@@ -17,8 +17,8 @@ from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.launches import launched
-from kernelsearch.propose.models.repair import Failed, clean
+from kernelsearch.propose.models.launch_words import describe_launch
+from kernelsearch.propose.models.repair import FailedAnswer, clean
 
 SYSTEM = """\
 You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an \
@@ -43,7 +43,7 @@ RESERVE = 64
 
 
 @dataclass(frozen=True)
-class Device:
+class PromptDevice:
     """The machine on the page, and its facts for rooflines."""
 
     name: str
@@ -51,7 +51,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Page:
+class PromptPage:
     """The contents of the page of one parent.
 
     lines is the source; trial the parent's best trial; children are earlier tries from here, elsewhere the best other
@@ -60,7 +60,7 @@ class Page:
     """
 
     task: TaskFacts
-    device: Device
+    device: PromptDevice
     lines: Sequence[str]
     idea: Idea | None
     config: str = ""
@@ -70,16 +70,22 @@ class Page:
     children: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
-    failed: Failed | None = None
+    failed: FailedAnswer | None = None
     edits: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, grammar: Grammar, task: TaskFacts, device: Device, **parts: Any) -> Page:
+    def of(cls, grammar: Grammar, task: TaskFacts, device: PromptDevice, **parts: Any) -> PromptPage:
         """The page of a grammar's parent; parts are further fields."""
-        launch = launched(grammar.parent, task)
-        own = dict(lines=grammar.lines, idea=None, edits=offered(grammar), fresh=fresh(grammar), launch=launch)
+        launch = describe_launch(grammar.parent, task)
+        own = dict(
+            lines=grammar.lines,
+            idea=None,
+            edits=describe_edits(grammar),
+            fresh=describe_fresh_names(grammar),
+            launch=launch,
+        )
         return cls(task, device, **{**own, **parts})
 
 
@@ -100,7 +106,7 @@ class TooLong(Exception):
         self.tokens = tokens
 
 
-def written(page: Page, count: Callable[[str], int], budget: int) -> str:
+def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> str:
     """The page's text within a budget of tokens, the system message included. Raises TooLong."""
     parts = [p for p in _parts_of(page) if p.lines]
     room = budget - RESERVE - count(SYSTEM)
@@ -117,7 +123,7 @@ def written(page: Page, count: Callable[[str], int], budget: int) -> str:
     return _join_parts(shown.values())
 
 
-def family(history: History, digest: str) -> tuple[str, ...]:
+def describe_children(history: History, digest: str) -> tuple[str, ...]:
     """The earlier tries from a kernel: those that gained, then the refused ones, then those that lost."""
     children = history.children(digest)
     gained = sorted((e for e in children if e.best), key=lambda e: (e.score, e.number))
@@ -127,19 +133,19 @@ def family(history: History, digest: str) -> tuple[str, ...]:
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
 
 
-def offered(grammar: Grammar) -> tuple[str, ...]:
+def describe_edits(grammar: Grammar) -> tuple[str, ...]:
     """Lines on the typed edits that an answer may name, with their variants and summaries."""
     summaries = {e.name: e.summary for e in EDITS}
     numbers = {name: "1" if len(v) == 1 else f"1 to {len(v)}" for name, v in grammar.edits.items()}
     return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
 
 
-def fresh(grammar: Grammar) -> tuple[str, ...]:
+def describe_fresh_names(grammar: Grammar) -> tuple[str, ...]:
     """Lines on the names that an answer's new lines may bind, with their kinds."""
     return tuple(f"{name}: {kind}" for name, kind in grammar.fresh.items())
 
 
-def elsewhere(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
+def describe_others(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
     """Lines on the best kernels of the run that are neither this one nor its children."""
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
     others.sort(key=lambda e: (e.score, e.number))
@@ -149,7 +155,7 @@ def elsewhere(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
 # ---------------------------------------------------------------- the parts, in their order on the page
 
 
-def _parts_of(page: Page) -> list[_Section]:
+def _parts_of(page: PromptPage) -> list[_Section]:
     task = page.task
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
@@ -182,7 +188,7 @@ def _parts_of(page: Page) -> list[_Section]:
     return parts
 
 
-def _time_lines(page: Page) -> list[str]:
+def _time_lines(page: PromptPage) -> list[str]:
     lines = []
     for shape in page.task.shapes:
         parts = []
@@ -230,7 +236,7 @@ def _action_of(entry: Entry) -> str:
     return clean(entry.action or entry.edit, 140)
 
 
-def configured(config: Config) -> str:
+def describe_config(config: Config) -> str:
     """A config in words."""
     return ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
 

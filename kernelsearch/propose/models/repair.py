@@ -23,7 +23,7 @@ _LOCATION = re.compile(r"^at \d+:\d+:$")
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedAnswer:
     """A model's answer that became a kernel and was refused."""
 
     kernel: str
@@ -35,7 +35,7 @@ class Failed:
     tries: int = 0
 
 
-def report(verdict: Verdict) -> str:
+def report_verdict(verdict: Verdict) -> str:
     """Reports a verdict in one to three lines: line and message of a compile error, or the first wrong values."""
     detail = verdict.detail
     if verdict.word is Word.COMPILE:
@@ -61,7 +61,7 @@ def _report_compiler(message: str) -> str:
     return clean(" ".join(lines[-2:]))
 
 
-def signature(text: str) -> str:
+def signature_of(text: str) -> str:
     """The key of a kind of failure: its message without names in quotes and numbers."""
     message = text.splitlines()[-1] if text else ""
     return re.sub(r"\d+", "N", re.sub(r"(['\"`])(?:(?!\1).)*\1", "NAME", clean(message, 120)))
@@ -72,23 +72,23 @@ class Repairs:
     """The failed answers of one model that may go back, and counts of each kind of failure."""
 
     tries: int = TRIES
-    waiting: dict[str, Failed] = field(default_factory=dict)
+    waiting: dict[str, FailedAnswer] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
-    def tell(self, failed: Failed) -> None:
+    def tell(self, failed: FailedAnswer) -> None:
         """A refused kernel; one that was sent back often enough is counted and let go."""
         self.count(failed.report)
         if failed.tries < self.tries:
             self.waiting[failed.kernel] = failed
 
     def count(self, report: str) -> None:
-        key = signature(report)
+        key = signature_of(report)
         example = report.splitlines()[-1] if report else ""
         self.seen[key] += 1
         self.examples[key] = min(self.examples.get(key, example), example)  # whatever the order of telling
 
-    def next(self) -> Failed | None:
+    def next(self) -> FailedAnswer | None:
         """The failed answer whose turn it is: the least tried, then the newest."""
         return min(reversed(self.waiting.values()), key=lambda f: f.tries, default=None)
 

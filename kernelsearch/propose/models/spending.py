@@ -65,7 +65,7 @@ class Ledger:
                 self.waiting.setdefault(call.number, deque()).append(call)
         return past, underway
 
-    def stored(self, number: int, page: str) -> ModelCall | None:
+    def take_stored(self, number: int, page: str) -> ModelCall | None:
         """The stored call that an ask repeats, if there is one; it costs nothing and is not stored again."""
         calls = self.waiting.get(number)
         return calls.popleft() if calls and calls[0].page == page else None
@@ -97,10 +97,10 @@ class Ledger:
         """Spend so far for the progress line; empty before the first call."""
         if not self.calls:
             return ""
-        return f"{counted(self.tokens)} tokens" + (f" ${self.usd:.2f}" if self.usd else "")
+        return f"{format_count(self.tokens)} tokens" + (f" ${self.usd:.2f}" if self.usd else "")
 
 
-def counted(number: float) -> str:
+def format_count(number: float) -> str:
     """A count in three digits: 950, 12.3k, 4.56M."""
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if number >= size:

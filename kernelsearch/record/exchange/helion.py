@@ -30,7 +30,7 @@ def read(path: str | Path) -> dict[str, Any]:
     return config
 
 
-def carried(config: Mapping[str, Any], tiles: Sequence[str], space: Mapping[str, Sequence[Any]]) -> Config:
+def translate_config(config: Mapping[str, Any], tiles: Sequence[str], space: Mapping[str, Sequence[Any]]) -> Config:
     """The kernel's config from Helion's. Raises SpaceError.
 
     tiles are the kernel's tile-like constexprs in the order of its signature.

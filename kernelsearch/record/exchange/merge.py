@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelsearch.core.errors import StoreError
-from kernelsearch.record import opening
+from kernelsearch.record import database_file
 from kernelsearch.record.store import Store
 
 SAME_RUN = ("name", "task", "seed", "started")
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeCounts:
     """The counts of a merge: new runs, and new rows by table."""
 
     runs: int
@@ -31,7 +31,7 @@ class Merged:
         return self.rows.get("trial", 0)
 
 
-def merge(store: Store, other: str | Path) -> Merged:
+def merge(store: Store, other: str | Path) -> MergeCounts:
     """Adds another database's rows in one transaction. Raises StoreError if it is not ours, damaged or newer.
 
     The other file is only read: a copy of it is brought up to this schema first.
@@ -45,7 +45,7 @@ def merge(store: Store, other: str | Path) -> Merged:
         except StoreError as error:
             raise StoreError(str(error).replace(str(copy), str(other))) from None
         connection = store.database.conn
-        with opening.said_clearly(store.path):
+        with database_file.explain_errors(store.path):
             connection.execute("ATTACH DATABASE ? AS other", [str(copy)])
             try:
                 with store.database.atomic():
@@ -58,7 +58,7 @@ def merge(store: Store, other: str | Path) -> Merged:
 def _copy_database(source: Path, target: Path) -> None:
     if not source.is_file():
         Store.open(source, write=False).close()  # raises StoreError with the sentence for a missing file
-    with opening.said_clearly(source):
+    with database_file.explain_errors(source):
         reading, writing = sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True), sqlite3.connect(target)
         try:
             reading.backup(writing)
@@ -67,7 +67,7 @@ def _copy_database(source: Path, target: Path) -> None:
             writing.close()
 
 
-def _merge_tables(connection: sqlite3.Connection) -> Merged:
+def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
     new_runs = _merge_runs(connection)
     rows = {}
     for table in _tables(connection):
@@ -81,7 +81,7 @@ def _merge_tables(connection: sqlite3.Connection) -> Merged:
             names = ", ".join(columns)
             connection.execute(f'INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {names} FROM other."{table}"')
         rows[table] = connection.total_changes - before
-    return Merged(new_runs, rows)
+    return MergeCounts(new_runs, rows)
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

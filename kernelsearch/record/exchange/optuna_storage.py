@@ -30,16 +30,16 @@ def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage = _open_storage(url)
-    for run in store.runs()[:runs]:
+    for run in store.load_runs()[:runs]:
         study = optuna.create_study(storage=storage, study_name=run.name, direction="minimize", load_if_exists=True)
         if not study.user_attrs:
             for name, value in _run_attributes(run).items():
                 study.set_user_attr(name, value)
         known = len(study.get_trials(deepcopy=False))
-        structures = {digest: number for number, digest in enumerate(store.structures(run.id))}
+        structures = {digest: number for number, digest in enumerate(store.load_structures(run.id))}
         ends = store.query("SELECT number, finished FROM trial WHERE run = ?", [run.id])
         finished = {row["number"]: row["finished"] for row in ends}
-        missing = [t for t in store.trials(run.id) if t.number >= known]
+        missing = [t for t in store.load_trials(run.id) if t.number >= known]
         for trial in missing:
             study.add_trial(_freeze_trial(trial, structures, finished[trial.number]))
         yield run, study, len(missing)

@@ -8,18 +8,18 @@ import json
 from importlib import resources
 from typing import Any
 
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.record.store import Store
-from kernelsearch.report.html import charts, gather
+from kernelsearch.report.html import charts, content
 
 
-def page(store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10) -> str:
+def render_page(store: Store, task: str | None = None, device: str | None = None, limit: int | None = 10) -> str:
     """The whole page as text. Raises KernelsearchError when the library that draws is missing.
 
     Texts of kernels, rationales and reasons may come from anywhere: the template escapes them, the script sets them
     as text only, and a content security policy allows no other script than the page's own.
     """
-    facts = gather.page(store, task, device, limit)
+    facts = content.page(store, task, device, limit)
     for section in facts["sections"]:
         section["charts"] = {
             name: [draw(section, w) for w in (charts.WIDE, charts.NARROW)] for name, draw in _CHARTS.items()
@@ -31,7 +31,7 @@ def page(store: Store, task: str | None = None, device: str | None = None, limit
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         trees=_inert({s["id"]: {"evidence": s["evidence"], **s["tree"]} for s in facts["sections"]}),
-        words=words,
+        words=formats,
         tasks=sorted({r["task"] for r in facts["rows"]}),
         devices=sorted({r["device"] for r in facts["rows"]}),
         evidences=[e for e in ("confirmed", "measured", "estimated") if any(r["evidence"] == e for r in facts["rows"])],
@@ -39,7 +39,7 @@ def page(store: Store, task: str | None = None, device: str | None = None, limit
     )
 
 
-_CHARTS = {"curve": charts.curve, "roofline": charts.roofline, "shares": charts.shares}
+_CHARTS = {"curve": charts.draw_curve, "roofline": charts.draw_roofline, "shares": charts.draw_shares}
 
 
 def _file(name: str) -> str:

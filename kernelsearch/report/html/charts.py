@@ -42,7 +42,7 @@ CONFIG = {
 }
 
 
-def svg(spec: Spec, title: str) -> str:
+def draw_svg(spec: Spec, title: str) -> str:
     """An SVG element that scales with its container; title is its accessible name.
 
     Raises KernelsearchError if vl-convert is missing.
@@ -50,7 +50,7 @@ def svg(spec: Spec, title: str) -> str:
     try:
         import vl_convert
     except ImportError:
-        hint = extras.install("html")
+        hint = extras.install_command("html")
         raise KernelsearchError(f"--html draws with vl-convert, which is not installed: {hint}") from None
     drawn = vl_convert.vegalite_to_svg(
         {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "config": CONFIG, **spec}
@@ -73,7 +73,7 @@ def _text(align: str, **more: Any) -> Spec:
     return _mark("text", align=align, color=MUTED, fontSize=11, **more)
 
 
-def curve(section: Facts, width: int = WIDE) -> str | None:
+def draw_curve(section: Facts, width: int = WIDE) -> str | None:
     """Best so far over trials, one line a run, the baselines as rules; None if nothing was accepted."""
     curves = [c for c in section["curves"] if c["steps"]]
     if not curves:
@@ -122,7 +122,7 @@ def curve(section: Facts, width: int = WIDE) -> str | None:
         },
     ]
     spec = {"width": width, "height": 260, "layer": layers if rules else layers[2:]}
-    return svg(spec, f"Best so far of {section['task']} over trials")
+    return draw_svg(spec, f"Best so far of {section['task']} over trials")
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
@@ -131,7 +131,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [n * 10.0**p for p in powers for n in (1, 2, 5) if low <= n * 10.0**p <= high]
 
 
-def shares(section: Facts, width: int = WIDE) -> str | None:
+def draw_shares(section: Facts, width: int = WIDE) -> str | None:
     """The share of the measured roofline that each contestant reached at each shape; None if nothing was confirmed."""
     rows = []
     for shape in (section["confirmed"] or {}).get("shapes", ()):
@@ -179,10 +179,10 @@ def shares(section: Facts, width: int = WIDE) -> str | None:
         "resolve": {"scale": {"y": "independent"}},
         "spacing": 14,
     }
-    return svg(spec, f"Share of the roofline of {section['task']}")
+    return draw_svg(spec, f"Share of the roofline of {section['task']}")
 
 
-def roofline(section: Facts, width: int = WIDE) -> str | None:
+def draw_roofline(section: Facts, width: int = WIDE) -> str | None:
     """Arithmetic intensity against rate under this device's own ceilings (Williams et al. 2009).
 
     One point a shape for the kernel found and for the seed; None without confirmed times, bytes, flops or ceilings.
@@ -246,4 +246,4 @@ def roofline(section: Facts, width: int = WIDE) -> str | None:
             "encoding": {"x": x, "y": y, "color": _FOUND, "description": {"field": "label"}},
         },
     ]
-    return svg({"width": width, "height": 260, "layer": layers}, f"Roofline of {section['task']}")
+    return draw_svg({"width": width, "height": 260, "layer": layers}, f"Roofline of {section['task']}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelsearch.core.types import Config, Evidence, Measurement, Outcome, ShapeTime, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.recorded_space import Recorded, Row
+from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
 from kernelsearch.trial.evaluator import Evaluator
 
 PROTOCOL = "recorded"
@@ -16,14 +16,14 @@ WORDS = {"compile": Word.COMPILE, "runtime": Word.CRASH, "correctness": Word.WRO
 
 
 @dataclass(frozen=True)
-class Replayed(Evaluator):
+class RecordedEvaluator(Evaluator):
     """Answers from the rows of a recorded space, for any kernel.
 
     With a noise seed the time is the median of as many samples, drawn from the row's own with replacement, as another
     measurement could have given. It is a function of (noise seed, config), as if measured once.
     """
 
-    space: Recorded
+    space: RecordedSpace
     noise_seed: int | None = None
 
     def evaluate(self, kernel: Kernel | None, config: Config, incumbent: Measurement | None = None) -> Outcome:
@@ -34,7 +34,7 @@ class Replayed(Evaluator):
         measurement = Measurement(Evidence.MEASURED, self.space.device, PROTOCOL, times)
         return Outcome(Verdict(Word.ACCEPT, "recorded"), measurement)
 
-    def _time_us(self, row: Row) -> float:
+    def _time_us(self, row: SpaceRow) -> float:
         if self.noise_seed is None or not row.samples_us:
             return row.time_us
         chance = random.Random(f"{self.noise_seed}/{config_key(row.config)}")

@@ -13,21 +13,21 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from kernelsearch.record.recorded_space import Recorded
-from kernelsearch.search.replay.simulation import Simulated
+from kernelsearch.record.recorded_space import RecordedSpace
+from kernelsearch.search.replay.simulation import SimulatedRun
 
 NEAR = 1.02
 CUTOFF = 0.95
 NEVER = math.inf
 
 
-def evaluations_to(space: Recorded, run: Simulated, near: float = NEAR) -> float:
+def count_evaluations(space: RecordedSpace, run: SimulatedRun, near: float = NEAR) -> float:
     """Unique evaluations until the best is within near times the optimum; infinite if it never was."""
     limit = near * space.optimum_us
     return next((n for n, us in enumerate(run.best_us, 1) if us is not None and us <= limit), NEVER)
 
 
-def random_search(space: Recorded, trials: int) -> list[float]:
+def expect_random_search(space: RecordedSpace, trials: int) -> list[float]:
     """The expected best time after 1, 2, ... uniform draws without replacement, in microseconds; exact.
 
     While all drawn configs failed the slowest time counts.
@@ -42,20 +42,20 @@ def random_search(space: Recorded, trials: int) -> list[float]:
     return expected
 
 
-def budget(space: Recorded) -> int:
+def evaluation_budget(space: RecordedSpace) -> int:
     """Evaluations until the expected random search has come CUTOFF of the way from the median to the optimum."""
     median = statistics.median(row.time_us for row in space.rows if row.time_us is not None)
     limit = median - CUTOFF * (median - space.optimum_us)
-    expected = random_search(space, len(space.rows))
+    expected = expect_random_search(space, len(space.rows))
     return next((n for n, us in enumerate(expected, 1) if us <= limit), len(expected))
 
 
-def score(space: Recorded, runs: Sequence[Simulated], most: int | None = None) -> float:
+def score(space: RecordedSpace, runs: Sequence[SimulatedRun], most: int | None = None) -> float:
     """The mean score of the runs over the space's budget, or its first `most` evaluations.
 
     A run that ended early keeps its best.
     """
-    expected = random_search(space, min(budget(space), most or len(space.rows)))
+    expected = expect_random_search(space, min(evaluation_budget(space), most or len(space.rows)))
     worst = max(row.time_us for row in space.rows if row.time_us is not None)
     scores = []
     for run in runs:
@@ -66,13 +66,15 @@ def score(space: Recorded, runs: Sequence[Simulated], most: int | None = None) -
     return statistics.fmean(scores)
 
 
-def as_text(space: Recorded, runs: Sequence[Simulated]) -> str:
+def as_text(space: RecordedSpace, runs: Sequence[SimulatedRun]) -> str:
     """One line about the runs."""
-    needed = [evaluations_to(space, run) for run in runs]
+    needed = [count_evaluations(space, run) for run in runs]
     median = statistics.median(needed)
     reached = f"{median:g} evaluations" if median < NEVER else "more than were made"
     made = max(len(run.best_us) for run in runs)
-    note = "" if made >= budget(space) else f" over the first {made} of {budget(space)} evaluations"
+    note = (
+        "" if made >= evaluation_budget(space) else f" over the first {made} of {evaluation_budget(space)} evaluations"
+    )
     return (
         f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
         f"score {score(space, runs, made):+.2f} against random search{note}"

@@ -15,10 +15,10 @@ from typing import Any
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Config, Proposal, ProposalKind, Trial, config_key
 from kernelsearch.kernel.space import Space
-from kernelsearch.record.recorded_space import Recorded
+from kernelsearch.record.recorded_space import RecordedSpace
 from kernelsearch.search import strategies
 from kernelsearch.search.contract import Start, Strategy
-from kernelsearch.search.replay.evaluator import Replayed
+from kernelsearch.search.replay.evaluator import RecordedEvaluator
 from kernelsearch.tune import SAMPLERS, Tuner
 
 KERNEL = "recorded"
@@ -26,7 +26,7 @@ KERNEL = "recorded"
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedRun:
     """One run: its seed, and the recorded time of the config that looked best after 1, 2, ... unique trials.
 
     None before the first config that did not fail.
@@ -49,22 +49,22 @@ class TunerAlone(Strategy):
         """The tuner is told by the simulation."""
 
 
-def named(name: str) -> Callable[[Start], Strategy]:
+def find_strategy(name: str) -> Callable[[Start], Strategy]:
     """Makes the strategy of a shipped name, a path or a sampler's name. Raises StrategyError."""
-    if name not in strategies.shipped() and name in SAMPLERS:
+    if name not in strategies.list_shipped() and name in SAMPLERS:
         return lambda start: TunerAlone(name)
     try:
         strategies.load(name)
     except StrategyError as error:
         if "unknown strategy" not in str(error):
             raise
-        samplers = ", ".join(s for s in SAMPLERS if s not in strategies.shipped())
+        samplers = ", ".join(s for s in SAMPLERS if s not in strategies.list_shipped())
         raise StrategyError(f"{error}; or one of the tuner's samplers: {samplers}") from None
     return lambda start: strategies.make(name, start)
 
 
-def simulated(
-    space: Recorded,
+def simulate(
+    space: RecordedSpace,
     strategy: str | Callable[[Start], Strategy],
     trials: int,
     seed: int,
@@ -72,7 +72,7 @@ def simulated(
     window: int = 1,
     first: Sequence[Config] = (),
     estimates: Sequence[tuple[Config, float]] = (),
-) -> Simulated:
+) -> SimulatedRun:
     """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
 
     strategy is a name for `named`, or a function that makes one. The tuner gives the configs `first` first; its default
@@ -81,8 +81,10 @@ def simulated(
     parameters = dict(space.parameters)
     tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])
     tuner.first, tuner.estimates = [dict(c) for c in first], estimates
-    strategy = (named(strategy) if isinstance(strategy, str) else strategy)(Start(KERNEL, parameters, {}, seed, trials))
-    evaluator = Replayed(space, seed if noise else None)
+    strategy = (find_strategy(strategy) if isinstance(strategy, str) else strategy)(
+        Start(KERNEL, parameters, {}, seed, trials)
+    )
+    evaluator = RecordedEvaluator(space, seed if noise else None)
     flight, best, least = [], [None], math.inf
 
     def land(trial: Trial) -> None:
@@ -105,10 +107,10 @@ def simulated(
         flight.append(Trial(number, proposal, KERNEL, config, outcome, score))
     for trial in flight:
         land(trial)
-    return Simulated(seed, tuple(best[1:]))
+    return SimulatedRun(seed, tuple(best[1:]))
 
 
-def as_json(space: Recorded, strategy: str, runs: list[Simulated]) -> dict[str, Any]:
+def as_json(space: RecordedSpace, strategy: str, runs: list[SimulatedRun]) -> dict[str, Any]:
     """The runs as the command prints them with --json."""
     rows = [{"seed": run.seed, "best_us": list(run.best_us)} for run in runs]
     return {"strategy": strategy, "optimum_us": space.optimum_us, "runs": rows}

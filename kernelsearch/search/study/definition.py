@@ -83,7 +83,7 @@ _FILES = ("replay", "hf", "vllm")
 """Engines whose models are files, or may be."""
 
 
-def read(path: str | Path) -> Study:
+def read_study(path: str | Path) -> Study:
     """The study of a file. Raises StudyError, one sentence that says what to change."""
     path = Path(path)
     try:
@@ -146,7 +146,9 @@ def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
     _refuse_unknown(path, table, _ARM, "an [[arm]]")
     strategy = table.get("strategy", table.get("name"))
     if not isinstance(strategy, str):
-        raise StudyError(f"{path}: each [[arm]] needs its strategy, one of {', '.join(strategies.shipped())} or a file")
+        raise StudyError(
+            f"{path}: each [[arm]] needs its strategy, one of {', '.join(strategies.list_shipped())} or a file"
+        )
     name, params = table.get("name", strategy), table.get("params", {})
     if not isinstance(name, str) or not isinstance(params, dict):
         raise StudyError(f"{path}: arm {name!r}: name is a text, params is a table")

@@ -11,21 +11,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, StoreError
 from kernelsearch.core.interrupts import Interrupts
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.propose.engines import Opened
-from kernelsearch.propose.mixed import Limits
+from kernelsearch.propose.engines import EngineCache
+from kernelsearch.propose.mix import RunLimits
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search.loop import Search
 from kernelsearch.search.planned_run import PlannedRun, count_threads
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
-from kernelsearch.search.study.tasks import OpenTask, Tasks
+from kernelsearch.search.study.tasks import OpenTask, TaskOpener
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 
@@ -36,7 +36,7 @@ arithmetic gives the lock away at every step. The interpreter's own 5 ms made it
 
 
 @dataclass(frozen=True)
-class Options:
+class StudyOptions:
     """The command's options, as the command line names them. jobs is how many runs share the machine at a time."""
 
     db: str | None = None
@@ -66,12 +66,12 @@ class _Active:
 
 
 @dataclass
-class Running:
+class StudyRunner:
     """Runs what is left of a study."""
 
     study: Study
     store: Store
-    options: Options
+    options: StudyOptions
     say: Say
     failed: dict[str, str] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
@@ -79,8 +79,8 @@ class Running:
     def run(self) -> int:
         """How many runs could not be done."""
         target, device = benches.choose_target(self.options.target)
-        self.tasks = Tasks(self.store, self.options.target, target, device, failed=self.failed)
-        self.edits, self.engines = TypedEdits(), Opened()  # for all runs
+        self.tasks = TaskOpener(self.store, self.options.target, target, device, failed=self.failed)
+        self.edits, self.engines = TypedEdits(), EngineCache()  # for all runs
         jobs = self.options.jobs or (len(self.study.arms) if device else 1)
         sys.setswitchinterval(SWITCH_S)
         where = f"measuring on {device.name}" if device else f"no GPU here: times are estimated for {target.name}"
@@ -141,7 +141,7 @@ class Running:
         try:
             if self._done_before(task, arm, seed):
                 return None
-            opened = self.tasks.opened(task)
+            opened = self.tasks.open_task(task)
             search, proposer = self._set_up(opened, arm, seed)
         except StoreError:
             raise
@@ -149,7 +149,7 @@ class Running:
             self.failed[task.name if task.name not in self.tasks.open else label] = str(error)
             return None
         opened.users += 1
-        asking = ThreadPoolExecutor(1, thread_name_prefix="ask") if proposers.waits(proposer) else None
+        asking = ThreadPoolExecutor(1, thread_name_prefix="ask") if proposers.may_wait(proposer) else None
         steps = search.steps(pool, self.stopping, asking=asking)
         return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
 
@@ -170,8 +170,8 @@ class Running:
         active.opened.users -= 1
         if active.asking:
             active.asking.shutdown(wait=False)
-        proposers.ended(active.proposer)
-        proposers.close(active.proposer)
+        proposers.end_run(active.proposer)
+        proposers.close_engines(active.proposer)
         self.say(self._summarise(active))
         return False
 
@@ -179,7 +179,7 @@ class Running:
         result = active.search.result()
         reused = sum(1 for t in result.trials if t.outcome.measured_by)
         gain = f"{1 / result.best.score:.3f}x" if result.best else "nothing accepted"
-        spent = words.duration(time.monotonic() - active.started)
+        spent = formats.format_duration(time.monotonic() - active.started)
         ended = "" if result.used_up or len(result.trials) >= self.study.trials else ", unfinished"
         cost = active.proposer.spending()
         cost = f", {cost}" if cost else ""
@@ -199,10 +199,10 @@ class Running:
             arm.params,
             {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)},
         )
-        proposer = proposers.opened(
+        proposer = proposers.open_proposer(
             arm.opening,
-            proposers.Place(self.tasks.where, opened.bench.target),
-            Limits(self.study.trials),
+            proposers.MachineFacts(self.tasks.where, opened.bench.target),
+            RunLimits(self.study.trials),
             self.say,
             None if arm.model.specs else self.edits,  # runs with a model may ask on threads of their own
             self.engines.engine,
@@ -221,7 +221,7 @@ class Running:
 
         return any(
             run.finished is not None and run.facts.trials >= self.study.trials and described(run) == wanted
-            for run in self.store.runs()
+            for run in self.store.load_runs()
         )
 
 
@@ -233,5 +233,5 @@ def _digest(task: StudyTask) -> str:
 def _find_stored(store: Store, task: str, facts: RunFacts) -> Run | None:
     """This run in the database, unfinished; None for a new one."""
     wanted = (dict(facts.settings), facts.proposer, facts.seed)
-    runs = store.runs(task)
+    runs = store.load_runs(task)
     return next((r for r in runs if (dict(r.facts.settings), r.facts.proposer, r.facts.seed) == wanted), None)

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from kernelsearch.core import words
+from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, WorkerError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice
-from kernelsearch.measure.timing.protocol import PROTOCOL, spread_us
+from kernelsearch.measure.timing.protocol import PROTOCOL, compute_spread_us
 from kernelsearch.record.store import Store
 from kernelsearch.search.study.definition import StudyTask
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.compile_cache import default_folder
-from kernelsearch.trial.reuse import Reusing, Terms
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 
 MOST_OPEN = 8
 """Tasks that stay open on a GPU machine, which has the memory; opening one costs seconds."""
@@ -32,12 +32,12 @@ class OpenTask:
     bench: Bench
     facts: TaskFacts
     evaluation: Evaluation
-    evaluator: Reusing
+    evaluator: ReusingEvaluator
     users: int = 0
 
 
 @dataclass
-class Tasks:
+class TaskOpener:
     """Opens tasks when they are needed, and closes idle ones when there are too many. asked is the target's name."""
 
     store: Store
@@ -57,7 +57,7 @@ class Tasks:
     def most(self) -> int:
         return MOST_OPEN if self.device else 1
 
-    def opened(self, task: StudyTask) -> OpenTask:
+    def open_task(self, task: StudyTask) -> OpenTask:
         """The task, opened now if it is not yet open. Raises KernelsearchError."""
         if task.name not in self.open:
             idle = [name for name, one in self.open.items() if not one.users]
@@ -88,21 +88,21 @@ class Tasks:
         for task in tasks:
             if task.name in self.failed:
                 continue
-            opened = self.opened(task)
-            known = self.store.baselines(opened.facts.digest, self.device.name, PROTOCOL, versions())
+            opened = self.open_task(task)
+            known = self.store.load_baselines(opened.facts.digest, self.device.name, PROTOCOL, versions())
             for shape in opened.facts.shapes:
                 for name in names:
                     if (shape.key, name) in known or stopping():
                         continue
                     times, failure = (), None
                     try:
-                        times = opened.evaluation.baseline(name, shape.key)
+                        times = opened.evaluation.time_baseline(name, shape.key)
                     except WorkerError as error:
                         failure = str(error)[:300]
                     middle = sorted(times)[len(times) // 2] if times else None
-                    measured = (PROTOCOL, versions(), middle, spread_us(times), failure)
+                    measured = (PROTOCOL, versions(), middle, compute_spread_us(times), failure)
                     self.store.add_baseline(opened.facts, shape.key, self.device.name, name, *measured)
-                    say(f"{task.name} {shape.label}: {name} {words.time(middle) if middle else failure}")
+                    say(f"{task.name} {shape.label}: {name} {formats.format_time(middle) if middle else failure}")
 
     def _open_bench(self, task: StudyTask) -> Bench:
         return Bench.open(task.path, self.asked, compiled=default_folder(), gpu=self.gpu)
@@ -110,4 +110,6 @@ class Tasks:
     def _serve(self, task: StudyTask, bench: Bench) -> OpenTask:
         facts = narrow_to_shapes(bench.facts, task.shapes)
         evaluation = Evaluation.of(bench, facts)
-        return OpenTask(bench, facts, evaluation, Reusing(evaluation, Terms.of(evaluation, facts), self.store))
+        return OpenTask(
+            bench, facts, evaluation, ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), self.store)
+        )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from kernelsearch.worker.launcher.tensors import storage_bytes
+from kernelsearch.worker.launcher.tensors import view_storage
 
 GUARD = 4096
 _PATTERN = 0xFF  # NaN in every IEEE format, -1 in every integer one: it shows in the result of a read from a guard
@@ -28,7 +28,7 @@ class Arena:
         self.memory = torch.full((at,), _PATTERN, dtype=torch.uint8, device="cuda")
         self.memory = self.memory if self.memory.data_ptr() % 256 == 0 else self.memory.clone()
         for tensor in self.tensors.values():
-            self._slot(tensor).copy_(storage_bytes(tensor))
+            self._slot(tensor).copy_(view_storage(tensor))
 
     def view(self, name: str) -> torch.Tensor:
         """The staged copy of a tensor: same dtype, shape, stride and alignment."""
@@ -43,7 +43,7 @@ class Arena:
     def finish(self) -> int:
         """Copies the buffers back. Returns the number of overwritten guard bytes."""
         for tensor in self.tensors.values():
-            storage_bytes(tensor).copy_(self._slot(tensor))
+            view_storage(tensor).copy_(self._slot(tensor))
         for at, size in self.slots.values():
             self.memory[at : at + size].fill_(_PATTERN)
         return int((self.memory != _PATTERN).sum().item())

@@ -17,7 +17,7 @@ REPEATS = 5
 CYCLES_PER_US = 2_000
 
 
-def measured(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> tuple[float, float | None]:
+def measure_clocks(call: Callable[[], object], flush: Callable[[], None], host_us: float) -> tuple[float, float | None]:
     """(Wall time, kernels' time or None if CUPTI gives none) of one call, in microseconds."""
 
     def nothing() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from kernelsearch.compile.build import Binary
 from kernelsearch.measure.static_model import counters
 from kernelsearch.worker.isolation import sandbox
-from kernelsearch.worker.messages.jobs import Candidate
+from kernelsearch.worker.messages.jobs import CandidateJob
 
 LIMIT_S = 60.0
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute")
@@ -29,19 +29,19 @@ class Counted:
 
     path: str
     shape: str
-    candidate: Candidate
+    candidate: CandidateJob
     binaries: Mapping[str, Binary]
 
 
-def profiler() -> str | None:
+def find_profiler() -> str | None:
     """Nsight Compute's command, None if it is not installed."""
     places = [Path(_PLACES[0]), *sorted(Path(_PLACES[1]).glob("*/ncu"), reverse=True)]
     return shutil.which("ncu") or next((str(p) for p in places if p.exists()), None)
 
 
-def counted(job: Counted, functions: Sequence[str], cache: str) -> tuple[counters.Counters | None, ...] | str:
+def count_launches(job: Counted, functions: Sequence[str], cache: str) -> tuple[counters.Counters | None, ...] | str:
     """The counters of the call's launches in order, or a sentence that says why there are none."""
-    tool = profiler()
+    tool = find_profiler()
     if tool is None:
         return "Nsight Compute (ncu) is not installed"
     with tempfile.NamedTemporaryFile(dir=cache, suffix=".job") as file:
@@ -51,16 +51,16 @@ def counted(job: Counted, functions: Sequence[str], cache: str) -> tuple[counter
         command += ["--kernel-name", f"regex:^({'|'.join(sorted(set(functions)))})$"]
         command += ["--launch-count", str(len(functions))]
         command += [sys.executable, "-m", "kernelsearch.worker.gpu.counters_main", file.name]
-        environment = sandbox.scrubbed_environment({}, cache)
+        environment = sandbox.scrub_environment({}, cache)
         try:
             run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             return f"Nsight Compute did not finish within {LIMIT_S:g} s"
-    values = counters.matched(counters.parsed(run.stdout), functions)
-    return values if any(values) else counters.refusal(run.stdout + run.stderr)
+    values = counters.match_launches(counters.parse_counters(run.stdout), functions)
+    return values if any(values) else counters.explain_refusal(run.stdout + run.stderr)
 
 
-def call(job: Counted) -> None:
+def call_launcher(job: Counted) -> None:
     """Makes the shape's inputs and calls the launcher once."""
     import torch
 
@@ -68,7 +68,7 @@ def call(job: Counted) -> None:
     from kernelsearch.worker.launcher import intercept
 
     case = task_of(job.path).build(job.shape, 0, "cuda")
-    with intercept.intercepted(Launcher(job.candidate, job.binaries)):
+    with intercept.intercept_launches(Launcher(job.candidate, job.binaries)):
         case.launch(*case.inputs)
     torch.cuda.synchronize()
 
@@ -76,4 +76,4 @@ def call(job: Counted) -> None:
 if __name__ == "__main__":
     from kernelsearch.worker.gpu.counters_main import Counted as _  # noqa: F401  (the pickle names that module's class)
 
-    call(pickle.loads(Path(sys.argv[1]).read_bytes()))
+    call_launcher(pickle.loads(Path(sys.argv[1]).read_bytes()))

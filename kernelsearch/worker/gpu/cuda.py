@@ -54,7 +54,7 @@ class CudaError(Exception):
         self.sticky = code in self.STICKY
 
 
-class Function:
+class LoadedFunction:
     """A loaded binary, ready to launch.
 
     Arguments go in the order of the signature without constexprs. Scratch pointers follow if the binary's parameter

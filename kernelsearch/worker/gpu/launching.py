@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kernelsearch.kernel.launch import Bound, Passed, Scratch, Specialisation, Step, bind
-from kernelsearch.worker.messages.jobs import Candidate, spec_key
+from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch, Specialisation, bind_launch
+from kernelsearch.worker.messages.jobs import CandidateJob, spec_key
 
 if TYPE_CHECKING:
     import torch
 
 
-class Missing(Exception):
+class MissingBinaries(Exception):
     """A launch needs binaries that the worker does not have."""
 
     def __init__(self, specs: list[tuple[Specialisation, bool]]) -> None:
@@ -25,7 +25,7 @@ class GuardBroken(Exception):
     """A launch wrote outside its buffers."""
 
 
-def launched(function: Any, step: Step, args: dict[str, Any]) -> None:
+def launch_function(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
     """One device launch on these arguments."""
     function.launch(step.grid, [args[n] for n, _ in function.binary.params])
 
@@ -40,25 +40,25 @@ class Launcher:
 
     def __init__(
         self,
-        candidate: Candidate,
+        candidate: CandidateJob,
         binaries: Mapping[str, Any],
-        execute: Callable[..., None] = launched,
+        execute: Callable[..., None] = launch_function,
         fill: float | None | bool = False,
     ) -> None:
         self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
-        self.bound: dict[Any, tuple[Bound, list[Any]]] = {}
+        self.bound: dict[Any, tuple[BoundLaunch, list[Any]]] = {}
         self.used: list[torch.Tensor] = []
 
     def __call__(self, launch: Any) -> None:
         from kernelsearch.worker.launcher import tensors, trace
 
-        fact = trace.launch_fact(launch, self.candidate.config)
+        fact = trace.as_launch_fact(launch, self.candidate.config)
         key = repr(fact)
         if fact.grid is None or key not in self.bound:
             self.bound[key] = self._bind(fact, launch)
         bound, functions = self.bound[key]
         launch.run_pre_hooks(self.candidate.config)
-        scratch = {n: tensors.scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
+        scratch = {n: tensors.make_scratch(b, "cuda", self.fill) for n, b in bound.plan.scratch.items()}
         self.used += scratch.values()
         for name, value in bound.plan.init.items():
             launch.args[name].fill_(value)
@@ -76,13 +76,15 @@ class Launcher:
             fill_with_poison(buffer)
         self.used.clear()
 
-    def _bind(self, fact: Any, launch: Any) -> tuple[Bound, list[Any]]:
+    def _bind(self, fact: Any, launch: Any) -> tuple[BoundLaunch, list[Any]]:
         c = self.candidate
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms)
-        specs = bound.specialisations(fact)
+        bound = bind_launch(
+            c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, c.target.num_sms
+        )
+        specs = bound.specialise_steps(fact)
         missing = [(s, bound.of_seed) for s in specs if spec_key(s, bound.of_seed) not in self.binaries]
         if missing:
-            raise Missing(missing)
+            raise MissingBinaries(missing)
         return bound, [_load(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
 
 
@@ -91,13 +93,13 @@ _LOADED: dict[str, Any] = {}
 
 def _load(binary: Any) -> Any:
     """The binary as a loaded function, which stays loaded for later calls."""
-    from kernelsearch.worker.gpu.cuda import Function
+    from kernelsearch.worker.gpu.cuda import LoadedFunction
 
     key = f"{binary.identity}/{binary.params!r}/{binary.num_warps}/{binary.name}"
     if key not in _LOADED:
         if len(_LOADED) >= 64:
             _LOADED.clear()
-        _LOADED[key] = Function(binary)
+        _LOADED[key] = LoadedFunction(binary)
     return _LOADED[key]
 
 

@@ -20,7 +20,7 @@ MOST_KEPT = 8
 
 
 @dataclass
-class Contestant:
+class LiveContestant:
     """A candidate or baseline: its call, the wipe of its scratch, and its outputs kept for the judge."""
 
     call: Callable[..., Any]
@@ -42,7 +42,7 @@ class Stage:
     contents: list[list[Any]]
     flush: Any
     monitor: Any
-    contestants: dict[str, Contestant] = field(default_factory=dict)
+    contestants: dict[str, LiveContestant] = field(default_factory=dict)
     turn: int = 0
 
     def load(self) -> tuple[int, list[Any]]:
@@ -60,14 +60,14 @@ class Stage:
         return which, args
 
 
-def looked_at(stage: Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
+def look_at_outputs(stage: Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
     """(which, copies of a timed call's outputs, True if it changed a protected input), queued behind the call."""
     import torch
 
     from kernelsearch.worker.launcher import tensors
 
     names, mutates = stage.case.names, stage.task.mutates
-    outputs = [o.clone() for o in tensors.flattened(result, names, args, mutates)]
+    outputs = [o.clone() for o in tensors.flatten_result(result, names, args, mutates)]
     pairs = zip(names, stage.live, stage.contents[which], strict=True)
     moved = [differ(a, b) for n, a, b in pairs if isinstance(a, torch.Tensor) and n not in mutates and a.numel()]
     return which, outputs, torch.stack(moved).any() if moved else None
@@ -84,7 +84,7 @@ def differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return (as_bits(one) != as_bits(other)).any()
 
 
-def remember(stage: Stage, contestant: Contestant, which: int, outputs: list[Any]) -> None:
+def remember(stage: Stage, contestant: LiveContestant, which: int, outputs: list[Any]) -> None:
     """Counts a sampled output, and keeps it unless a kept one has the same bits."""
     contestant.sampled += 1
     if which and stage.job.one_set:
@@ -93,11 +93,11 @@ def remember(stage: Stage, contestant: Contestant, which: int, outputs: list[Any
         if known == which and len(kept) == len(outputs):
             if not any(bool(differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
                 return
-    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or room_for(outputs)):
+    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or has_room_for(outputs)):
         contestant.kept.append((which, outputs))
 
 
-def room_for(outputs: list[Any]) -> bool:
+def has_room_for(outputs: list[Any]) -> bool:
     """True if the GPU has room to keep these and still work; the first outputs are kept in any case."""
     import torch
 

@@ -64,20 +64,20 @@ class Buffers:
         self._index = {start: i for i, start in enumerate(self.real.tolist())}
         self.suspect = ""
 
-    def seen(self, tensor: torch.Tensor) -> np.ndarray:
+    def address_of(self, tensor: torch.Tensor) -> np.ndarray:
         """The address of a tensor's first element as the kernel sees it, in an array of one uint64."""
         address, storage = tensor.data_ptr(), tensor.untyped_storage().data_ptr()
         if storage in self._index:
             address += int(self.starts[self._index[storage]]) - storage
         return np.array([address], dtype=np.uint64)
 
-    def owner(self, addresses: np.ndarray) -> np.ndarray:
+    def owner_of(self, addresses: np.ndarray) -> np.ndarray:
         """The index of the buffer that each address lies in or after; -1 before the first."""
         return np.searchsorted(self.starts, addresses, side="right") - 1
 
-    def true(self, handle: Any, mask: np.ndarray, what: str) -> Any:
+    def to_true_addresses(self, handle: Any, mask: np.ndarray, what: str) -> Any:
         """The pointer block with true addresses. Raises OutOfBounds if an active lane leaves its buffer."""
-        handle = settled(self, handle)
+        handle = drop_lanes(self, handle)
         everywhere = handle.data
         addresses = everywhere[np.broadcast_to(mask, everywhere.shape)]
         if not addresses.size:
@@ -85,20 +85,20 @@ class Buffers:
         width = np.uint64(max(1, handle.get_element_ty().primitive_bitwidth // 8))
         shifts = self.real - self.starts  # a negative one wraps around, and so does the sum
         low, high = addresses.min(), addresses.max()
-        first, last = (int(i) for i in self.owner(np.array([low, high])))
+        first, last = (int(i) for i in self.owner_of(np.array([low, high])))
         if first == last and first >= 0 and high <= self.ends[first] - width:  # an address near 2**64 must not wrap
             return interpreter.TensorHandle(everywhere + shifts[first], handle.dtype)
-        owner = self.owner(addresses)
+        owner = self.owner_of(addresses)
         bad = (owner < 0) | (addresses > self.ends[np.maximum(owner, 0)] - width)
         if bad.any():
             near = self.names[max(0, int(owner[np.argmax(bad)]))] if self.names else "nothing"
             lanes = f"{int(bad.sum())} lanes of a {what} in program {tuple(builder.grid_idx)}"
             raise OutOfBounds(f"{lanes} lie outside every buffer, nearest {near!r}")
-        return interpreter.TensorHandle(everywhere + shifts[np.maximum(self.owner(everywhere), 0)], handle.dtype)
+        return interpreter.TensorHandle(everywhere + shifts[np.maximum(self.owner_of(everywhere), 0)], handle.dtype)
 
-    def followed(self, addresses: np.ndarray) -> np.ndarray:
+    def follow(self, addresses: np.ndarray) -> np.ndarray:
         """The addresses as numbers that know what they would be elsewhere."""
-        owners = np.maximum(self.owner(addresses), 0)
+        owners = np.maximum(self.owner_of(addresses), 0)
         offsets = addresses - self.starts[owners]
         return _join(self, [addresses, *(starts[owners] + offsets for starts in self._other_starts)])
 
@@ -252,12 +252,12 @@ def wrap_method(kind: type, name: str, wrapper: Callable[..., Any]) -> None:
 
 
 @contextmanager
-def following(buffers: Buffers) -> Iterator[None]:
+def follow_pointers(buffers: Buffers) -> Iterator[None]:
     """Inside it, numbers that the interpreter makes of pointers are followed."""
     plain_splat = builder.create_splat
 
     def to_int(src: Any, dst_type: Any) -> Any:
-        data = buffers.followed(np.asarray(src.data, dtype=np.uint64))
+        data = buffers.follow(np.asarray(src.data, dtype=np.uint64))
         return interpreter.TensorHandle(data.view(interpreter._get_np_dtype(dst_type)), dst_type.scalar)
 
     def to_ptr(src: Any, dst_type: Any) -> Any:
@@ -272,7 +272,7 @@ def following(buffers: Buffers) -> Iterator[None]:
         yield
 
 
-def settled(buffers: Buffers, handle: Any) -> Any:
+def drop_lanes(buffers: Buffers, handle: Any) -> Any:
     """The handle with plain data; a followed number that reaches memory is noted."""
     data = getattr(handle, "data", None)
     if not isinstance(data, Followed):

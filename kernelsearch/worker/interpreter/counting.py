@@ -19,10 +19,10 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.worker.interpreter import loops
-from kernelsearch.worker.interpreter.addresses import Buffers, following, override_builder, settled
-from kernelsearch.worker.interpreter.drawn import Drawn
+from kernelsearch.worker.interpreter.addresses import Buffers, drop_lanes, follow_pointers, override_builder
+from kernelsearch.worker.interpreter.input_values import InputValues
 from kernelsearch.worker.interpreter.programs import Program, as_lanes
 
 SAMPLED_ITERATIONS = 3
@@ -32,9 +32,9 @@ _SPECIAL = {np.exp, np.exp2, np.log, np.log2, np.sqrt, np.sin, np.cos, np.divide
 class Tally:
     """Running totals of the sampled programs; weight is how many real events one sampled event stands for."""
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], drawn: Drawn | None = None) -> None:
+    def __init__(self, tensors: Mapping[str, torch.Tensor], drawn: InputValues | None = None) -> None:
         self.buffers = Buffers(tensors)
-        self.drawn = drawn or Drawn(0)
+        self.drawn = drawn or InputValues(0)
         self.storages = np.sort(self.buffers.real)
         self.weight = 1.0
         self.total: dict[str, float] = defaultdict(float)
@@ -42,7 +42,7 @@ class Tally:
         self.dots: dict[str, float] = defaultdict(float)
         self.tile = 0
 
-    def access(self, kind: str, handle: Any, mask: np.ndarray) -> None:
+    def count_access(self, kind: str, handle: Any, mask: np.ndarray) -> None:
         """Counts a load or store; handle holds the pointers, mask says which lanes are active."""
         active = float(np.count_nonzero(mask)) * (handle.data.size / max(1, mask.size))
         size = max(1, handle.get_element_ty().primitive_bitwidth // 8)
@@ -53,12 +53,12 @@ class Tally:
         if handle.data.size > 1:
             self.tile = max(self.tile, handle.data.size)
         if active:
-            owner = int(self.buffers.owner(handle.data.reshape(-1)[:1])[0])
+            owner = int(self.buffers.owner_of(handle.data.reshape(-1)[:1])[0])
             # An element that is stored and then loaded crosses the bus once; an update in place crosses it twice.
             if kind == "store" or (owner, kind) in self.by_buffer or (owner, "store") not in self.by_buffer:
                 self.by_buffer[owner, kind] += self.weight * active * size
 
-    def filled(self, ptrs: Any, mask: np.ndarray, loaded: Any) -> Any:
+    def fill_loaded(self, ptrs: Any, mask: np.ndarray, loaded: Any) -> Any:
         """A loaded block with the values that its input would have; ptrs holds true addresses."""
         active = np.broadcast_to(mask, ptrs.data.shape).astype(bool)
         addresses = ptrs.data[active]
@@ -74,17 +74,17 @@ class Tally:
         data[active] = values
         return interpreter.TensorHandle(data, loaded.dtype)
 
-    def result(self, handle: Any, special: bool) -> None:
+    def count_result(self, handle: Any, special: bool) -> None:
         if handle.data.size > 1 and not handle.dtype.scalar.is_int():
             self.total["special" if special else "elements"] += self.weight * handle.data.size
 
-    def counts(self, function: str, programs: int, sampled: int) -> Counts:
+    def to_counts(self, function: str, programs: int, sampled: int) -> LaunchCounts:
         """The totals scaled from the sampled programs to the whole grid."""
         scale = programs / max(1, sampled)
         sizes = dict(enumerate((self.buffers.ends - self.buffers.starts).tolist()))
         footprint = sum(min(scale * n, sizes.get(i, math.inf)) for (i, _), n in self.by_buffer.items())
         scaled = "load_bytes store_bytes elements special reductions atomics loads load_elements".split()
-        return Counts(
+        return LaunchCounts(
             function,
             programs,
             footprint_bytes=footprint,
@@ -94,9 +94,9 @@ class Tally:
             **{name: self.total[name] * scale for name in scaled},
         )
 
-    def range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
+    def sample_range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
         """A range that yields a few of its indices, each with the weight of those that it leaves out."""
-        whole, kind = loops.iterations(first, last, step)
+        whole, kind = loops.iterations_of(first, last, step)
         n = len(whole)
         if n <= SAMPLED_ITERATIONS:
             picks = [(index, 1.0) for index in whole]
@@ -108,23 +108,23 @@ class Tally:
         try:
             for index, stands_for in picks:
                 self.weight = outer * stands_for
-                yield loops.variable(index, kind)
+                yield loops.make_variable(index, kind)
         finally:
             self.weight = outer
 
-    def unrolled(
+    def sample_unrolled_range(
         self, first: Any, last: Any = None, step: Any = None, loop_unroll_factor: Any = None, **_: Any
     ) -> Iterator[Any]:
         """`tl.range`: like `range`, but iterations that the compiler unrolls into one count as one."""
-        factor = max(1, loops.plain_int(loop_unroll_factor)) if loop_unroll_factor is not None else 1
+        factor = max(1, loops.to_int(loop_unroll_factor)) if loop_unroll_factor is not None else 1
         before = self.total["iterations"]
-        yield from self.range(first, last, step)
+        yield from self.sample_range(first, last, step)
         self.total["iterations"] = before + (self.total["iterations"] - before) / factor
 
-    def static(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[int]:
+    def sample_static_range(self, first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[int]:
         """`tl.static_range`: like `range` with constants as indices, but the binary has no loop."""
         before = self.total["iterations"]
-        yield from map(loops.plain_int, self.range(first, last, step))
+        yield from map(loops.to_int, self.sample_range(first, last, step))
         self.total["iterations"] = before
 
     def patch(self, namespace: dict[str, Any]) -> None:
@@ -133,9 +133,11 @@ class Tally:
         Every helper that the interpreter calls patches the language module again, so the kernel gets a stand-in for it;
         the module stays visible under another name, because Triton needs it.
         """
-        namespace["range"] = self.range
+        namespace["range"] = self.sample_range
         language = namespace.setdefault("_language", namespace["tl"])
-        namespace["tl"] = _Language(language, {"range": self.unrolled, "static_range": self.static})
+        namespace["tl"] = _Language(
+            language, {"range": self.sample_unrolled_range, "static_range": self.sample_static_range}
+        )
 
 
 class _Language:
@@ -149,27 +151,27 @@ class _Language:
 
 
 @contextmanager
-def tallied(tally: Tally) -> Iterator[None]:
+def count_into(tally: Tally) -> Iterator[None]:
     """Inside it, everything that the interpreter does is counted, and an access out of bounds is an error."""
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
     plain_rmw, plain_reduce = builder.create_atomic_rmw, interpreter.ReduceOps.apply
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = as_lanes(mask)
-        tally.access("load", ptrs, on)
-        ptrs = tally.buffers.true(ptrs, on, "load")
-        return tally.filled(ptrs, on, plain_load(ptrs, mask, *rest, **named))
+        tally.count_access("load", ptrs, on)
+        ptrs = tally.buffers.to_true_addresses(ptrs, on, "load")
+        return tally.fill_loaded(ptrs, on, plain_load(ptrs, mask, *rest, **named))
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
         on = as_lanes(mask)
-        tally.access("store", ptrs, on)
-        ptrs, value = tally.buffers.true(ptrs, on, "store"), settled(tally.buffers, value)
+        tally.count_access("store", ptrs, on)
+        ptrs, value = tally.buffers.to_true_addresses(ptrs, on, "store"), drop_lanes(tally.buffers, value)
         plain_store(ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        tally.access("store", ptr, mask.data)
+        tally.count_access("store", ptr, mask.data)
         tally.total["atomics"] += tally.weight * ptr.data.size
-        ptr, value = tally.buffers.true(ptr, mask.data, "atomic"), settled(tally.buffers, value)
+        ptr, value = tally.buffers.to_true_addresses(ptr, mask.data, "atomic"), drop_lanes(tally.buffers, value)
         return plain_rmw(op, ptr, value, mask, *rest)
 
     def dot(a: Any, b: Any, d: Any, *rest: Any) -> Any:
@@ -177,12 +179,12 @@ def tallied(tally: Tally) -> Iterator[None]:
         bits = a.get_element_ty().primitive_bitwidth
         tally.dots[{8: "8", 16: "16"}.get(bits, "fp32")] += tally.weight * 2.0 * m * n * k
         tally.tile = max(tally.tile, m * n)
-        return tally.drawn.product(d)
+        return tally.drawn.draw_product(d)
 
     def count_results(plain: Callable[..., Any]) -> Callable[..., Any]:
         def apply(*args: Any) -> Any:
             result = plain(*args)
-            tally.result(result, args[-1] in _SPECIAL or hasattr(args[-1], "is_special"))
+            tally.count_result(result, args[-1] in _SPECIAL or hasattr(args[-1], "is_special"))
             return result
 
         return apply
@@ -197,15 +199,15 @@ def tallied(tally: Tally) -> Iterator[None]:
     memory = {"create_masked_load": load, "create_masked_store": store, "create_atomic_rmw": rmw}
     interpreter.ReduceOps.apply = reduce
     try:
-        with override_builder(**operations, **memory, create_dot=dot), following(tally.buffers):
+        with override_builder(**operations, **memory, create_dot=dot), follow_pointers(tally.buffers):
             yield
     finally:
         interpreter.ReduceOps.apply = plain_reduce
 
 
-def sampled_programs(grid: Program, drawn: Drawn | None = None) -> list[Program]:
+def sample_programs(grid: Program, drawn: InputValues | None = None) -> list[Program]:
     """One program of the grid's first half and one of its second half."""
     count = grid[0] * grid[1] * grid[2]
-    rng = (drawn or Drawn(0)).rng
+    rng = (drawn or InputValues(0)).rng
     places = [int(rng.integers(count // 2)), int(rng.integers(count // 2, count))] if count > 1 else [0]
     return [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in places]

@@ -20,37 +20,37 @@ def install() -> None:
 
     def patch(lang: Any, *scope: Any) -> None:
         plain(lang, *scope)
-        lang.range = ranged
+        lang.range = iterate
 
     interpreter._patch_lang_core = patch
 
 
-def ranged(first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
+def iterate(first: Any, last: Any = None, step: Any = None, **_: Any) -> Iterator[Any]:
     """The `range` and `tl.range` of a kernel."""
-    indices, kind = iterations(first, last, step)
+    indices, kind = iterations_of(first, last, step)
     for index in indices:
-        yield variable(index, kind)
+        yield make_variable(index, kind)
 
 
-def iterations(first: Any, last: Any = None, step: Any = None) -> tuple[range, Any]:
+def iterations_of(first: Any, last: Any = None, step: Any = None) -> tuple[range, Any]:
     """The indices of a loop and the type of its variable: the widest type of its bounds."""
     bounds = (0, first, 1) if last is None else (first, last, 1 if step is None else step)
 
     def is_wide(bound: Any) -> bool:
         if isinstance(bound, tl.tensor):
             return bound.dtype.primitive_bitwidth > 32
-        return not -(2**31) <= plain_int(bound) < 2**31
+        return not -(2**31) <= to_int(bound) < 2**31
 
-    return range(*map(plain_int, bounds)), tl.int64 if any(map(is_wide, bounds)) else tl.int32
+    return range(*map(to_int, bounds)), tl.int64 if any(map(is_wide, bounds)) else tl.int32
 
 
-def variable(index: int, kind: Any) -> Any:
+def make_variable(index: int, kind: Any) -> Any:
     """One value of a loop's variable, in the form that `tl.program_id` gives."""
     data = np.array([index], dtype=np.int64 if kind is tl.int64 else np.int32)
     return tl.tensor(interpreter.TensorHandle(data, kind), kind)
 
 
-def plain_int(value: Any) -> int:
+def to_int(value: Any) -> int:
     """The number inside a scalar tensor or a constexpr."""
     if isinstance(value, tl.tensor):
         return int(value.handle.data.reshape(-1)[0])

@@ -3,7 +3,7 @@
 Triton's own executor runs the whole grid forward. This one runs the given programs and checks each load and store: an
 active lane outside the launch's buffers raises `OutOfBounds` before the address is touched. Kernels see imagined
 addresses (`addresses.py`). A buffer is its whole storage, because a launcher may pass a view and let strides lead
-outside of it; the unused part of a storage holds NaN (`tensors.unpacked`) and is checked afterwards.
+outside of it; the unused part of a storage holds NaN (`tensors.unpack`) and is checked afterwards.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import combining, lean, libdevice, loops, sixteen
-from kernelsearch.worker.interpreter.addresses import Buffers, following, override_builder, settled, wrap_method
+from kernelsearch.worker.interpreter import libdevice, loops, reductions, shortcuts, sixteen_bits
+from kernelsearch.worker.interpreter.addresses import (
+    Buffers,
+    drop_lanes,
+    follow_pointers,
+    override_builder,
+    wrap_method,
+)
 from kernelsearch.worker.interpreter.races import AccessLog
 
 Program = tuple[int, int, int]
@@ -28,7 +34,7 @@ Program = tuple[int, int, int]
 
 def _get_bf16(value: float) -> Any:
     """A bfloat16 constant as its 16 bits; Triton's own builder makes those of every other type."""
-    return interpreter.TensorHandle(sixteen.rounded(np.array([float(value)])), interpreter.tl.bfloat16)
+    return interpreter.TensorHandle(sixteen_bits.round_to_bf16(np.array([float(value)])), interpreter.tl.bfloat16)
 
 
 def _splat(plain: Callable[..., Any], self: Any, ret_ty: Any, arg: Any) -> Any:
@@ -45,45 +51,45 @@ def _splat(plain: Callable[..., Any], self: Any, ret_ty: Any, arg: Any) -> Any:
 if not hasattr(builder, "get_bf16"):
     builder.get_bf16 = _get_bf16
 wrap_method(type(builder), "create_splat", _splat)
-lean.install()
+shortcuts.install()
 libdevice.install()
 loops.install()
-combining.install()
-sixteen.install()
+reductions.install()
+sixteen_bits.install()
 
 
 @contextmanager
-def watched(buffers: Buffers, log: AccessLog) -> Iterator[None]:
+def watch(buffers: Buffers, log: AccessLog) -> Iterator[None]:
     """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program."""
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
     plain_rmw, plain_cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = as_lanes(mask)
-        ptrs = buffers.true(ptrs, on, "load")
+        ptrs = buffers.to_true_addresses(ptrs, on, "load")
         log.load(ptrs, on)
         return plain_load(ptrs, mask, *rest, **named)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = as_lanes(mask)
-        ptrs, value = buffers.true(ptrs, on, "store"), settled(buffers, value)
+        ptrs, value = buffers.to_true_addresses(ptrs, on, "store"), drop_lanes(buffers, value)
         log.store(ptrs, value, on)
         return plain_store(ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         on = as_lanes(mask)
-        ptr, value = buffers.true(ptr, on, "atomic"), settled(buffers, value)
+        ptr, value = buffers.to_true_addresses(ptr, on, "atomic"), drop_lanes(buffers, value)
         log.update(ptr, on)
         return plain_rmw(op, ptr, value, mask, *rest)
 
     def cas(ptr: Any, *rest: Any) -> Any:
         on = np.ones_like(ptr.data, dtype=bool)
-        ptr = buffers.true(ptr, on, "atomic")
+        ptr = buffers.to_true_addresses(ptr, on, "atomic")
         log.update(ptr, on)
-        return plain_cas(ptr, *(settled(buffers, value) for value in rest))
+        return plain_cas(ptr, *(drop_lanes(buffers, value) for value in rest))
 
     checked = {"create_masked_load": load, "create_masked_store": store}
-    with override_builder(**checked, create_atomic_rmw=rmw, create_atomic_cas=cas), following(buffers):
+    with override_builder(**checked, create_atomic_rmw=rmw, create_atomic_cas=cas), follow_pointers(buffers):
         yield
 
 
@@ -109,8 +115,8 @@ def run_programs(
     rewritten = function.rewrite()
     namespace = rewritten.__globals__
     before = dict(namespace)
-    scope = lean.begin_launch(rewritten)
-    namespace["range"] = loops.ranged
+    scope = shortcuts.begin_launch(rewritten)
+    namespace["range"] = loops.iterate
     try:
         bound = inspect.getcallargs(rewritten, **args)
         bound = {n: v if n in constexprs else _convert(v, buffers) for n, v in bound.items()}
@@ -135,11 +141,11 @@ def _convert(value: Any, buffers: Buffers | None) -> Any:
         return tl.tensor(interpreter.TensorHandle(np.array([value]), tl.int1), tl.int1)
     converted = interpreter._implicit_cvt(value)
     if buffers is not None and isinstance(value, torch.Tensor):
-        converted.handle.data = buffers.seen(value)
+        converted.handle.data = buffers.address_of(value)
     return converted
 
 
-def ordered(grid: Program, order: str, seed: int = 0) -> list[Program]:
+def order_programs(grid: Program, order: str, seed: int = 0) -> list[Program]:
     """All programs of a grid: forward, reversed, or shuffled by the seed."""
     programs = list(itertools.product(*map(range, grid)))
     if order == "reversed":

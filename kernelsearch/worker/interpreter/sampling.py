@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from kernelsearch.worker.interpreter.programs import Program, ordered
+from kernelsearch.worker.interpreter.programs import Program, order_programs
 from kernelsearch.worker.interpreter.races import AccessLog
 
 PLACES = 6
@@ -37,7 +37,7 @@ An honest grid may be uneven along a short axis: of four parts of a row that is 
 """
 
 
-class Sample:
+class GridSample:
     """The programs of a run's launches, drawn by a seed, and what they wrote."""
 
     def __init__(self, seed: int) -> None:
@@ -50,10 +50,10 @@ class Sample:
         self.whole_s = 0.0
         self._whole = True
 
-    def programs(self, grid: Program, joined: bool) -> list[Program]:
+    def choose_programs(self, grid: Program, joined: bool) -> list[Program]:
         """The programs of a grid to run; joined: other launches may need all parts of a row."""
         if math.prod(grid) <= WHOLE_PROGRAMS:
-            return ordered(grid, "forward")
+            return order_programs(grid, "forward")
         chosen = {_at(place, grid) for place in self.places}
         if joined and grid[1] * grid[2] <= ACROSS:
             chosen = {(x, y, z) for x, _, _ in chosen for y in range(grid[1]) for z in range(grid[2])}
@@ -87,12 +87,12 @@ class Sample:
         if log.blank:
             self.alone = self.alone and not log.uses_atomics and log.withdraw(tensors) and not log.writing <= log.blank
 
-    def cover(self, start: int) -> float:
+    def cover_of(self, start: int) -> float:
         """The covered share of the buffer at this address: 0 for one that was passed and never written."""
         return self.covers.get(start, 1.0) if self._stored.get(start, True) else 0.0
 
     @property
-    def judged(self) -> bool:
+    def can_be_judged(self) -> bool:
         """True if what was written can be compared with the right answer."""
         return self.last is not None and self.alone and (self._whole or not self.last.uses_atomics)
 

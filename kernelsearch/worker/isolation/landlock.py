@@ -46,7 +46,7 @@ def restrict(grants: Grants) -> str:
     """Limits this thread and all that it starts to the grants. Returns "", or why that failed; needs no_new_privs."""
     known, refused = version()
     if refused:
-        return f"landlock: {syscalls.name(refused)}"
+        return f"landlock: {syscalls.errno_name(refused)}"
     if known < 2:
         return "landlock: version 1 forbids every rename between folders; Linux 5.19 has version 2"
     writing = WRITE | _REMOVE_AND_MAKE | _REFER | (_TRUNCATE if known >= 3 else 0)
@@ -57,7 +57,7 @@ def restrict(grants: Grants) -> str:
     size = 24 if known >= 6 else 16 if known >= 4 else 8
     ruleset, refused = syscalls.syscall(_CREATE_RULESET, ctypes.byref(attributes), size, 0)
     if refused:
-        return f"landlock_create_ruleset: {syscalls.name(refused)}"
+        return f"landlock_create_ruleset: {syscalls.errno_name(refused)}"
     try:
         granted = ((grants.read, READ), (grants.write, writing | READ), (grants.execute or (), EXECUTE))
         for paths, rights in granted:
@@ -66,10 +66,10 @@ def restrict(grants: Grants) -> str:
         _, refused = syscalls.syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-    return f"landlock_restrict_self: {syscalls.name(refused)}" if refused else ""
+    return f"landlock_restrict_self: {syscalls.errno_name(refused)}" if refused else ""
 
 
-def entries(roots: Iterable[str], hidden: Iterable[str]) -> tuple[str, ...]:
+def list_entries(roots: Iterable[str], hidden: Iterable[str]) -> tuple[str, ...]:
     """The folders and files that together are everything below the roots except what is hidden.
 
     A root inside a hidden folder is granted; a hidden path below a root is not. Symbolic links are skipped: what they

@@ -23,7 +23,7 @@ def leave_network() -> str:
     user, group = os.geteuid(), os.getegid()
     refused = syscalls.unshare(_NEWUSER | _NEWNET)
     if refused:
-        return f"unshare: {syscalls.name(refused)}" if syscalls.unshare(_NEWNET) else ""
+        return f"unshare: {syscalls.errno_name(refused)}" if syscalls.unshare(_NEWNET) else ""
     try:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
@@ -39,4 +39,4 @@ def _drop_capabilities() -> str:
         return ""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _, refused = syscalls.syscall(number, ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
-    return f"capset: {syscalls.name(refused)}" if refused else ""
+    return f"capset: {syscalls.errno_name(refused)}" if refused else ""

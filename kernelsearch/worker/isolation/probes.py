@@ -24,7 +24,7 @@ _MAP_NORESERVE = 0x4000
 _CONNECT_LIMIT_S = 0.5
 
 
-def environment(allowed: Iterable[str]) -> str:
+def try_environment(allowed: Iterable[str]) -> str:
     """Looks for the planted variable, and for any variable at the start of this process that is not on the list."""
     entries = Path("/proc/self/environ").read_bytes().split(b"\0")
     initial = {entry.partition(b"=")[0].decode(errors="replace") for entry in entries if entry}
@@ -34,18 +34,18 @@ def environment(allowed: Iterable[str]) -> str:
     return f"variables not on the list: {', '.join(strange)}" if strange else ""
 
 
-def session() -> str:
+def try_session() -> str:
     """Checks that this process leads its own session and process group."""
     own = os.getpid()
     return "" if os.getsid(0) == own and os.getpgid(0) == own else "shares its session with others"
 
 
-def privileges() -> str:
+def try_privileges() -> str:
     """Reads the no_new_privs bit."""
     return "" if syscalls.prctl(_GET_NO_NEW_PRIVS)[0] == 1 else "programs may still raise privileges"
 
 
-def private_folder(folder: str) -> str:
+def try_private_folder(folder: str) -> str:
     """Writes to the worker's own folder, and checks that nobody else may read it."""
     probe = Path(folder, "probe")
     try:
@@ -57,7 +57,7 @@ def private_folder(folder: str) -> str:
     return "others may look into it" if others else ""
 
 
-def descriptors(planted: int, keep: Iterable[int]) -> str:
+def try_descriptors(planted: int, keep: Iterable[int]) -> str:
     """Uses a descriptor that was open before, and lists those that are still open."""
     if _succeeds(lambda: os.fstat(planted)):
         return "a descriptor from before is still open"
@@ -66,7 +66,7 @@ def descriptors(planted: int, keep: Iterable[int]) -> str:
     return f"still open: {sorted(left)}" if left else ""
 
 
-def limits(folder: str, file_bytes: int | None, open_files: int | None, memory_bytes: int | None) -> str:
+def try_limits(folder: str, file_bytes: int | None, open_files: int | None, memory_bytes: int | None) -> str:
     """Tries to make a file, a descriptor and a mapping beyond the limits."""
     if resource.getrlimit(resource.RLIMIT_CORE)[0] != 0:
         return "a crash would dump its memory"
@@ -79,7 +79,7 @@ def limits(folder: str, file_bytes: int | None, open_files: int | None, memory_b
     return ""
 
 
-def network(port: int | None) -> str:
+def try_network(port: int | None) -> str:
     """Tries to connect to a listener on 127.0.0.1 that a process outside has reached before."""
     if port is None:
         return "no listener on 127.0.0.1 to try it on"
@@ -94,7 +94,7 @@ def network(port: int | None) -> str:
     return "connected to a process outside"
 
 
-def writing(outside: str) -> str:
+def try_writing(outside: str) -> str:
     """Tries to write to a folder that is not the worker's own, and to read its parent process."""
     path = os.path.join(outside, f"probe-{os.getpid()}")
     if _succeeds(lambda: os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))):
@@ -105,7 +105,7 @@ def writing(outside: str) -> str:
     return ""
 
 
-def reading(hidden: str) -> str:
+def try_reading(hidden: str) -> str:
     """Tries to read a hidden file that exists."""
     refused = _errno(lambda: os.close(os.open(hidden, os.O_RDONLY)))
     if refused == errno.ENOENT:
@@ -113,12 +113,12 @@ def reading(hidden: str) -> str:
     return "" if refused else "read a hidden file"
 
 
-def system_calls(groups: tuple[str, ...]) -> str:
+def try_system_calls(groups: tuple[str, ...]) -> str:
     """Makes harmless calls of each denied group; all must answer EPERM."""
     attempts = {"system": ("ptrace", "mount", "bpf"), "neighbours": ("process_vm_readv", "perf_event_open")}
     for group in groups:
         for name in attempts.get(group, ()):
-            _, refused = syscalls.syscall(seccomp.number(name), -1, -1, -1, -1, -1)
+            _, refused = syscalls.syscall(seccomp.number_of(name), -1, -1, -1, -1, -1)
             if refused != errno.EPERM:
                 return f"{name} was not denied"
     acts: list[tuple[str, str, Callable[[], object]]] = [

@@ -34,7 +34,7 @@ _SMALLEST_SHARE = 1 << 30
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkerLimits:
     """Limits of one worker.
 
     cpu_s: CPU seconds of one job, besides the driver's wall clock. file_bytes: size of any one file. descriptors: open
@@ -72,7 +72,7 @@ POLICIES = {
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkerPlace:
     """Where a worker lives.
 
     cache: the workers' common folder. readable: folders to grant although a parent is hidden (the task's folder).
@@ -85,14 +85,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Entered:
+class SandboxLayers:
     """The layers that hold, and (layer, reason) of each that was wanted and does not."""
 
     layers: tuple[str, ...]
     missing: tuple[tuple[str, str], ...]
 
 
-def scrubbed_environment(extra: dict[str, str], cache: str) -> dict[str, str]:
+def scrub_environment(extra: dict[str, str], cache: str) -> dict[str, str]:
     """The environment of a worker: what finds libraries and compilers, and nothing that could be a secret."""
     everything = {**os.environ, probes.PLANTED: "seen"}
     clean = {name: everything[name] for name in _INHERITED if name in everything}
@@ -122,13 +122,13 @@ def resident_bytes(process: int) -> int:
         return 0
 
 
-def enter(role: str, limits: Limits, keep: tuple[int, ...], place: Place) -> Entered:
+def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerPlace) -> SandboxLayers:
     """Applies every layer of the role to this process, which must have one thread, and tries each."""
     policy = POLICIES[role]
     folder = private_folder(place.cache, role, os.getpid())
     memory = limits.memory_bytes if limits.memory_bytes or not policy.confined else _machine_memory()
     steps: list[tuple[str, Callable[[], str]]] = [
-        ("environment", lambda: probes.environment((*_INHERITED, *_SET))),
+        ("environment", lambda: probes.try_environment((*_INHERITED, *_SET))),
         ("session", _start_session),
         ("no_new_privs", _forbid_new_privileges),
         ("private_folder", lambda: _make_folder(folder)),
@@ -137,17 +137,17 @@ def enter(role: str, limits: Limits, keep: tuple[int, ...], place: Place) -> Ent
     ]
     if policy.confined:
         steps += [
-            ("network", lambda: namespace.leave_network() or probes.network(place.port)),
-            ("landlock", lambda: _restrict_files(policy, place, folder) or probes.writing(place.cache)),
-            ("landlock_read", lambda: probes.reading(log_path(place.cache, role))),
+            ("network", lambda: namespace.leave_network() or probes.try_network(place.port)),
+            ("landlock", lambda: _restrict_files(policy, place, folder) or probes.try_writing(place.cache)),
+            ("landlock_read", lambda: probes.try_reading(log_path(place.cache, role))),
         ]
-    steps.append(("seccomp", lambda: seccomp.restrict(policy.denied) or probes.system_calls(policy.denied)))
+    steps.append(("seccomp", lambda: seccomp.restrict(policy.denied) or probes.try_system_calls(policy.denied)))
     reasons = [(name, apply()) for name, apply in steps]
     _end_with_parent()  # last, because it starts a thread: layers hold for the thread that enters them and later ones
-    return Entered(tuple(n for n, why in reasons if not why), tuple((n, why) for n, why in reasons if why))
+    return SandboxLayers(tuple(n for n, why in reasons if not why), tuple((n, why) for n, why in reasons if why))
 
 
-def begin_job(limits: Limits) -> None:
+def begin_job(limits: WorkerLimits) -> None:
     """Gives the next job its CPU seconds."""
     if limits.cpu_s is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -165,12 +165,12 @@ def log_path(cache: str, role: str) -> str:
 def _start_session() -> str:
     with contextlib.suppress(PermissionError):  # raised when it already leads a session
         os.setsid()
-    return probes.session()
+    return probes.try_session()
 
 
 def _forbid_new_privileges() -> str:
     syscalls.prctl(_SET_NO_NEW_PRIVS, 1)
-    return probes.privileges()
+    return probes.try_privileges()
 
 
 def _make_folder(folder: str) -> str:
@@ -180,7 +180,7 @@ def _make_folder(folder: str) -> str:
         return f"cannot be made: {error.strerror}"
     os.environ.update(_folder_variables(folder))
     tempfile.tempdir = None
-    return probes.private_folder(folder)
+    return probes.try_private_folder(folder)
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> str:
@@ -190,10 +190,10 @@ def _close_descriptors(keep: tuple[int, ...]) -> str:
         if int(name) not in keep:
             with contextlib.suppress(OSError):  # raised for the descriptor of this listing
                 os.close(int(name))
-    return probes.descriptors(planted, keep)
+    return probes.try_descriptors(planted, keep)
 
 
-def _apply_limits(limits: Limits, memory: int | None, folder: str) -> str:
+def _apply_limits(limits: WorkerLimits, memory: int | None, folder: str) -> str:
     wanted = {
         "file size": (resource.RLIMIT_FSIZE, limits.file_bytes),
         "descriptors": (resource.RLIMIT_NOFILE, limits.descriptors),
@@ -208,13 +208,13 @@ def _apply_limits(limits: Limits, memory: int | None, folder: str) -> str:
     os.nice(limits.nice)
     if refused:
         return f"refused: {', '.join(refused)}"
-    return probes.limits(folder, limits.file_bytes, limits.descriptors, memory)
+    return probes.try_limits(folder, limits.file_bytes, limits.descriptors, memory)
 
 
-def _restrict_files(policy: Policy, place: Place, folder: str) -> str:
+def _restrict_files(policy: Policy, place: WorkerPlace, folder: str) -> str:
     """Reads all but hidden folders; writes to its own folder and /dev/null; runs what is installed, if programs may."""
-    read = landlock.entries(("/", *place.readable, *_library_folders()), _hidden_folders(place.cache))
-    programs = landlock.entries(("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix", *_library_folders()), ())
+    read = landlock.list_entries(("/", *place.readable, *_library_folders()), _hidden_folders(place.cache))
+    programs = landlock.list_entries(("/usr", "/bin", "/lib", "/lib64", "/opt", "/nix", *_library_folders()), ())
     return landlock.restrict(landlock.Grants(read, (folder, "/dev/null"), programs if policy.programs else ()))
 
 

@@ -62,7 +62,7 @@ GROUPS = tuple(_GROUP_CALLS)
 """Groups to deny: the kernel's own doors; other processes; new processes and programs; all sockets but UNIX ones."""
 
 
-def number(name: str) -> int | None:
+def number_of(name: str) -> int | None:
     """The number of a call of `_GROUP_CALLS` on this machine; None if it has none or the machine is not known."""
     column = _COLUMN.get(os.uname().machine)
     everything = {**_SYSTEM, **_NEIGHBOURS, **_PROGRAMS}
@@ -74,14 +74,14 @@ def restrict(groups: tuple[str, ...]) -> str:
     machine = os.uname().machine
     if machine not in _AUDIT:
         return f"seccomp: no table of system calls for {machine}"
-    steps = program(machine, groups, os.getpid())
+    steps = build_program(machine, groups, os.getpid())
     code = ctypes.create_string_buffer(b"".join(steps))
     address = struct.pack("@HxxxxxxQ", len(steps), ctypes.addressof(code))
     _, refused = syscalls.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.c_char_p(address))
-    return f"seccomp: {syscalls.name(refused)}" if refused else ""
+    return f"seccomp: {syscalls.errno_name(refused)}" if refused else ""
 
 
-def program(machine: str, groups: tuple[str, ...], process: int) -> list[bytes]:
+def build_program(machine: str, groups: tuple[str, ...], process: int) -> list[bytes]:
     """The filter as instructions of classic BPF. Calls of other instruction sets are denied as a whole."""
     column = _COLUMN[machine]
     steps = [_step(_LOAD, _AT_MACHINE), _step(_EQUAL, _AUDIT[machine], 1, 0), _deny(), _step(_LOAD, _AT_NUMBER)]

@@ -36,6 +36,6 @@ def _call(function: Any, *args: Any) -> tuple[int, int]:
     return result, (ctypes.get_errno() if result == -1 else 0)
 
 
-def name(code: int) -> str:
+def errno_name(code: int) -> str:
     """The name of an errno: `EPERM` for 1."""
     return errno.errorcode.get(code, f"errno {code}")

@@ -9,10 +9,10 @@ from typing import Any
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
-from kernelsearch.tasks.facts import smallest
+from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.messages.jobs import SIZES, Case
+from kernelsearch.worker.messages.jobs import SIZES, JudgedCase
 
 Params = Mapping[str, Any]
 
@@ -33,12 +33,14 @@ EQUAL = 80
 """The value of equal sizes in an `equal` shape: more than one tile of 64, and not a multiple."""
 
 
-def probed(base: Case, inputs: list[Any], expected: Callable[[Case], Any]) -> tuple[Case, ...]:
+def make_probed_cases(
+    base: JudgedCase, inputs: list[Any], expected: Callable[[JudgedCase], Any]
+) -> tuple[JudgedCase, ...]:
     """The case with single elements of its inputs moved, if the reference's answer shows it."""
-    from kernelsearch.verify.judge import is_seen, probes
+    from kernelsearch.verify.judge import choose_probes, is_seen
 
-    by_input: dict[int, list[Case]] = {}
-    for probe in probes(inputs, base.seed):
+    by_input: dict[int, list[JudgedCase]] = {}
+    for probe in choose_probes(inputs, base.seed):
         cases = by_input.setdefault(probe.input, [])
         if len(cases) < PROBES:
             case = replace(base, probe=(probe.input, probe.index, probe.value))
@@ -47,17 +49,17 @@ def probed(base: Case, inputs: list[Any], expected: Callable[[Case], Any]) -> tu
     return tuple(case for cases in by_input.values() for case in cases)
 
 
-def padded(base: Case, task: Task, target: Target) -> tuple[Case, ...]:
+def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[JudgedCase, ...]:
     """The case with padded rows, if the launcher passes such tensors to its kernels without copying them."""
     from kernelsearch.worker.launcher import intercept, standin, tensors
 
     launches: list[Any] = []
-    with standin.standing_in(target, "cpu"):
+    with standin.pretend_gpu(target, "cpu"):
         case = task.build(base.shape, 0, "cpu")
-        inputs = [tensors.padded(v) for v in case.inputs]
+        inputs = [tensors.pad_rows(v) for v in case.inputs]
         apart = {v.data_ptr() for v in inputs if hasattr(v, "data_ptr") and not v.is_contiguous()}
         try:
-            with intercept.intercepted(launches.append):
+            with intercept.intercept_launches(launches.append):
                 case.launch(*inputs)
         except USER_ERRORS:
             return ()
@@ -68,7 +70,7 @@ def padded(base: Case, task: Task, target: Target) -> tuple[Case, ...]:
 # ---------------------------------------------------------------- sizes that only timed shapes have
 
 
-def with_long_shapes(task: Task) -> Task:
+def add_long_shapes(task: Task) -> Task:
     """The task with more test shapes, made of its timed sizes.
 
     Without a GPU no timed shape runs, and a kernel could do another thing there. Most of what it can ask is how long
@@ -83,7 +85,7 @@ def with_long_shapes(task: Task) -> Task:
     """
     if not task.test_shapes:
         return task
-    small = task.params(smallest(task))
+    small = task.params(find_smallest_shape(task))
     more = {"long": _long(task, small), "far": _far(task), "equal": _equal(task, small), "typed": _typed(task)}
     more |= {f"joint:{i}": shapes for i, shapes in enumerate(_joint(task))}
     added = [(f"{name}:{i}", params) for name, shapes in more.items() for i, params in enumerate(shapes)]
@@ -170,29 +172,29 @@ def _non_integers(params: Params) -> Params:
     return {n: v for n, v in params.items() if type(v) is not int}
 
 
-def typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]]) -> list[Case]:
+def make_typed_cases(task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]]) -> list[JudgedCase]:
     """Cases of the shapes with a timed shape's dtypes, if the launcher takes them."""
-    cases: list[Case] = []
+    cases: list[JudgedCase] = []
     for key in (key for key, _ in task.test_shapes if key.startswith("typed:")):
         try:
             launches_at(key)
         except TaskError:
             continue
-        cases += [Case(key, regime, seed) for regime in TYPED_REGIMES]
-        cases += [Case(key, "randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS)]
+        cases += [JudgedCase(key, regime, seed) for regime in TYPED_REGIMES]
+        cases += [JudgedCase(key, "randn", seed + 7919 * i) for i in range(1, TYPED_DRAWS)]
     return cases
 
 
-def long_cases(
+def make_long_cases(
     task: Task, seed: int, launches_at: Callable[[str], tuple[Any, ...]], config: Mapping[str, Any]
-) -> list[Case]:
+) -> list[JudgedCase]:
     """A case for each made shape that the interpreter can afford; launches_at returns the seed's launches at a shape.
 
     If the seed has many programs, a few are sampled. A `far` shape is only for a size that was sampled, or that was
     judged beside a size of one (where there is no other row to mistake). A mutated input does not show which of its
     elements no program wrote: such a task is judged whole or not at all.
     """
-    cases: list[Case] = []
+    cases: list[JudgedCase] = []
     sampled: set[str] = set()
     joint = 0
     for key, _ in task.test_shapes:
@@ -217,6 +219,6 @@ def long_cases(
             joint += elements
         whole = programs <= (EQUAL if kind == "equal" else LONG_PROGRAMS) and elements <= LONG_ELEMENTS
         if whole or (kind != "equal" and not task.mutates and elements <= 4 * FAR_ELEMENTS):
-            cases.append(Case(key, "randn", seed, sampled=not whole))
+            cases.append(JudgedCase(key, "randn", seed, sampled=not whole))
             sampled |= set() if whole and min(_integers(task.params(key)).values()) > 1 else new
     return cases

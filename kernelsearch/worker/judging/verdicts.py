@@ -8,36 +8,38 @@ from typing import Any
 import torch
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.tasks.facts import shape_fact
+from kernelsearch.tasks.facts import make_shape_fact
 from kernelsearch.verify.expectation import Expectation
-from kernelsearch.verify.judge import Probe, judge, sensitivity, spread_between
-from kernelsearch.verify.sampled import judge_sampled
-from kernelsearch.worker.judging.opened import Opened
+from kernelsearch.verify.judge import Probe, judge, judge_sensitivity, measure_spread
+from kernelsearch.verify.sampled_judge import judge_sampled
+from kernelsearch.worker.judging.opened_task import OpenedTask
 from kernelsearch.worker.launcher import tensors
 from kernelsearch.worker.messages import ipc
-from kernelsearch.worker.messages.jobs import Case, JudgeRuns, JudgeSeeded, Ran
+from kernelsearch.worker.messages.jobs import JudgedCase, JudgeRuns, JudgeSeeded, Ran
 
 
-def judge_runs(opened: Opened, job: JudgeRuns) -> Verdict:
+def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
     """The first rejecting verdict of these cases in order, else accept with the worst error ratio."""
     worst, unsampled = 0.0, {}
-    unmoved: dict[Case, list[Any]] = {}
+    unmoved: dict[JudgedCase, list[Any]] = {}
     for case, run in zip(job.cases, job.runs, strict=True):
         if case.sampled and not run.outputs:
             unsampled = {"not sampled": True}
             continue
-        before = opened.before(case, job.twin)
-        outputs = unmoved[case] = [tensors.unpacked(o) for o in run.outputs]
-        after = [tensors.unpacked(v) for v in run.inputs]
-        expected, mutated = opened.expected(case, job.twin), opened.mutated(case)
+        before = opened.inputs_before(case, job.twin)
+        outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
+        after = [tensors.unpack(v) for v in run.inputs]
+        expected, mutated = opened.expectation_of(case, job.twin), opened.mutated_positions(case)
         if case.sampled:
             verdict = judge_sampled(expected, outputs, run.covers, before, after, mutated, depth=job.depth)
         else:
             verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)
         base = replace(case, probe=None)
         if case.probe is not None and base in unmoved and verdict.word in (Word.ACCEPT, Word.WRONG):
-            unmoved_answer = opened.expected(base, job.twin)
-            verdict = sensitivity(unmoved_answer, expected, unmoved[base], outputs, Probe(*case.probe), depth=job.depth)
+            unmoved_answer = opened.expectation_of(base, job.twin)
+            verdict = judge_sensitivity(
+                unmoved_answer, expected, unmoved[base], outputs, Probe(*case.probe), depth=job.depth
+            )
         if verdict.accepted and run.again:
             verdict = _judge_repeats(expected, outputs, run, job)
         if not verdict.accepted:
@@ -52,36 +54,36 @@ def _judge_repeats(expected: Expectation, outputs: list[Any], run: Ran, job: Jud
     if not job.atomics:
         reason = "runs of the same inputs differ, and the kernel has no atomics that could explain it"
         return Verdict(Word.RACE, "judge", reason, job.depth, detail=about)
-    worst = max(spread_between(expected, outputs, [tensors.unpacked(o) for o in again]) for again in run.again)
+    worst = max(measure_spread(expected, outputs, [tensors.unpack(o) for o in again]) for again in run.again)
     if worst > 1.0:
         reason = f"runs of the same inputs differ by {worst:.3g} times what is allowed"
         return Verdict(Word.RACE, "judge", reason, job.depth, error_ratio=worst, detail=about)
     return Verdict(Word.ACCEPT, "judge", depth=job.depth, error_ratio=worst)
 
 
-def _describe(opened: Opened, verdict: Verdict, case: Case) -> Verdict:
-    detail = {**verdict.detail, "label": shape_fact(opened.task, case.shape).label}
+def _describe(opened: OpenedTask, verdict: Verdict, case: JudgedCase) -> Verdict:
+    detail = {**verdict.detail, "label": make_shape_fact(opened.task, case.shape).label}
     if not case.padded:
         return replace(verdict, detail=detail)
     return replace(verdict, reason=f"{verdict.reason} (inputs with padded rows)", detail={**detail, "padded": True})
 
 
-def judge_seeded(opened: Opened, job: JudgeSeeded) -> Verdict:
+def judge_seeded(opened: OpenedTask, job: JudgeSeeded) -> Verdict:
     """The verdict on a whole timed shape, in GPU memory, and on its runs that were made like timed ones."""
-    expected, before = opened.timed(job.case)
-    outputs = [ipc.opened(o) for o in job.run.outputs]
-    after = [ipc.opened(v) for v in job.run.inputs]
-    verdict = judge(expected, outputs, before, after, opened.mutated(job.case), depth="full")
-    for timed in ([ipc.opened(o) for o in again] for again in job.run.again):
+    expected, before = opened.load_timed(job.case)
+    outputs = [ipc.open_shared(o) for o in job.run.outputs]
+    after = [ipc.open_shared(v) for v in job.run.inputs]
+    verdict = judge(expected, outputs, before, after, opened.mutated_positions(job.case), depth="full")
+    for timed in ([ipc.open_shared(o) for o in again] for again in job.run.again):
         if not verdict.accepted:
             break
         again = judge(expected, timed, depth="full")
         if not again.accepted or not job.atomics:
             fault = again.reason or "its bits are not those of the judged run, and the kernel has no atomics"
             return replace(again, word=Word.TIMING, reason=f"run as it is timed, it gives another answer: {fault}")
-        spread = spread_between(expected, outputs, timed)
+        spread = measure_spread(expected, outputs, timed)
         verdict = replace(verdict, error_ratio=max(verdict.error_ratio or 0.0, again.error_ratio or 0.0, spread))
-    if not opened.keeps_timed(job.case):
+    if not opened.has_timed(job.case):
         del expected, before, outputs, after
         torch.cuda.empty_cache()
     return verdict

@@ -28,20 +28,20 @@ def memory_of(target: Target) -> int:
     return int(MEMORY_GB.get(target.name, min(MEMORY_GB.values())) * 1e9)
 
 
-def needed(launches: Any) -> int:
+def count_needed_bytes(launches: Any) -> int:
     """The least bytes for judging one shape, from the tensor arguments of its launches."""
     tensors = {id(v): v for launch in launches for v in launch.args.values() if hasattr(v, "element_size")}
     return sum(v.numel() * (STAGED * v.element_size() + 8 * FLOAT64S) for v in tensors.values())
 
 
-def fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
+def write_fit_notes(task: Task, memory: int, launches_at: _LaunchesAt) -> tuple[str, ...]:
     """One sentence for each timed shape that needs more than the memory, with a shape that would fit.
 
     launches_at returns the launches of a task at a shape, on stand-in tensors.
     """
     notes = []
     for key, params in task.shapes:
-        size = needed(launches_at(task, key))
+        size = count_needed_bytes(launches_at(task, key))
         if size <= memory * (1 - RESERVED):
             continue
         label = " ".join(f"{k}={v}" for k, v in params.items())
@@ -62,7 +62,7 @@ def _smaller(task: Task, params: Mapping[str, Any], memory: int, launches_at: _L
         largest = max(numbers, key=numbers.__getitem__)
         current[largest] = math.ceil(numbers[largest] / 2)
         try:
-            size = needed(launches_at(replace(task, shapes=(("timed:0", dict(current)),)), "timed:0"))
+            size = count_needed_bytes(launches_at(replace(task, shapes=(("timed:0", dict(current)),)), "timed:0"))
         except TaskError:
             return {}
         if size <= memory * (1 - RESERVED):

@@ -75,7 +75,7 @@ class Launch:
                 del values[name]
         return values
 
-    def bound(self, config: Config | None = None) -> dict[str, Any]:
+    def bind_parameters(self, config: Config | None = None) -> dict[str, Any]:
         """Every parameter with its value under a config, in the kernel's order; heuristics are evaluated.
 
         A config's value wins over a heuristic's and over the launcher's. Raises TaskError if a parameter has no value.
@@ -83,18 +83,18 @@ class Launch:
         explicit = self._own_values(config)
         chosen = {k: v for k, v in {**self.meta_defaults, **explicit}.items() if k in self.params}
         values = {**self.args, **chosen}
-        options = self.launch_options(config)
+        options = self.resolve_options(config)
         for wrapper in self.wrappers:
             if isinstance(wrapper, Heuristics):
                 for name, rule in wrapper.values.items():
                     if name not in explicit:
-                        values[name] = plain_value(rule({**options, **values}))
+                        values[name] = unwrap_constexpr(rule({**options, **values}))
         missing = [name for name in self.params if name not in values]
         if missing:
             raise TaskError(f"the launcher passes no value for {missing[0]!r} of {self.site}")
         return {name: values[name] for name in self.params}
 
-    def launch_options(self, config: Config | None = None) -> dict[str, Any]:
+    def resolve_options(self, config: Config | None = None) -> dict[str, Any]:
         """num_warps and so on: the launcher's, overridden by the config's; without None, which is Triton's default."""
         settings = {**self.meta_defaults, **self._own_values(config)}
         chosen = {k: v for k, v in settings.items() if k in LAUNCH_OPTIONS}
@@ -108,30 +108,30 @@ class Launch:
         if not callable(self.grid):
             return self.grid
         real = {k: v for k, v in meta.items() if not isinstance(v, (TensorFact, DtypeFact))}
-        return normal_grid(self.grid({**self.bound(real), **real}), self.site)
+        return normalise_grid(self.grid({**self.bind_parameters(real), **real}), self.site)
 
     def run_pre_hooks(self, config: Config | None = None) -> None:
         """Runs the `pre_hook` of the autotuner's config that equals this one, else of the first that has one."""
         for wrapper in self.wrappers:
             if not isinstance(wrapper, Autotuner):
                 continue
-            values = {**self.bound(config), **self.launch_options(config)}
-            exact = [c for c in wrapper.configs if all(values.get(k) == v for k, v in config_values(c).items())]
+            values = {**self.bind_parameters(config), **self.resolve_options(config)}
+            exact = [c for c in wrapper.configs if all(values.get(k) == v for k, v in flatten_config(c).items())]
             hooks = [c.pre_hook for c in exact] or [c.pre_hook for c in wrapper.configs if c.pre_hook is not None]
             if hooks and hooks[0] is not None:
                 hooks[0](values)
 
 
 @contextmanager
-def intercepted(on_launch: Callable[[Launch], Any]) -> Iterator[None]:
+def intercept_launches(on_launch: Callable[[Launch], Any]) -> Iterator[None]:
     """Inside, every launch of a kernel goes to on_launch, every `.warmup(...)` gets an answer, and nothing runs."""
 
     def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         if warmup:
-            return Compiled(self, {k: v for k, v in kwargs.items() if k not in innermost(self).arg_names})
+            return CompiledStandIn(self, {k: v for k, v in kwargs.items() if k not in unwrap_kernel(self).arg_names})
         launch = bind(self, args, kwargs, grid)
         result = on_launch(launch)
-        return result if result is not None else Compiled(self, launch.options)
+        return result if result is not None else CompiledStandIn(self, launch.options)
 
     with ExitStack() as stack:
         for kind in DISPATCHERS:
@@ -143,7 +143,7 @@ def intercepted(on_launch: Callable[[Launch], Any]) -> Iterator[None]:
         yield
 
 
-class Compiled:
+class CompiledStandIn:
     """Stand-in for the object that `.warmup(...)` and a launch return: it has resources and can be launched.
 
     Tutorials compute the occupancy from its resources before they choose a grid. The numbers are assumptions.
@@ -157,13 +157,13 @@ class Compiled:
         self._kernel = kernel
         self._options = dict(options)
         warps = options.get("num_warps", 4)
-        self.metadata = SimpleNamespace(shared=0, name=innermost(kernel).__name__, num_warps=warps)
+        self.metadata = SimpleNamespace(shared=0, name=unwrap_kernel(kernel).__name__, num_warps=warps)
         self.asm: dict[str, Any] = {}
 
     def _init_handles(self) -> None:
         """Nothing is loaded."""
 
-    def result(self) -> Compiled:
+    def result(self) -> CompiledStandIn:
         return self
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
@@ -173,7 +173,7 @@ class Compiled:
         return launch
 
 
-def innermost(kernel: Any) -> Any:
+def unwrap_kernel(kernel: Any) -> Any:
     """Triton's own object for a decorated kernel: a `JITFunction`, or in an interpreter an `InterpretedFunction`."""
     while not isinstance(kernel, (JITFunction, InterpretedFunction)):
         kernel = kernel.fn
@@ -191,10 +191,10 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: An
     if twice:
         raise TypeError(f"{site} got two values for {twice[0]!r}")
     passed.update((k, v) for k, v in kwargs.items() if k in names)
-    options = {k: plain_value(v) for k, v in kwargs.items() if k not in names}
-    bound = {n: plain_value(v) for n, v in {**anatomy.defaults, **passed}.items() if n not in anatomy.provided}
+    options = {k: unwrap_constexpr(v) for k, v in kwargs.items() if k not in names}
+    bound = {n: unwrap_constexpr(v) for n, v in {**anatomy.defaults, **passed}.items() if n not in anatomy.provided}
     own_args = {n: bound[n] for n in names if n in bound}
-    fixed_grid = grid if callable(grid) else normal_grid(grid, site)
+    fixed_grid = grid if callable(grid) else normalise_grid(grid, site)
     return Launch(site, anatomy.fn, own_args, options, fixed_grid, anatomy.meta, anatomy.wrappers)
 
 
@@ -227,7 +227,7 @@ def _examine(kernel: Any) -> _Anatomy:
     while not isinstance(fn, (JITFunction, InterpretedFunction)):
         fn, wrappers = fn.fn, (*wrappers, fn)
     tuners = [w for w in wrappers if isinstance(w, Autotuner)]
-    first = config_values(tuners[0].configs[0]) if tuners else {}
+    first = flatten_config(tuners[0].configs[0]) if tuners else {}
     # Words and dtypes are not tuned: they count as the launcher's own arguments.
     words = {k: v for k, v in first.items() if not isinstance(v, (bool, int, float))}
     tuned = {name for w in tuners for c in w.configs for name in c.kwargs} - set(words)
@@ -238,28 +238,28 @@ def _examine(kernel: Any) -> _Anatomy:
     return _Anatomy(kernel, fn, tuple(fn.arg_names), {**defaults, **words}, frozenset(tuned | ruled), meta, wrappers)
 
 
-def config_values(config: triton.Config) -> dict[str, Any]:
+def flatten_config(config: triton.Config) -> dict[str, Any]:
     """A `triton.Config` as a flat dict, without the options that are None."""
     options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
     return {**config.kwargs, **{k: v for k, v in options.items() if v is not None}}
 
 
-def plain_value(value: Any) -> Any:
+def unwrap_constexpr(value: Any) -> Any:
     """The value inside a `tl.constexpr`, anything else as it is."""
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def normal_grid(grid: Any, site: str) -> tuple[int, ...]:
+def normalise_grid(grid: Any, site: str) -> tuple[int, ...]:
     """A grid as one to three ints."""
     if not isinstance(grid, (tuple, list)) or not 1 <= len(grid) <= 3:
         raise TaskError(f"the grid of {site} is {grid!r}, not a tuple of one to three integers")
     return tuple(int(g) for g in grid)
 
 
-def arg_fact(value: Any, what: str) -> ArgFact:
+def as_arg_fact(value: Any, what: str) -> ArgFact:
     """One argument as data. Raises TaskError for a type that the project cannot pass to a kernel."""
     if isinstance(value, torch.Tensor):
-        return tensor_fact(value)
+        return as_tensor_fact(value)
     if isinstance(value, tl.dtype):
         return DtypeFact(value.name)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -269,7 +269,7 @@ def arg_fact(value: Any, what: str) -> ArgFact:
     )
 
 
-def tensor_fact(tensor: torch.Tensor) -> TensorFact:
+def as_tensor_fact(tensor: torch.Tensor) -> TensorFact:
     """A tensor as data; a tensor without data counts as aligned if its offset is."""
     name = str(tensor.dtype).removeprefix("torch.")
     # Below the function modes, where a stand-in tensor still shows its real device.
@@ -280,4 +280,4 @@ def tensor_fact(tensor: torch.Tensor) -> TensorFact:
 
 def _facts(args: Mapping[str, Any]) -> dict[str, ArgFact]:
     known = (torch.Tensor, bool, int, float, str)
-    return {n: arg_fact(v, n) for n, v in args.items() if v is None or isinstance(v, known)}
+    return {n: as_arg_fact(v, n) for n, v in args.items() if v is None or isinstance(v, known)}

@@ -13,16 +13,16 @@ import torch
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.targets import Target
-from kernelsearch.tasks.module import USER_ERRORS, said
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.outline import Argument, Outline
 from kernelsearch.tasks.task import Task
-from kernelsearch.worker.launcher.intercept import tensor_fact
-from kernelsearch.worker.launcher.standin import standing_in
-from kernelsearch.worker.launcher.tensors import flattened
+from kernelsearch.worker.launcher.intercept import as_tensor_fact
+from kernelsearch.worker.launcher.standin import pretend_gpu
+from kernelsearch.worker.launcher.tensors import flatten_result
 from kernelsearch.worker.launcher.trace import open_task
 
 
-def outlined(path: str, target: Target) -> Outline:
+def outline_task(path: str, target: Target) -> Outline:
     """The outline of a task file, with or without a kernel. Raises TaskError."""
     task = open_task(path, target, need_kernel=False)
     inputs: dict[str, dict[str, Argument]] = {}
@@ -44,28 +44,30 @@ def outlined(path: str, target: Target) -> Outline:
 def _shapes(task: Task, key: str, target: Target) -> tuple[dict[str, Argument], tuple[TensorFact, ...]]:
     """Inputs and outputs of one shape; nothing is computed if the reference runs on meta tensors."""
     for device in ("meta", "cpu"):
-        with standing_in(target, device):
+        with pretend_gpu(target, device):
             case = task.build(key, 0, device)
             try:
                 result = case.reference(*case.inputs)
             except USER_ERRORS as error:
                 if device == "meta":
                     continue
-                raise TaskError(f"{task.path.name}: the reference fails at {key}: {said(error, task.path)}") from error
+                raise TaskError(
+                    f"{task.path.name}: the reference fails at {key}: {describe_error(error, task.path)}"
+                ) from error
         arguments = {name: _argument(value) for name, value in zip(case.names, case.inputs, strict=True)}
-        return arguments, tuple(map(tensor_fact, flattened(result, (), (), ())))
+        return arguments, tuple(map(as_tensor_fact, flatten_result(result, (), (), ())))
     raise AssertionError(key)
 
 
 def _argument(value: Any) -> Argument:
     if isinstance(value, torch.Tensor):
-        return tensor_fact(value)
+        return as_tensor_fact(value)
     return value if isinstance(value, (int, float)) else type(value).__name__
 
 
 def _stateful(task: Task, target: Target) -> bool:
     init = vars(task.module).get("get_init_inputs")
-    with standing_in(target, "cpu"):
+    with pretend_gpu(target, "cpu"):
         arguments = init() if callable(init) else []
         model = vars(task.module)["Model"]
         instance = model(**arguments) if isinstance(arguments, dict) else model(*arguments)

@@ -28,7 +28,7 @@ CUDA = torch.device("cuda", 0)
 
 
 @contextmanager
-def standing_in(target: Target, device: str = "meta") -> Iterator[None]:
+def pretend_gpu(target: Target, device: str = "meta") -> Iterator[None]:
     """Inside, code that wants a CUDA device of this target runs on device (`meta` or `cpu`).
 
     Put it around the import of a task file, around `Task.build` and around the launcher.
@@ -245,7 +245,7 @@ _STAYS = frozenset({torch.Tensor.cpu, torch.Tensor.pin_memory})
 
 
 @contextmanager
-def poisoned_empty(value: float | None = None) -> Iterator[set[int]]:
+def poison_empty(value: float | None = None) -> Iterator[set[int]]:
     """Fills the results of `torch.empty`, `empty_like`, `new_empty`, `empty_strided` with `judge.poison_value(dtype)`.
 
     Or with value, as memory may hold that was used before. `zeros`, `full` and the like are left alone. Booleans are

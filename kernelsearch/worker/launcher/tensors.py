@@ -16,7 +16,7 @@ from kernelsearch.worker.messages.channel import Array
 _TORCH = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
 
 
-def packed(value: Any) -> Any:
+def pack(value: Any) -> Any:
     """A tensor as an Array; other values unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -25,7 +25,7 @@ def packed(value: Any) -> Any:
     return Array(str(value.dtype).removeprefix("torch."), tuple(value.shape), data, tuple(value.stride()))
 
 
-def unpacked(value: Any, device: str = "cpu") -> Any:
+def unpack(value: Any, device: str = "cpu") -> Any:
     """A new tensor from an Array, in its strides, with NaN in the gaps between elements; other values unchanged."""
     if not isinstance(value, Array):
         return value
@@ -34,7 +34,7 @@ def unpacked(value: Any, device: str = "cpu") -> Any:
     tensor = flat.reshape(value.shape)
     if value.stride is not None and value.stride != tuple(tensor.stride()) and 0 not in value.stride:
         strided = torch.empty_strided(value.shape, value.stride, dtype=dtype, device=device)
-        storage_bytes(strided).fill_(_GAP)
+        view_storage(strided).fill_(_GAP)
         return strided.copy_(tensor)
     return tensor.to(device)
 
@@ -42,7 +42,7 @@ def unpacked(value: Any, device: str = "cpu") -> Any:
 _GAP = 0xFF  # every byte of NaN in IEEE formats, -1 in integers
 
 
-def padded(value: Any) -> Any:
+def pad_rows(value: Any) -> Any:
     """A tensor of two or more contiguous axes with its rows 16 elements further apart, NaN between; else the value.
 
     With sixteen, strides divisible by 16 stay divisible and the same binaries run.
@@ -53,34 +53,36 @@ def padded(value: Any) -> Any:
     for size in reversed(value.shape[:-1]):
         strides.append(step)
         step *= size
-    return unpacked(replace(packed(value), stride=tuple(reversed(strides))), str(value.device))
+    return unpack(replace(pack(value), stride=tuple(reversed(strides))), str(value.device))
 
 
-def gap_changed(value: Any) -> bool:
+def has_gap_changed(value: Any) -> bool:
     """True if something was written between the elements of a tensor from `unpacked`."""
     if not isinstance(value, torch.Tensor) or value.untyped_storage().nbytes() == value.numel() * value.element_size():
         return False
-    whole = storage_bytes(value).clone()
+    whole = view_storage(value).clone()
     own = torch.empty(0, dtype=WHOLE[value.element_size()], device=value.device)
     own.set_(whole.untyped_storage(), value.storage_offset(), value.shape, value.stride())
     own.fill_(_GAP if value.element_size() == 1 else -1)
     return bool((whole != _GAP).any())
 
 
-def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
+def view_storage(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage as a flat uint8 tensor."""
     storage = tensor.untyped_storage()
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
 
 
-def flattened(result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]) -> list[torch.Tensor]:
+def flatten_result(
+    result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]
+) -> list[torch.Tensor]:
     """The tensors of a launcher's return value in order, then the inputs that the task declares as mutated."""
     returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     by_name = dict(zip(names, inputs, strict=True))
     return returned + [by_name[name] for name in mutates if name in by_name]
 
 
-def scratch(buffer: Buffer, device: str, fill: float | None | bool = None) -> torch.Tensor:
+def make_scratch(buffer: Buffer, device: str, fill: float | None | bool = None) -> torch.Tensor:
     """A scratch tensor: zeros if the buffer wants them, else poison (None), a value, or uninitialised (False)."""
     from kernelsearch.worker.launcher.standin import fill_with_poison
 

@@ -17,17 +17,17 @@ from torch.overrides import TorchFunctionMode
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import Config, LaunchFact, TensorFact, Trace
-from kernelsearch.kernel.targets import Target, named
+from kernelsearch.kernel.targets import Target, target_by_name
 from kernelsearch.tasks.load import load
-from kernelsearch.tasks.module import USER_ERRORS, said
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Case, Task
-from kernelsearch.worker.launcher.intercept import Launch, arg_fact, intercepted, tensor_fact
-from kernelsearch.worker.launcher.standin import standing_in
-from kernelsearch.worker.launcher.tensors import flattened
+from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
+from kernelsearch.worker.launcher.standin import pretend_gpu
+from kernelsearch.worker.launcher.tensors import flatten_result
 
 
 @dataclass(frozen=True)
-class Run:
+class LauncherRun:
     """One run of a launcher without its kernels: its launches, and the tensors that it returned."""
 
     launches: tuple[Launch, ...]
@@ -42,11 +42,11 @@ def open_task(path: Any, target: Target | None = None, need_kernel: bool = True)
     """
     if target is None:
         return load(path, need_kernel)
-    with standing_in(target, "cpu"), intercepted(lambda launch: None):
+    with pretend_gpu(target, "cpu"), intercept_launches(lambda launch: None):
         return load(path, need_kernel)
 
 
-def trace(
+def trace_launches(
     task: Task, key: str, target: Target | None = None, device: str | None = None, config: Config | None = None
 ) -> Trace:
     """The launches of the task's launcher at one shape, in order.
@@ -54,12 +54,14 @@ def trace(
     device is `meta` by default; `cuda` runs on the live device and needs no target. Heuristics are evaluated with
     config (and the autotuner's first config). Raises TaskError if the launcher fails or launches nothing.
     """
-    return Trace(key, tuple(launch_fact(launch, config) for launch in run(task, key, target, device).launches))
+    return Trace(
+        key, tuple(as_launch_fact(launch, config) for launch in run_launcher(task, key, target, device).launches)
+    )
 
 
-def run(task: Task, key: str, target: Target | None = None, device: str | None = None) -> Run:
+def run_launcher(task: Task, key: str, target: Target | None = None, device: str | None = None) -> LauncherRun:
     """Runs the launcher at one shape, intercepted. Raises TaskError."""
-    target = target or named("h100")
+    target = target or target_by_name("h100")
     if device is not None:
         return _run(task, key, target, device)
     try:
@@ -68,29 +70,29 @@ def run(task: Task, key: str, target: Target | None = None, device: str | None =
         return _run(task, key, target, "cpu")
 
 
-def output_facts(
+def describe_outputs(
     task: Task, key: str, target: Target | None = None
 ) -> tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]:
     """(The reference's outputs, the launcher's outputs) at one shape as facts.
 
     The reference really runs, on the CPU: use a small shape.
     """
-    target = target or named("h100")
-    traced = run(task, key, target)
-    with standing_in(target, "cpu"):
+    target = target or target_by_name("h100")
+    traced = run_launcher(task, key, target)
+    with pretend_gpu(target, "cpu"):
         case = task.build(key, 0, "cpu")
         _must_name_inputs(task, case.names)
         launches: list[Launch] = []
         try:
-            with intercepted(launches.append):
+            with intercept_launches(launches.append):
                 result = case.reference(*case.inputs)
         except USER_ERRORS as error:
             raise _failure(task, key, "reference", error) from error
     if launches:
         site = launches[0].site
         raise TaskError(f"{task.path.name}: the reference launches {site}: it defines the answer, so use PyTorch alone")
-    expected = flattened(result, case.names, case.inputs, task.mutates)
-    return tuple(map(tensor_fact, expected)), tuple(map(tensor_fact, traced.outputs))
+    expected = flatten_result(result, case.names, case.inputs, task.mutates)
+    return tuple(map(as_tensor_fact, expected)), tuple(map(as_tensor_fact, traced.outputs))
 
 
 def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
@@ -102,37 +104,37 @@ def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
                 raise TaskError(f"{task.path.name}: {word} names {name!r}, which is no input; they are {inputs}")
 
 
-def launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
+def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
     """A launch as data. Names that an autotuner's configs provide are absent; heuristics are evaluated under config."""
-    bound = launch.bound(config) if launch.heuristics else launch.args
+    bound = launch.bind_parameters(config) if launch.heuristics else launch.args
     names = [n for n in launch.params if n in launch.args or n in launch.heuristics]
-    args = {name: arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
+    args = {name: as_arg_fact(bound[name], f"{name!r} of {launch.site}") for name in names}
     return LaunchFact(launch.site, args, dict(launch.options), None if callable(launch.grid) else launch.grid)
 
 
-def _run(task: Task, key: str, target: Target, device: str) -> Run:
+def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
     launches: list[Launch] = []
-    with nullcontext() if device == "cuda" else standing_in(target, device):
+    with nullcontext() if device == "cuda" else pretend_gpu(target, device):
         with _LazyZeros() if device == "cpu" else nullcontext():
             case = task.build(key, 0, device)
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
-        result = _launched(task, key, case, launches.append)
+        result = call_launcher(task, key, case, launches.append)
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
-    return Run(tuple(launches), tuple(flattened(result, case.names, case.inputs, task.mutates)), case)
+    return LauncherRun(tuple(launches), tuple(flatten_result(result, case.names, case.inputs, task.mutates)), case)
 
 
-def _launched(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:
+def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:
     try:
-        with intercepted(on_launch):
+        with intercept_launches(on_launch):
             return case.launch(*case.inputs)
     except USER_ERRORS as error:
         raise _failure(task, key, "launcher", error) from error
 
 
 def _failure(task: Task, key: str, part: str, error: BaseException) -> TaskError:
-    return TaskError(f"{task.path.name}: the {part} fails at {_label(task, key)}: {said(error, task.path)}")
+    return TaskError(f"{task.path.name}: the {part} fails at {_label(task, key)}: {describe_error(error, task.path)}")
 
 
 def _label(task: Task, key: str) -> str:
@@ -148,13 +150,13 @@ class _LazyZeros(TorchFunctionMode):
             return func(*args, **kwargs)
         kwargs.pop("generator", None)
         with torch._C.DisableTorchFunction():
-            return lazy_zeros(func(*args, **{**kwargs, "device": "meta"}))
+            return make_lazy_zeros(func(*args, **{**kwargs, "device": "meta"}))
 
 
 _RANDOM = frozenset({torch.randn, torch.rand, torch.randint, torch.zeros, torch.empty})
 
 
-def lazy_zeros(model: torch.Tensor) -> torch.Tensor:
+def make_lazy_zeros(model: torch.Tensor) -> torch.Tensor:
     """CPU zeros of a meta tensor's shape, strides and dtype, in untouched pages, aligned to 64 bytes."""
     with torch._C.DisableTorchFunction():
         count = 1 + sum((n - 1) * s for n, s in zip(model.shape, model.stride(), strict=True)) if model.numel() else 0

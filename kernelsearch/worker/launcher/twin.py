@@ -27,17 +27,17 @@ class TwinMode(TorchFunctionMode):
         return _METHODS.get(func, func)(*(_widen(a) for a in args), **kwargs)
 
 
-def twin_source(code: str) -> str:
+def widen_source(code: str) -> str:
     """The kernel's code with `tl.float32` in place of `tl.bfloat16` and `tl.float16`."""
     return _HALF_NAMES.sub("tl.float32", code)
 
 
-def twin_constant(value: ArgFact) -> ArgFact:
+def widen_constant(value: ArgFact) -> ArgFact:
     """The argument; fp32 in place of a 16-bit float dtype."""
     return DtypeFact("fp32") if isinstance(value, DtypeFact) and value.name in ("bf16", "fp16") else value
 
 
-def twin_tensor(tensor: Any) -> Any:
+def widen_tensor(tensor: Any) -> Any:
     """The value; a 16-bit float tensor as float32."""
     return tensor.float() if isinstance(tensor, torch.Tensor) and tensor.dtype in _HALF else tensor
 

@@ -76,12 +76,12 @@ _FORMAT_ERRORS = (pickle.UnpicklingError, struct.error, EOFError, AssertionError
 _VALUE_ERRORS = (AttributeError, TypeError, ValueError, LookupError, ImportError, ArithmeticError, NameError)
 
 
-def packed(message: Any) -> bytes:
+def pack(message: Any) -> bytes:
     """A message as bytes."""
     return pickle.dumps(message, protocol=5)
 
 
-def unpacked(data: bytes | bytearray) -> Any:
+def unpack(data: bytes | bytearray) -> Any:
     """A message from untrusted bytes. Raises ChannelClosed if they are not data."""
     try:
         return _Unpickler(io.BytesIO(data)).load()
@@ -101,7 +101,7 @@ class Channel:
         Raises ChannelClosed if the other end is gone, ChannelTimeout if it does not take the message within timeout
         seconds.
         """
-        data = packed(message)
+        data = pack(message)
         self.sock.settimeout(timeout)
         try:
             self.sock.sendall(_HEADER.pack(len(data)))
@@ -113,7 +113,7 @@ class Channel:
         finally:
             self.sock.settimeout(None)
 
-    def waiting(self, timeout: float = 0.0) -> bool:
+    def is_readable(self, timeout: float = 0.0) -> bool:
         """True if data, or the end, can be read within timeout seconds."""
         return bool(select.select([self.sock], [], [], max(0.0, timeout))[0])
 
@@ -123,7 +123,7 @@ class Channel:
         (size,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
         if size > MAX_MESSAGE:
             raise ChannelClosed("a message of impossible length")
-        return unpacked(self._read(size, deadline))
+        return unpack(self._read(size, deadline))
 
     def close(self) -> None:
         self.sock.close()

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import Verdict
-from kernelsearch.worker.messages.jobs import Candidate, Ran
+from kernelsearch.worker.messages.jobs import CandidateJob, Ran
 
 CRASHED = "Crash"
-"""The kind of a `jobs.Failure` after which the worker is useless, because a contestant spoiled its process."""
+"""The kind of a `jobs.JobFailure` after which the worker is useless, because a contestant spoiled its process."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class OpenShape:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedShape:
     """The available baselines besides the seed, and notes: sentences for the user."""
 
     baselines: tuple[str, ...]
@@ -64,12 +64,12 @@ class Enter:
     """
 
     name: str
-    candidate: Candidate | None = None
+    candidate: CandidateJob | None = None
     binaries: Mapping[str, Binary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Entered:
+class EnteredContestant:
     """A contestant's rough event and host time per call in microseconds, or the verdict or failure that bars it."""
 
     pilot_us: float = 0.0

@@ -21,7 +21,7 @@ def share(value: Any) -> Any:
     return Shared(dtype, tuple(value.shape), tuple(value.stride()), value.storage_offset(), tuple(handle))
 
 
-def opened(value: Any) -> Any:
+def open_shared(value: Any) -> Any:
     """The tensor of a `Shared` in this process; other values unchanged."""
     if not isinstance(value, Shared):
         return value

@@ -11,7 +11,7 @@ from kernelsearch.core.types import Config, Verdict
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.static_model.counts import Counts
+from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.worker.messages.channel import Array
 
 
@@ -36,7 +36,7 @@ class Last:
 
 
 @dataclass(frozen=True)
-class Failure:
+class JobFailure:
     """A trusted worker's job failed through the user's code or set-up: one sentence, and an error class's name."""
 
     message: str
@@ -99,7 +99,7 @@ SIZES = ("long", "far", "equal", "joint")
 
 
 @dataclass(frozen=True)
-class Case:
+class JudgedCase:
     """One case to judge: a shape under a regime, with the secret seed of its inputs.
 
     probe: (input, flattened element, value) changes one element of the inputs; the outputs are then also compared with
@@ -137,7 +137,7 @@ class CaseInputs:
     twin: float32 in place of 16-bit floats (the interpreter's bfloat16 is not exact).
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[JudgedCase, ...]
     twin: bool = False
 
 
@@ -149,7 +149,7 @@ class JudgeRuns:
     its unchanged case.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[JudgedCase, ...]
     runs: tuple[Ran, ...]
     depth: str = "screen"
     twin: bool = False
@@ -163,7 +163,7 @@ class JudgeSeeded:
     `run.again` holds the outputs of the run as it is timed, if they differ; atomics: they may, within the tolerance.
     """
 
-    case: Case
+    case: JudgedCase
     run: Ran
     atomics: bool = False
 
@@ -177,7 +177,7 @@ class JudgeTask:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateJob:
     """A candidate as the workers that run kernels need it, with the seed that fills the other sites."""
 
     kernel: Kernel
@@ -215,7 +215,7 @@ class Interpret:
     """
 
     path: str
-    candidate: Candidate
+    candidate: CandidateJob
     shapes: tuple[str, ...]
     inputs: tuple[tuple[Any, ...], ...]
     order: str = "forward"
@@ -229,7 +229,7 @@ class Profile:
     """Count the work of sampled programs of the real grid at these shapes; answered with Profiled."""
 
     path: str
-    candidate: Candidate
+    candidate: CandidateJob
     shapes: tuple[str, ...]
 
 
@@ -237,7 +237,7 @@ class Profile:
 class Profiled:
     """Counts by shape, one per device launch in order, or the verdict that ended the job."""
 
-    counts: Mapping[str, tuple[Counts, ...]] = field(default_factory=dict)
+    counts: Mapping[str, tuple[LaunchCounts, ...]] = field(default_factory=dict)
     verdict: Verdict | None = None
 
 
@@ -249,7 +249,7 @@ class RunCases:
     """
 
     path: str
-    candidate: Candidate
+    candidate: CandidateJob
     binaries: Mapping[str, Binary]
     shapes: tuple[str, ...]
     inputs: tuple[tuple[Any, ...], ...]
@@ -261,9 +261,9 @@ class RunSeeded:
     """Run one whole timed shape with inputs made from the case's seed; answered with a Ran of Shared tensors."""
 
     path: str
-    candidate: Candidate
+    candidate: CandidateJob
     binaries: Mapping[str, Binary]
-    case: Case
+    case: JudgedCase
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Time:
+class TimeCandidate:
     """Time the launcher at these shapes by the search protocol; answered with Timed.
 
     limits_us: by shape, the time above which sampling stops early (a bad candidate). rival_us: by shape, the time to
@@ -286,7 +286,7 @@ class Time:
     """
 
     path: str
-    candidate: Candidate
+    candidate: CandidateJob
     binaries: Mapping[str, Binary]
     shapes: tuple[str, ...]
     limits_us: Mapping[str, float] = field(default_factory=dict)

@@ -14,8 +14,8 @@ from typing import Any
 
 from kernelsearch.core import errors
 from kernelsearch.core.errors import WorkerError
-from kernelsearch.worker.messages.jobs import Failure
-from kernelsearch.worker.processes.handle import DiskFull, Source, Worker, WorkerDied, WorkerGrew, WorkerHung
+from kernelsearch.worker.messages.jobs import JobFailure
+from kernelsearch.worker.processes.workers import DiskFull, Worker, WorkerDied, WorkerGrew, WorkerHung, WorkerSource
 
 _PROOF_ATTEMPTS = 3
 
@@ -26,7 +26,7 @@ class Pool:
     proves, if set, tests each worker that replaces a lost one before the worker gets any job.
     """
 
-    def __init__(self, source: Source, size: int) -> None:
+    def __init__(self, source: WorkerSource, size: int) -> None:
         self.source, self.size = source, size
         self.proves: Callable[[Worker], bool] | None = None
         self._lost = False
@@ -58,7 +58,7 @@ class Pool:
         try:
             if self._closed:
                 raise WorkerDied("the run has ended")
-            if worker is not None and not worker.idle:
+            if worker is not None and not worker.is_idle:
                 worker.kill()
                 worker, self._lost = None, True
             worker = worker or self._start()
@@ -131,7 +131,7 @@ class Workplace(contextlib.AbstractContextManager):
         self.pools: list[Pool] = []
 
     def pool(self, role: str, size: int, *, fork: bool = True) -> Pool:
-        pool = Pool(Source(role, self.cache, self.readable, fork=fork), size)
+        pool = Pool(WorkerSource(role, self.cache, self.readable, fork=fork), size)
         self.pools.append(pool)
         return pool
 
@@ -144,12 +144,12 @@ class Workplace(contextlib.AbstractContextManager):
         self.close()
 
 
-def trusted(pool: Pool, job: Any, timeout: float) -> Any:
+def ask_trusted(pool: Pool, job: Any, timeout: float) -> Any:
     """The answer of a trusted worker. Raises the error that it names, or WorkerError if it died or hung."""
     try:
         answer = pool.ask(job, timeout)
     except (WorkerDied, WorkerHung) as error:
         raise WorkerError(f"the {pool.source.role} worker failed: {error}") from None
-    if isinstance(answer, Failure):
+    if isinstance(answer, JobFailure):
         raise getattr(errors, answer.kind, WorkerError)(answer.message)
     return answer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.messages.jobs import Compile, Compiled
 
-LIMITS = Limits(cpu_s=120, nice=10)
+LIMITS = WorkerLimits(cpu_s=120, nice=10)
 
 
 def preload() -> None:

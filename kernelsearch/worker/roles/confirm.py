@@ -19,11 +19,11 @@ from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
-from kernelsearch.worker.gpu.open_shape import Contestant, Stage, looked_at, remember
-from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.gpu.open_shape import LiveContestant, Stage, look_at_outputs, remember
+from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.messages import confirm_jobs, jobs
 
-LIMITS = Limits(descriptors=4096, file_bytes=None)
+LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 WARM_UP_CALLS = 3
 PILOT_SAMPLES = 7
 KEPT_SHARE = 0.1
@@ -51,8 +51,8 @@ def handle(job: Any) -> Any:
         case confirm_jobs.MeasureCeilings():
             from kernelsearch.measure.timing import ceilings
 
-            return confirm_jobs.Ceilings(ceilings.measured())
-    return jobs.Failure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
+            return confirm_jobs.Ceilings(ceilings.measure_ceilings())
+    return jobs.JobFailure(f"the confirming worker does not know {type(job).__name__}", "WorkerError")
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
@@ -60,12 +60,12 @@ def failed(job: Any, message: str, trace: str) -> Any:
     if "OutOfMemoryError" in message:
         message = f"too little GPU memory: {message.partition(': ')[2].partition('. See documentation')[0][:300]}"
     elif "CUDA error" in message or isinstance(job, (confirm_jobs.Blocks, confirm_jobs.Outputs, confirm_jobs.Clocks)):
-        return jobs.Failure(message, confirm_jobs.CRASHED)
+        return jobs.JobFailure(message, confirm_jobs.CRASHED)
     if isinstance(job, confirm_jobs.Enter):
         if job.candidate is None:
-            return confirm_jobs.Entered(failure=_baseline_failure(message))
-        return confirm_jobs.Entered(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
-    return jobs.Failure(message, "WorkerError")
+            return confirm_jobs.EnteredContestant(failure=_baseline_failure(message))
+        return confirm_jobs.EnteredContestant(verdict=Verdict(Word.CRASH, "confirm", message, detail={"trace": trace}))
+    return jobs.JobFailure(message, "WorkerError")
 
 
 def _baseline_failure(message: str) -> str:
@@ -88,16 +88,16 @@ def _prepare(job: confirm_jobs.Prepare) -> confirm_jobs.Prepared:
     begun = time.perf_counter()
     task = trace.open_task(job.path)
     case = task.build(job.shape, 0, "cuda")
-    for name in baselines.names(task):
+    for name in baselines.baseline_names(task):
         if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
             # a baseline that fails here fails again, and is reported, when it enters
             with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
-                baselines.make(name, task, case)(*case.inputs)
+                baselines.make_baseline(name, task, case)(*case.inputs)
     torch.cuda.synchronize()
     return confirm_jobs.Prepared(time.perf_counter() - begun)
 
 
-def _open(job: confirm_jobs.OpenShape) -> confirm_jobs.Opened:
+def _open(job: confirm_jobs.OpenShape) -> confirm_jobs.OpenedShape:
     import torch
 
     from kernelsearch.measure.timing import baselines, nvml
@@ -110,7 +110,7 @@ def _open(job: confirm_jobs.OpenShape) -> confirm_jobs.Opened:
     if "torch._dynamo" in sys.modules:  # its import takes seconds
         torch._dynamo.reset()  # each shape compiles afresh and meets no limit of recompilations
     task = trace.open_task(job.path)
-    torch.set_float32_matmul_precision(baselines.tf32_policy(task.precision))
+    torch.set_float32_matmul_precision(baselines.tf32_policy_of(task.precision))
     case = task.build(job.shape, job.seeds[0], "cuda")
     contents, notes = [list(case.inputs)], []
     size = sum(v.untyped_storage().nbytes() for v in contents[0] if isinstance(v, torch.Tensor))
@@ -120,36 +120,38 @@ def _open(job: confirm_jobs.OpenShape) -> confirm_jobs.Opened:
             break
         contents.append(list(task.build(job.shape, seed, "cuda").inputs))
     live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
-    monitor = nvml.Monitor.open(nvml.bus_id())
+    monitor = nvml.Monitor.open(nvml.find_bus_id())
     _STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
-    return confirm_jobs.Opened(baselines.names(task), tuple(notes))
+    return confirm_jobs.OpenedShape(baselines.baseline_names(task), tuple(notes))
 
 
 # ---------------------------------------------------------------- contestants
 
 
-def _enter(job: confirm_jobs.Enter) -> confirm_jobs.Entered | jobs.MissingBinary:
+def _enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.MissingBinary:
     from kernelsearch.measure.timing import baselines
     from kernelsearch.worker.gpu.cuda import CudaError
-    from kernelsearch.worker.gpu.launching import Missing
+    from kernelsearch.worker.gpu.launching import MissingBinaries
 
     stage = _STAGE[0]
     try:
         if job.candidate:
-            contestant = Contestant(*_launcher(stage, job), judged=True)
+            contestant = LiveContestant(*_launcher(stage, job), judged=True)
         else:
-            contestant = Contestant(baselines.make(job.name, stage.task, stage.case), lambda: None, judged=False)
+            contestant = LiveContestant(
+                baselines.make_baseline(job.name, stage.task, stage.case), lambda: None, judged=False
+            )
         pilot_us = _pilot(stage, contestant)
-    except Missing as missing:
+    except MissingBinaries as missing:
         return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
-        return confirm_jobs.Entered(verdict=Verdict(Word.STATIC, "launch", str(error)))
+        return confirm_jobs.EnteredContestant(verdict=Verdict(Word.STATIC, "launch", str(error)))
     except CudaError as error:
-        return confirm_jobs.Entered(
+        return confirm_jobs.EnteredContestant(
             verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky})
         )
     stage.contestants[job.name] = contestant
-    return confirm_jobs.Entered(pilot_us, contestant.host_us)
+    return confirm_jobs.EnteredContestant(pilot_us, contestant.host_us)
 
 
 def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
@@ -161,13 +163,13 @@ def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any]
 
     def call(*inputs: Any) -> Any:
         launcher.used.clear()
-        with intercept.intercepted(launcher):
+        with intercept.intercept_launches(launcher):
             return stage.case.launch(*inputs)
 
     return call, launcher.wipe
 
 
-def _pilot(stage: Stage, contestant: Contestant) -> float:
+def _pilot(stage: Stage, contestant: LiveContestant) -> float:
     """Warms the contestant up (and lets it compile), and returns its median event time in microseconds."""
     import torch
 
@@ -187,7 +189,7 @@ def _pilot(stage: Stage, contestant: Contestant) -> float:
 # ---------------------------------------------------------------- samples
 
 
-def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
+def _sample(stage: Stage, contestant: LiveContestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
     """Queues one sample; returns (its events, the look at its outputs if they are to be kept).
 
     The device first waits: the host must have queued everything before the timed span begins.
@@ -202,7 +204,7 @@ def _sample(stage: Stage, contestant: Contestant, keep: bool = False) -> tuple[t
     result = contestant.call(*args)
     end.record()
     contestant.wipe()
-    return (start, end), [looked_at(stage, which, args, result)] if keep else []
+    return (start, end), [look_at_outputs(stage, which, args, result)] if keep else []
 
 
 def _blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
@@ -272,4 +274,6 @@ def _clocks(job: confirm_jobs.Clocks) -> confirm_jobs.Clocked:
     contestant = stage.contestants[job.name]
     _, args = stage.load()
     with torch.no_grad():
-        return confirm_jobs.Clocked(*clocks.measured(lambda: contestant.call(*args), stage.flush, contestant.host_us))
+        return confirm_jobs.Clocked(
+            *clocks.measure_clocks(lambda: contestant.call(*args), stage.flush, contestant.host_us)
+        )

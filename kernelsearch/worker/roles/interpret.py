@@ -15,29 +15,29 @@ from typing import Any
 import torch
 from triton.runtime.errors import InterpreterError
 
-from kernelsearch.compile.build import live_constant, load_functions
+from kernelsearch.compile.build import as_live_constant, load_functions
 from kernelsearch.core.types import Verdict, Word, content_digest
-from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, Step, bind
+from kernelsearch.kernel.launch import LaunchError, LaunchStep, Passed, Scratch, bind_launch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
-from kernelsearch.measure.static_model.counts import Counts
-from kernelsearch.tasks.facts import smallest
+from kernelsearch.measure.static_model.counts import LaunchCounts
+from kernelsearch.tasks.facts import find_smallest_shape
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
-from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
-from kernelsearch.worker.interpreter.drawn import Drawn, of_inputs
-from kernelsearch.worker.interpreter.programs import Program, ordered, run_programs, watched
+from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
+from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
+from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
-from kernelsearch.worker.interpreter.sampling import AFFORDED_S, Sample
-from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.interpreter.sampling import AFFORDED_S, GridSample
+from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, standin, tensors, trace
-from kernelsearch.worker.launcher.twin import TwinMode, twin_constant, twin_source
-from kernelsearch.worker.messages.jobs import Candidate, Interpret, Profile, Profiled, Ran
+from kernelsearch.worker.launcher.twin import TwinMode, widen_constant, widen_source
+from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, Profiled, Ran
 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
 
-LIMITS = Limits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
+LIMITS = WorkerLimits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
 
 def preload() -> None:
@@ -72,7 +72,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     """
     task = _task(job.path, job.candidate.target)
     shape, twin = job.shapes[number], job.twins[number]
-    values = [tensors.unpacked(value) for value in job.inputs[number]]
+    values = [tensors.unpack(value) for value in job.inputs[number]]
     names = _case(job.path, shape, job.candidate.target).names
     protected = frozenset(
         v.untyped_storage().data_ptr()
@@ -80,22 +80,22 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         if n not in task.mutates
     )
     logs: list[AccessLog] = []
-    sample = Sample(seed) if seed else None
+    sample = GridSample(seed) if seed else None
 
-    def execute(function: Any, step: Step, args: dict[str, Any], fresh: frozenset[int]) -> None:
+    def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
         buffered = dict(_only_tensors(args.items()))
         buffers = Buffers(buffered, SHIFTS.get(job.order, 0))
-        constexprs = {n: live_constant(twin_constant(v) if twin else v) for n, v in step.constexprs.items()}
+        constexprs = {n: as_live_constant(widen_constant(v) if twin else v) for n, v in step.constexprs.items()}
         log = AccessLog(buffered, fresh, protected)
         logs.append(log)
         if sample is None:
-            programs = ordered(step.grid, job.order)
+            programs = order_programs(step.grid, job.order)
         else:
             sample.begin()
-            programs = sample.programs(step.grid, any(isinstance(a, Scratch) for a in step.args.values()))
+            programs = sample.choose_programs(step.grid, any(isinstance(a, Scratch) for a in step.args.values()))
 
         def run(programs: list[Program]) -> None:
-            with watched(buffers, log):
+            with watch(buffers, log):
                 run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
 
         start = time.process_time()
@@ -110,15 +110,15 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         outputs, verdict = _launch(job.path, job.candidate, shape, values, execute, variant, job.num_sms)
     if verdict is not None:
         return Ran(verdict=verdict)
-    if any(tensors.gap_changed(v) for v in values):
+    if any(tensors.has_gap_changed(v) for v in values):
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
-    if sample is not None and not sample.judged:
+    if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.whole_s <= AFFORDED_S else Ran()
-    packed = tuple(tensors.packed(o) for o in outputs), tuple(tensors.packed(v) for v in values)
+    packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
-    return Ran(*packed, covers=min((sample.cover(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
+    return Ran(*packed, covers=min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
 
 
 def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:
@@ -126,10 +126,10 @@ def _only_tensors(items: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 def _profile(job: Profile) -> Profiled:
-    counts: dict[str, tuple[Counts, ...]] = {}
+    counts: dict[str, tuple[LaunchCounts, ...]] = {}
     for shape in job.shapes:
         case = _case(job.path, shape, job.candidate.target)
-        zeros = [trace.lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
+        zeros = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
         drawn = _draw_inputs(job, shape, dict(zip(case.names, zeros, strict=True)))
         counts[shape], verdict = _count_shape(job, shape, zeros, drawn)
         if verdict is not None:
@@ -138,36 +138,36 @@ def _profile(job: Profile) -> Profiled:
 
 
 def _count_shape(
-    job: Profile, shape: str, inputs: list[Any], drawn: Drawn
-) -> tuple[tuple[Counts, ...], Verdict | None]:
-    counts: list[Counts] = []
+    job: Profile, shape: str, inputs: list[Any], drawn: InputValues
+) -> tuple[tuple[LaunchCounts, ...], Verdict | None]:
+    counts: list[LaunchCounts] = []
 
-    def execute(function: Any, step: Step, args: dict[str, Any], fresh: frozenset[int]) -> None:
+    def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
         tally = Tally(dict(_only_tensors(args.items())), drawn)
-        constexprs = {n: live_constant(v) for n, v in step.constexprs.items()}
-        programs = sampled_programs(step.grid, drawn)
+        constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
+        programs = sample_programs(step.grid, drawn)
         args = {**args, **constexprs}
-        with tallied(tally):
+        with count_into(tally):
             run_programs(function, args, frozenset(constexprs), step.grid, programs, tally.buffers, tally.patch)
-        counts.append(tally.counts(step.function, math.prod(step.grid), len(programs)))
+        counts.append(tally.to_counts(step.function, math.prod(step.grid), len(programs)))
 
     _, verdict = _launch(job.path, job.candidate, shape, inputs, execute, "counted")
     return tuple(counts), verdict
 
 
-def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> Drawn:
+def _draw_inputs(job: Profile, shape: str, inputs: Mapping[str, Any]) -> InputValues:
     """The values of these inputs while a candidate is counted, by a seed that its source decides."""
     seed = int(content_digest(job.candidate.kernel.digest, shape)[:12], 16)
     small = dict(zip(inputs, _small_inputs(job.path, job.candidate.target), strict=False))
-    return of_inputs(seed, inputs, small, _task(job.path, job.candidate.target).domain)
+    return draw_inputs(seed, inputs, small, _task(job.path, job.candidate.target).domain)
 
 
 def _launch(
     path: str,
-    candidate: Candidate,
+    candidate: CandidateJob,
     shape: str,
     values: list[Any],
-    execute: Callable[[Any, Step, dict[str, Any], frozenset[int]], None],
+    execute: Callable[[Any, LaunchStep, dict[str, Any], frozenset[int]], None],
     variant: str,
     num_sms: int = 0,
 ) -> tuple[list[torch.Tensor], Verdict | None]:
@@ -179,12 +179,12 @@ def _launch(
     poisoned: set[int] = set()
 
     def on_launch(launch: Any) -> None:
-        fact = trace.launch_fact(launch, c.config)
+        fact = trace.as_launch_fact(launch, c.config)
         sms = num_sms or c.target.num_sms
-        bound = bind(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
+        bound = bind_launch(c.kernel, c.config, c.seed, c.seed_config, c.sites, fact, launch.resolve_grid, sms)
         launch.run_pre_hooks(c.config)
         plan, passed = bound.plan, launch.args
-        scratch = {n: tensors.scratch(b, "cpu") for n, b in plan.scratch.items()}
+        scratch = {n: tensors.make_scratch(b, "cpu") for n, b in plan.scratch.items()}
         fresh = poisoned | {t.untyped_storage().data_ptr() for n, t in scratch.items() if not plan.scratch[n].zero}
         for name, value in plan.init.items():
             passed[name].fill_(value)
@@ -200,16 +200,16 @@ def _launch(
     task, case = _task(path, c.target), _case(path, shape, c.target)
     try:
         with (
-            standin.standing_in(c.target, "cpu"),
-            standin.poisoned_empty() as poisoned,
-            intercept.intercepted(on_launch),
+            standin.pretend_gpu(c.target, "cpu"),
+            standin.poison_empty() as poisoned,
+            intercept.intercept_launches(on_launch),
         ):
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
     except (OutOfBounds, Race, InterpreterError) as error:
         return [], _to_verdict(error, shape)
-    return tensors.flattened(result, case.names, values, task.mutates), None
+    return tensors.flatten_result(result, case.names, values, task.mutates), None
 
 
 def _to_verdict(error: BaseException, shape: str) -> Verdict:
@@ -233,14 +233,14 @@ def _functions(kernel: Kernel, variant: str) -> dict[str, Any]:
     if key not in _FUNCTIONS:
         if len(_FUNCTIONS) > 64:
             _FUNCTIONS.clear()
-        code = twin_source(kernel.code) if variant == "twin" else kernel.code
+        code = widen_source(kernel.code) if variant == "twin" else kernel.code
         _FUNCTIONS[key] = load_functions(code, f"{kernel.digest}{variant}")
     return _FUNCTIONS[key]
 
 
 @lru_cache(maxsize=4)
 def _task(path: str, target: Target) -> Any:
-    return planning.with_long_shapes(trace.open_task(path, target))
+    return planning.add_long_shapes(trace.open_task(path, target))
 
 
 @lru_cache(maxsize=64)
@@ -248,12 +248,12 @@ def _case(path: str, shape: str, target: Target) -> Any:
     """The case of a shape, for its launcher and weights; its own inputs, on the meta device, are not used."""
     task = _task(path, target)
     device = "cpu" if task.form == "kernelbench" else "meta"
-    with standin.standing_in(target, device):
+    with standin.pretend_gpu(target, device):
         return task.build(shape, 0, device)
 
 
 @lru_cache(maxsize=4)
 def _small_inputs(path: str, target: Target) -> tuple[Any, ...]:
     task = _task(path, target)
-    with standin.standing_in(target, "cpu"):
-        return tuple(task.build(smallest(task), 0, "cpu").inputs)
+    with standin.pretend_gpu(target, "cpu"):
+        return tuple(task.build(find_smallest_shape(task), 0, "cpu").inputs)

@@ -8,11 +8,11 @@ from typing import Any
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel.launch import LaunchError
-from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, Missing, case_of, task_of
-from kernelsearch.worker.isolation.sandbox import Limits
+from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, MissingBinaries, case_of, task_of
+from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.messages import jobs
 
-LIMITS = Limits(descriptors=4096, file_bytes=None)
+LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
 
 def preload() -> None:
@@ -25,7 +25,7 @@ def preload() -> None:
 
 def handle(job: Any) -> Any:
     match job:
-        case jobs.RunCases() | jobs.RunSeeded() | jobs.Time():
+        case jobs.RunCases() | jobs.RunSeeded() | jobs.TimeCandidate():
             return _run_candidate(job)
         case jobs.TimeBaseline():
             return _time_baseline(job)
@@ -33,13 +33,13 @@ def handle(job: Any) -> Any:
             return _device()
         case jobs.Prove():
             return _prove(job)
-    return jobs.Failure(f"the run worker does not know {type(job).__name__}", "WorkerError")
+    return jobs.JobFailure(f"the run worker does not know {type(job).__name__}", "WorkerError")
 
 
 def failed(job: Any, message: str, trace: str) -> Any:
     """The answer for a launcher that raised; after a CUDA error this process is of no more use."""
     if isinstance(job, (jobs.TimeBaseline, jobs.DeviceInfo)):
-        return jobs.Failure(message, "WorkerError")
+        return jobs.JobFailure(message, "WorkerError")
     if isinstance(job, jobs.Prove):
         return False
     return _reject(job, Word.CRASH, "run", message, trace=trace, poisoned="CUDA" in message)
@@ -47,20 +47,20 @@ def failed(job: Any, message: str, trace: str) -> Any:
 
 def _reject(job: Any, word: Word, stage: str, message: str, **detail: Any) -> Any:
     verdict = Verdict(word, stage, message, detail=detail)
-    if isinstance(job, jobs.Time):
+    if isinstance(job, jobs.TimeCandidate):
         return jobs.Timed(verdict=verdict)
     return (jobs.Ran(verdict=verdict),) if isinstance(job, jobs.RunCases) else jobs.Ran(verdict=verdict)
 
 
-def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.Time) -> Any:
-    from kernelsearch.worker.gpu import staged
+def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.TimeCandidate) -> Any:
+    from kernelsearch.worker.gpu import judged_runs
     from kernelsearch.worker.gpu.cuda import CudaError
 
     try:
-        if isinstance(job, jobs.Time):
+        if isinstance(job, jobs.TimeCandidate):
             return _time(job)
-        return staged.run_cases(job) if isinstance(job, jobs.RunCases) else staged.run_seeded(job)
-    except Missing as missing:
+        return judged_runs.run_cases(job) if isinstance(job, jobs.RunCases) else judged_runs.run_seeded(job)
+    except MissingBinaries as missing:
         return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
     except LaunchError as error:
         return _reject(job, Word.STATIC, "launch", str(error))
@@ -70,7 +70,7 @@ def _run_candidate(job: jobs.RunCases | jobs.RunSeeded | jobs.Time) -> Any:
         return _reject(job, Word.CRASH, "run", str(error), poisoned=error.sticky)
 
 
-def _time(job: jobs.Time) -> jobs.Timed:
+def _time(job: jobs.TimeCandidate) -> jobs.Timed:
     import torch
 
     from kernelsearch.measure.timing import events as timing
@@ -85,12 +85,12 @@ def _time(job: jobs.Time) -> jobs.Timed:
     launcher = Launcher(job.candidate, job.binaries)
     for shape in job.shapes:
         inputs = _rotating_inputs(job.path, shape)
-        with intercept.intercepted(launcher):
+        with intercept.intercept_launches(launcher):
             limit_us = job.limits_us.get(shape)
-            samples = timing.sample(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
+            samples = timing.take_samples(case_of(task, shape).launch, inputs, _flush(), limit_us, launcher.wipe)
         times[shape], detail[shape] = samples.times_us, samples.detail
         medians[shape] = statistics.median(samples.times_us)
-        abandoned = samples.abandoned or (shape != job.shapes[-1] and racing.loses(medians, job.rival_us))
+        abandoned = samples.abandoned or (shape != job.shapes[-1] and racing.is_losing(medians, job.rival_us))
         if abandoned:
             break
     torch.cuda.synchronize()
@@ -109,7 +109,7 @@ def _time_baseline(job: jobs.TimeBaseline) -> jobs.Timed:
         torch._dynamo.reset()
         call = torch.compile(call, mode=mode, fullgraph=False, dynamic=False)
     with torch.no_grad():
-        samples = timing.sample(call, _rotating_inputs(job.path, job.shape), _flush())
+        samples = timing.take_samples(call, _rotating_inputs(job.path, job.shape), _flush())
     return jobs.Timed({job.shape: samples.times_us}, {job.shape: samples.detail})
 
 
@@ -131,24 +131,24 @@ def _prove(job: jobs.Prove) -> bool:
     """Runs the known kernel on whole numbers, because float32 represents their sums exactly. True if it is right."""
     import torch
 
-    from kernelsearch.worker.gpu.cuda import Function
+    from kernelsearch.worker.gpu.cuda import LoadedFunction
 
     blocks, n = 300, 300 * jobs.PROOF_BLOCK - 7
     x = torch.arange(n, dtype=torch.float32, device="cuda") % 1000.0
     y = torch.full((n,), float("nan"), device="cuda")
     values = {"x_ptr": x, "y_ptr": y, "n": n}
-    Function(job.binary).launch((blocks, 1, 1), [values[name] for name, _ in job.binary.params])
+    LoadedFunction(job.binary).launch((blocks, 1, 1), [values[name] for name, _ in job.binary.params])
     right = torch.nn.functional.pad(x.cpu().double(), (0, 7)).reshape(blocks, jobs.PROOF_BLOCK)
     right = (3 * right + right.sum(1, keepdim=True)).reshape(-1)[:n]
     return bool((y.cpu().double() == right).all())
 
 
-def _device() -> jobs.Device | jobs.Failure:
+def _device() -> jobs.Device | jobs.JobFailure:
     import torch
     import triton
 
     if not torch.cuda.is_available():
-        return jobs.Failure("no CUDA device is visible", "WorkerError")
+        return jobs.JobFailure("no CUDA device is visible", "WorkerError")
     properties = torch.cuda.get_device_properties(0)
     return jobs.Device(
         properties.name,

@@ -6,8 +6,8 @@ import traced
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.propose.edits import edit_named
-from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, Rejection, build
-from kernelsearch.propose.grammar.answer import Malformed, applied, parse
+from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, Rejection, build_grammar
+from kernelsearch.propose.grammar.answer import Malformed, apply_changes, parse
 from kernelsearch.verify import gate
 
 
@@ -42,8 +42,8 @@ def test_a_line_is_replaced_another_goes_before_and_one_goes(grammar):
 def test_a_deleted_statement_leaves_pass_only_where_a_block_would_be_empty():
     lines = ["def f(n):", "    for i in range(n):", "        a = 1", "    b = 2", "    c = 3"]
     spans = {2: 2, 3: 3, 4: 4, 5: 5}
-    kept = applied(lines, spans, parse("DELETE 3\nDELETE 4\nEND").changes)
-    from kernelsearch.propose.grammar.page import _without_needless_passes
+    kept = apply_changes(lines, spans, parse("DELETE 3\nDELETE 4\nEND").changes)
+    from kernelsearch.propose.grammar.source_page import _without_needless_passes
 
     assert _without_needless_passes(kept) == "def f(n):\n    for i in range(n):\n        pass\n    c = 3\n"
 
@@ -51,7 +51,7 @@ def test_a_deleted_statement_leaves_pass_only_where_a_block_would_be_empty():
 def test_settings_and_the_grid_of_a_persistent_kernel_are_part_of_the_kernel(grammar):
     task = traced.task("softmax")
     variants = edit_named("persistent").apply(seeds.seed("softmax"), task)
-    walking = build(variants[0].kernel, task)
+    walking = build_grammar(variants[0].kernel, task)
     (function,) = walking.parent.entries
     answer = walking.apply("GRID (min(grid(0), num_sms),)\nSET num_warps 8\nEND", gate=gate.check)
     assert answer.edit == "launch" and answer.config == {"num_warps": 8} and answer.kernel.config["num_warps"] == 8
@@ -69,7 +69,7 @@ def test_where_each_program_does_its_own_share_no_other_grid_can_be_said(grammar
 def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():
     kernel, task = seeds.seed("softmax"), traced.task("softmax")
     variants = edit_named("tile_loop").apply(kernel, task)
-    grammar = build(kernel, task, {"tile_loop": variants, "nothing": []})
+    grammar = build_grammar(kernel, task, {"tile_loop": variants, "nothing": []})
     name, values = next((n, v) for n, v in variants[0].kernel.space.items() if n not in ("num_warps", "num_stages"))
     answer = grammar.apply(f"EDIT tile_loop 1\nSET {name} {values[-1]}\nEND", gate=gate.check)
     assert answer.edit == "tile_loop" and answer.variant == 1
@@ -149,6 +149,6 @@ def test_hostile_text_is_data(grammar):
 def test_a_budget_that_nothing_fits_into_says_so(budget):
     """And what fits is within it, however small it is."""
     try:
-        assert build(seeds.seed("softmax"), traced.task("softmax"), budget=budget).longest <= budget
+        assert build_grammar(seeds.seed("softmax"), traced.task("softmax"), budget=budget).longest <= budget
     except NoGrammar as none:
         assert budget < 20 and "budget" in str(none)

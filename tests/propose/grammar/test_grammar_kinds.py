@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.analysis.kinds import FLOAT, Kind, broadcast, promoted
-from kernelsearch.propose.grammar.page import Page
-from kernelsearch.propose.grammar.places import places
+from kernelsearch.propose.analysis.kinds import FLOAT, ValueKind, broadcast_shapes, promote_kinds
+from kernelsearch.propose.grammar.places import find_places
+from kernelsearch.propose.grammar.source_page import SourcePage
 
 DTYPES = ("u1", "i8", "i32", "i64", "fp16", "bf16", "fp32", "fp64")
 
@@ -33,20 +33,20 @@ def triton_promotion():
 @pytest.mark.parametrize("a", DTYPES)
 @pytest.mark.parametrize("b", DTYPES)
 def test_promotion_of_tensors_is_tritons(a, b, triton_promotion):
-    assert promoted(Kind(a), Kind(b)).dtype == triton_promotion(a, False, b, False, False)
+    assert promote_kinds(ValueKind(a), ValueKind(b)).dtype == triton_promotion(a, False, b, False, False)
 
 
 @pytest.mark.parametrize("tensor", DTYPES)
 @pytest.mark.parametrize("literal", ["i32", "fp32"])
 def test_promotion_with_a_number_is_tritons(tensor, literal, triton_promotion):
     want = triton_promotion(tensor, False, literal, True, False)
-    assert promoted(Kind(tensor), Kind(literal, const=True)).dtype == want
-    assert promoted(Kind(literal, const=True), Kind(tensor)).dtype == want
+    assert promote_kinds(ValueKind(tensor), ValueKind(literal, const=True)).dtype == want
+    assert promote_kinds(ValueKind(literal, const=True), ValueKind(tensor)).dtype == want
 
 
 def test_each_dtype_of_a_task_is_promoted_on_its_own():
-    assert promoted(Kind("bf16/fp32", ("B",)), Kind(FLOAT)).dtype == FLOAT
-    assert promoted(Kind("bf16/fp32", ("B",)), Kind(FLOAT, const=True)).dtype == "bf16/fp32"
+    assert promote_kinds(ValueKind("bf16/fp32", ("B",)), ValueKind(FLOAT)).dtype == FLOAT
+    assert promote_kinds(ValueKind("bf16/fp32", ("B",)), ValueKind(FLOAT, const=True)).dtype == "bf16/fp32"
 
 
 dims = st.sampled_from(["1", "M", "N"])
@@ -54,20 +54,20 @@ dims = st.sampled_from(["1", "M", "N"])
 
 @given(st.tuples(dims, dims), st.tuples(dims, dims))
 def test_broadcast_gives_what_both_fit_into(a, b):
-    both = broadcast(a, b)
-    assert both == broadcast(b, a)
+    both = broadcast_shapes(a, b)
+    assert both == broadcast_shapes(b, a)
     fits = all("1" in (x, y) or x == y for x, y in zip(a, b, strict=True))
     assert (both is not None) == fits
-    assert broadcast(a, ()) == a and broadcast(a, None) is None
+    assert broadcast_shapes(a, ()) == a and broadcast_shapes(a, None) is None
 
 
 def scopes(kernel, task):
     """What is known before each statement, in words, by its line."""
-    return {p.line: {n: k.text() for n, k in p.scope.items()} for p in Page.of(kernel, task).places}
+    return {p.line: {n: k.text() for n, k in p.scope.items()} for p in SourcePage.of(kernel, task).places}
 
 
 def test_kinds_of_attention():
-    page = Page.of(seeds.seed("attention"), traced.task("attention"))
+    page = SourcePage.of(seeds.seed("attention"), traced.task("attention"))
     known = {n: k.text() for n, k in page.places[-1].scope.items()}
     assert known["q"] == "bf16 [BLOCK_M, HEAD_DIM]" and known["acc"] == "float32 [BLOCK_M, HEAD_DIM]"
     assert known["row_mask"] == "mask [BLOCK_M, 1]" and known["q_ptr"] == "pointer to bf16"
@@ -77,7 +77,7 @@ def test_kinds_of_attention():
 
 def test_every_assignment_of_the_shipped_seeds_is_understood():
     for name in traced.NAMES:
-        page = Page.of(seeds.seed(name), traced.task(name))
+        page = SourcePage.of(seeds.seed(name), traced.task(name))
         missing = [p.line for p in page.places if (t := getattr(p.node, "targets", None)) and t[0].id not in p.after]
         assert not missing, (name, missing)
 
@@ -113,7 +113,7 @@ tl.store(y_ptr + row, total)
 
 def test_a_number_that_a_loop_changes_is_no_number_in_it():
     kernel = seeds.seed("softmax_wide")
-    page = Page.of(kernel, traced.task("softmax_wide"))
+    page = SourcePage.of(kernel, traced.task("softmax_wide"))
     before = next(p.scope["row_max"] for p in page.places if "row_max" in p.scope)
     inside = next(p.scope["row_max"] for p in page.places if "cols" in p.scope)
     assert before.const and not inside.const
@@ -124,15 +124,15 @@ def test_integers_beyond_32_bits_and_scratch_are_known():
     launch = task.traces["timed:0"].launches[0]
     wide = replace(launch, args={**launch.args, "x_stride": 2**31})
     task = replace(task, traces={"timed:0": replace(task.traces["timed:0"], launches=(wide,))})
-    page = Page.of(seeds.seed("softmax"), task)
-    assert page.places[-1].scope["x_stride"] == Kind("i64")
+    page = SourcePage.of(seeds.seed("softmax"), task)
+    assert page.places[-1].scope["x_stride"] == ValueKind("i64")
     kernel = Kernel.parse(
         seeds.HEAD.replace("\n\n\n", '\nSCRATCH = {"part_ptr": ("float32", "(8,)")}\n\n\n')
         + "@triton.jit\ndef softmax_kernel(x_ptr, part_ptr):\n    tl.store(part_ptr, 0.0)\n"
     )
     (function,) = kernel.functions
-    (place,) = places(kernel, function, ast.parse(function.text).body[0], traced.task("softmax"))
-    assert place.scope["part_ptr"] == Kind("fp32", pointer=True)
+    (place,) = find_places(kernel, function, ast.parse(function.text).body[0], traced.task("softmax"))
+    assert place.scope["part_ptr"] == ValueKind("fp32", pointer=True)
 
 
 @pytest.mark.parametrize("said, kind", [
@@ -147,7 +147,7 @@ def test_what_the_launch_computes_is_a_truth_value_or_a_number(said, kind):
             "mask = cols < n_cols", "mask = (cols < n_cols) | FLAG"
         )
     )
-    page = Page.of(kernel, traced.task("softmax"))
+    page = SourcePage.of(kernel, traced.task("softmax"))
     known = page.places[-1].scope
     assert known["FLAG"].text() == kind and known["FLAG"].const
     assert known["mask"].text() == ("mask [BLOCK]" if kind == "mask" else "int32 [BLOCK]")

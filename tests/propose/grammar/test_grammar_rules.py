@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelsearch.propose.grammar.check import mismatch
+from kernelsearch.propose.grammar.check import find_mismatch
 from kernelsearch.propose.grammar.rules import Rules
 from kernelsearch.propose.grammar.write import ebnf, lark
 
@@ -37,11 +37,11 @@ def language(rules, ref):
 def test_the_check_is_membership(made, text, seed):
     rules, start = made
     drawn = rules.sample(start, random.Random(seed))
-    assert mismatch(rules, start, drawn) is None
+    assert find_mismatch(rules, start, drawn) is None
     assert len(drawn) <= rules.rules[start].longest
     sentences = language(rules, start)
     if len(sentences) < 1000:
-        assert (mismatch(rules, start, text) is None) == (text in sentences)
+        assert (find_mismatch(rules, start, text) is None) == (text in sentences)
         assert max(map(len, sentences)) == rules.rules[start].longest
 
 
@@ -49,7 +49,7 @@ def test_the_check_is_membership(made, text, seed):
 def test_a_mismatch_is_where_no_sentence_goes_on(made, text):
     rules, start = made
     sentences = language(rules, start)
-    found = mismatch(rules, start, text)
+    found = find_mismatch(rules, start, text)
     if found is not None and len(sentences) < 1000:
         assert any(s.startswith(text[: found.offset]) for s in sentences)
         assert not any(s.startswith(text[: found.offset + 1]) for s in sentences if found.offset < len(text))
@@ -67,16 +67,16 @@ def test_a_mismatch_says_where_and_what_was_expected():
     rules = Rules()
     start = rules.add([("LINE 7\n    x = ", rules.one_of(["mask", "cols"]), "\nEND")])
     text = "LINE 7\n    x = other\nEND"
-    assert mismatch(rules, start, text).sentence(text) == (
+    assert find_mismatch(rules, start, text).sentence(text) == (
         "line 2, column 9 of the answer: 'other\\nEND' where the grammar has 'cols', 'mask'"
     )
     half = "LINE 7\n    x = mast\nEND"
-    assert "column 9 of the answer: 'mast\\nEND' where the grammar has 'mask'" in mismatch(rules, start, half).sentence(
-        half
-    )
+    assert "column 9 of the answer: 'mast\\nEND' where the grammar has 'mask'" in find_mismatch(
+        rules, start, half
+    ).sentence(half)
     short = "LINE 7\n    x = mask"
-    assert "the end where the grammar has '\\nEND'" in mismatch(rules, start, short).sentence(short)
-    assert mismatch(rules, start, "LINE 7\n    x = mask\nEND\n").expected == ()
+    assert "the end where the grammar has '\\nEND'" in find_mismatch(rules, start, short).sentence(short)
+    assert find_mismatch(rules, start, "LINE 7\n    x = mask\nEND\n").expected == ()
 
 
 @pytest.mark.parametrize("write, name, sign", [(lark, "start", ": "), (ebnf, "root", " ::= ")])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.edits import EDITS, NotApplicable
-from kernelsearch.propose.grammar import Answer, build
+from kernelsearch.propose.grammar import Answer, build_grammar
 from kernelsearch.verify import gate
 
 SEEDS = st.integers(0, 2**32)
@@ -38,7 +38,7 @@ def test_every_sentence_is_an_answer(name, seed):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_every_sentence_of_the_corpus_of_cheats_is_an_answer(at, seed, budget):
     name, file, kernel = traced.cheats()[at]
-    grammar = build(kernel, traced.task(name), budget=budget)
+    grammar = build_grammar(kernel, traced.task(name), budget=budget)
     text = drawn(grammar, seed)
     assert len(text) <= grammar.longest <= budget
     assert isinstance(answer := grammar.apply(text, gate=gate.check), Answer), (file, text, answer)
@@ -50,7 +50,7 @@ def test_rewritten_parents_have_grammars_too(name):
     for at, edit in enumerate(EDITS):
         found = edit.apply(kernel, task) if at % 4 == len(name) % 4 else NotApplicable("")
         for rewrite in [] if isinstance(found, NotApplicable) else found[:1]:
-            grammar = build(rewrite.kernel, task)
+            grammar = build_grammar(rewrite.kernel, task)
             for seed in range(3):
                 text = drawn(grammar, seed)
                 assert isinstance(answer := grammar.apply(text, gate=gate.check), Answer), (edit.name, text, answer)
@@ -68,14 +68,14 @@ def test_each_statement_of_a_seed_may_stand_where_it_stands(name):
 
 
 def test_a_grammar_is_a_function_of_its_parent():
-    one = build(seeds.seed("matmul"), traced.task("matmul"))
+    one = build_grammar(seeds.seed("matmul"), traced.task("matmul"))
     assert one.digest == traced.grammar("matmul").digest and one.lark == traced.grammar("matmul").lark
     assert one.digest != traced.grammar("linear_gelu").digest
 
 
 def test_a_larger_budget_allows_more():
     kernel, task = seeds.seed("softmax"), traced.task("softmax")
-    small, large = build(kernel, task, budget=256), build(kernel, task, budget=1500)
+    small, large = build_grammar(kernel, task, budget=256), build_grammar(kernel, task, budget=1500)
     assert small.longest <= 256 < large.longest <= 1500
     text = (
         "LINE 9\n    mask = cols < n_cols\nLINE 11\n    x = x - tl.max(x, axis=0)\n"
@@ -206,7 +206,7 @@ def test_alignment_hints_stand_on_blocks_of_one_dimension_only():
     """They want one number for each dimension: `rows_2d` of a kernel of rows makes integers of two."""
     task, made = traced.task("softmax"), next(e for e in EDITS if e.name == "rows_2d")
     kernel = made.apply(seeds.seed("softmax"), task)[0].kernel
-    grammar = build(kernel, task)
+    grammar = build_grammar(kernel, task)
     number, line = next((n, t) for n, t in enumerate(grammar.lines, 1) if t.strip().startswith("row = "))
     indent = line[: len(line) - len(line.lstrip())]
     assert grammar.accepts(f"LINE {number}\n{indent}row = tl.where(row_mask, rows, 1)\nEND")

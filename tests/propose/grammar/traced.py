@@ -13,7 +13,7 @@ import edit_seeds
 
 from kernelsearch.core.types import LaunchFact, TaskFacts, Trace
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.grammar import Grammar, build
+from kernelsearch.propose.grammar import Grammar, build_grammar
 from kernelsearch.verify import gate
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +30,7 @@ def task(name: str) -> TaskFacts:
 
 @lru_cache
 def grammar(name: str) -> Grammar:
-    return build(edit_seeds.seed(name), task(name))
+    return build_grammar(edit_seeds.seed(name), task(name))
 
 
 @lru_cache

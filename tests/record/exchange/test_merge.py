@@ -8,7 +8,7 @@ from kernelsearch.record.exchange import merge
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 LAND = simulated.Landscape(5)
 
@@ -17,7 +17,7 @@ def searched(path, seed, trials=12):
     with Store.open(path) as store:
         task = simulated.task()
         settings = Settings(RunFacts("evolve", "simulated", seed, 4, trials))
-        strategy = strategies.make("evolve", start_for(task, seed, trials))
+        strategy = strategies.make("evolve", make_start(task, seed, trials))
         Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
     return path
 
@@ -30,7 +30,7 @@ def told(store):
            ORDER BY 1, 2"""
     )
     kernels = store.query("SELECT digest, source FROM kernel ORDER BY digest")
-    board = [{k: v for k, v in r.items() if k != "run"} for r in leaderboard.rows(store)]
+    board = [{k: v for k, v in r.items() if k != "run"} for r in leaderboard.build_rows(store)]
     return trials, kernels, sorted(board, key=lambda r: (r["score"], r["kernel"]))
 
 
@@ -64,14 +64,14 @@ def test_the_order_does_not_matter(two, tmp_path):
 def test_a_run_that_has_grown_brings_only_its_new_trials(tmp_path):
     whole = searched(tmp_path / "whole.db", 3, 12)
     with Store.open(whole) as store:
-        trials = store.trials(1)
+        trials = store.load_trials(1)
     with Store.open(tmp_path / "c.db") as store:
         merge.merge(store, whole)
         store.database.conn.execute("DELETE FROM hint")
         store.database.conn.execute("DELETE FROM trial WHERE number >= 7")
         store.database.conn.commit()
         assert merge.merge(store, whole).trials == 5
-        assert store.trials(1) == trials
+        assert store.load_trials(1) == trials
 
 
 def test_the_other_file_is_not_changed(two, tmp_path):
@@ -97,6 +97,6 @@ def test_a_newer_database_is_named_as_the_user_named_it(tmp_path):
         table = next(t for t in store.database.table_names() if "migration" in t)
         row = dict(next(store.database[table].rows))
         store.database[table].insert({**row, "name": "m999_from_the_future", **({"id": 999} if "id" in row else {})})
-    with Store.in_memory() as store, pytest.raises(StoreError) as refused:
+    with Store.open_in_memory() as store, pytest.raises(StoreError) as refused:
         merge.merge(store, other)
     assert str(refused.value).startswith(f"{other} was written by a newer kernelsearch")

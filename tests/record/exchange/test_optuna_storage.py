@@ -6,16 +6,16 @@ import simulated
 from kernelsearch.record.exchange import optuna_storage
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 LAND = simulated.Landscape(5)
 
 
 @pytest.fixture
 def store():
-    task, store = simulated.task(), Store.in_memory()
+    task, store = simulated.task(), Store.open_in_memory()
     settings = Settings(RunFacts("evolve", "simulated", 0, 4, 40))
-    strategy = strategies.make("evolve", start_for(task, 0, 40))
+    strategy = strategies.make("evolve", make_start(task, 0, 40))
     evaluator = simulated.Failing(simulated.Simulated(LAND), 0.2)
     Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
     yield store
@@ -25,7 +25,7 @@ def store():
 def test_every_trial_is_there_once_with_its_config_value_and_verdict(store, tmp_path):
     url = f"sqlite:///{tmp_path}/o.db"
     ((run, study, added),) = optuna_storage.write(store, url)
-    stored = store.trials(run.id)
+    stored = store.load_trials(run.id)
     assert added == len(stored) == 40
     for trial, frozen in zip(stored, study.get_trials(), strict=True):
         assert frozen.number == trial.number and frozen.user_attrs["verdict"] == trial.outcome.verdict.word.value
@@ -41,4 +41,4 @@ def test_it_may_live_in_the_databases_own_file(tmp_path):
         task = simulated.task()
         store.add_run(task, RunFacts("tpe", "", 0, 1, 1))
         ((_, study, added),) = optuna_storage.write(store, f"sqlite:///{tmp_path}/k.db")
-        assert added == 0 and study.get_trials() == [] and len(store.runs()) == 1
+        assert added == 0 and study.get_trials() == [] and len(store.load_runs()) == 1

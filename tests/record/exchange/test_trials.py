@@ -7,19 +7,19 @@ import json
 import pytest
 
 import simulated
-from kernelsearch.record.exchange import trials, tuners
+from kernelsearch.record.exchange import trial_dump, tuner_files
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, start_for, strategies
+from kernelsearch.search import Search, Settings, make_start, strategies
 
 LAND = simulated.Landscape(5)
 
 
 @pytest.fixture
 def store():
-    task, store = simulated.task(), Store.in_memory()
+    task, store = simulated.task(), Store.open_in_memory()
     settings = Settings(RunFacts("random_walk", "simulated", 0, 4, 30))
-    strategy = strategies.make("random_walk", start_for(task, 0, 30))
+    strategy = strategies.make("random_walk", make_start(task, 0, 30))
     evaluator = simulated.Failing(simulated.Simulated(LAND), 0.3)
     Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
     yield store
@@ -27,20 +27,20 @@ def store():
 
 
 def test_csv_has_a_row_for_every_trial(store):
-    table = list(csv.DictReader(io.StringIO(trials.as_csv(trials.rows(store)))))
-    stored = store.trials(1)
+    table = list(csv.DictReader(io.StringIO(trial_dump.as_csv(trial_dump.load_rows(store)))))
+    stored = store.load_trials(1)
     assert [(int(r["number"]), r["verdict"], json.loads(r["config"])) for r in table] == [
         (t.number, t.outcome.verdict.word.value, dict(t.config)) for t in stored]  # fmt: skip
-    assert trials.rows(store, task="other") == [] == trials.rows(store, device="other")
+    assert trial_dump.load_rows(store, task="other") == [] == trial_dump.load_rows(store, device="other")
 
 
 def test_t4_is_read_back_by_readers_of_t4(store, tmp_path):
     path = tmp_path / "t4.json"
-    path.write_text(trials.as_t4(trials.rows(store)))
-    space = tuners.read(path)
-    stored = store.trials(1)
+    path.write_text(trial_dump.as_t4(trial_dump.load_rows(store)))
+    space = tuner_files.read(path)
+    stored = store.load_trials(1)
     assert any(t.score is None for t in stored)
-    best = min(r["time_us"] for r in trials.rows(store) if r["time_us"])
+    best = min(r["time_us"] for r in trial_dump.load_rows(store) if r["time_us"])
     assert space.optimum_us == pytest.approx(best)
     words = {r["invalidity"] for r in json.loads(path.read_text())["results"]}
     assert words <= {"timeout", "compile", "runtime", "correctness", "constraints", "correct"} and len(words) > 1

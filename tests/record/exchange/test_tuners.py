@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch.core.errors import SpaceError
-from kernelsearch.record.exchange import helion, tuners
-from kernelsearch.record.recorded_space import Row
+from kernelsearch.record.exchange import helion, tuner_files
+from kernelsearch.record.recorded_space import SpaceRow
 
 CACHE = {
     "device_name": "NVIDIA A100", "kernel_name": "convolution", "problem_size": "(4096, 4096, 1)",
@@ -39,7 +39,7 @@ def written(tmp_path, value, name="file.json"):
 
 
 def test_a_kernel_tuner_cache(tmp_path):
-    space = tuners.read(written(tmp_path, CACHE))
+    space = tuner_files.read(written(tmp_path, CACHE))
     assert space.task == "convolution" and space.device == "NVIDIA A100" and space.optimum_us == 1500
     assert [(tuple(r.config.values()), r.time_us, r.failure) for r in space.rows] == [
         ((16, 1), 1500.0, None), ((32, 1), None, "compile"), ((16, 2), None, "runtime")]  # fmt: skip
@@ -49,11 +49,11 @@ def test_a_kernel_tuner_cache(tmp_path):
 def test_a_kernel_tuner_cache_that_is_still_being_written(tmp_path):
     text = json.dumps(CACHE)
     unfinished = text[: text.index(', "32,2"')] + ","
-    assert len(tuners.read(written(tmp_path, unfinished)).rows) == 3
+    assert len(tuner_files.read(written(tmp_path, unfinished)).rows) == 3
 
 
 def test_tritons_own_cache(tmp_path):
-    space = tuners.read(written(tmp_path, TRITON, "add_kernel.autotune.json"))
+    space = tuner_files.read(written(tmp_path, TRITON, "add_kernel.autotune.json"))
     assert space.task == "add_kernel" and space.parameters["BLOCK"] == (128, 256)
     assert [(r.time_us, r.failure) for r in space.rows] == [(20.0, None), (None, "runtime")]
 
@@ -72,10 +72,12 @@ def test_t4_results_become_the_same_space(tmp_path_factory, found):
         if key not in seen:
             seen.add(key)
             rows.append(
-                Row({"a": a, "b": b}, failure=result) if isinstance(result, str) else Row({"a": a, "b": b}, result)
+                SpaceRow({"a": a, "b": b}, failure=result)
+                if isinstance(result, str)
+                else SpaceRow({"a": a, "b": b}, result)
             )
     if not any(r.time_us for r in rows):
-        rows.append(Row({"a": 99999, "b": 1}, 3.0))
+        rows.append(SpaceRow({"a": 99999, "b": 1}, 3.0))
     results = [
         {
             "configuration": row.config,
@@ -85,7 +87,7 @@ def test_t4_results_become_the_same_space(tmp_path_factory, found):
         }
         for row in rows
     ]
-    back = tuners.read(written(tmp_path_factory.mktemp("t4"), {"results": results}))
+    back = tuner_files.read(written(tmp_path_factory.mktemp("t4"), {"results": results}))
     assert [(r.config, r.failure) for r in back.rows] == [(r.config, r.failure) for r in rows]
     assert [r.time_us for r in back.rows if r.time_us] == pytest.approx([r.time_us for r in rows if r.time_us])
 
@@ -100,7 +102,7 @@ def test_t4_results_become_the_same_space(tmp_path_factory, found):
 ])  # fmt: skip
 def test_other_files_are_refused_in_one_line(tmp_path, value, said):
     with pytest.raises(SpaceError, match=said) as caught:
-        tuners.read(written(tmp_path, value))
+        tuner_files.read(written(tmp_path, value))
     assert "\n" not in str(caught.value)
 
 
@@ -108,11 +110,11 @@ def test_a_helion_config_from_its_cache_or_saved(tmp_path):
     config = {"block_sizes": [64, 128], "num_warps": 8, "num_stages": 3, "indexing": "pointer"}
     for value in (config, {"config": json.dumps(config), "key": {"type": "x", "fields": {}}}):
         found = helion.read(written(tmp_path, value))
-        assert helion.carried(found, ["BLOCK_M", "BLOCK_N"], {}) == {
+        assert helion.translate_config(found, ["BLOCK_M", "BLOCK_N"], {}) == {
             "BLOCK_M": 64,
             "BLOCK_N": 128,
             "num_warps": 8,
             "num_stages": 3,
         }
     with pytest.raises(SpaceError, match="2 block sizes"):
-        helion.carried(config, ["BLOCK"], {})
+        helion.translate_config(config, ["BLOCK"], {})

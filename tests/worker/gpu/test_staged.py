@@ -5,9 +5,9 @@ import torch
 
 from kernelsearch.kernel.launch import Buffer
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial.without_gpu import numbers
+from kernelsearch.trial.without_gpu import interpreted_config_key
 from kernelsearch.verify.judge import same_bits
-from kernelsearch.worker.gpu import staged
+from kernelsearch.worker.gpu import judged_runs
 from kernelsearch.worker.gpu.launching import Launcher
 from kernelsearch.worker.launcher import tensors
 
@@ -26,19 +26,19 @@ def k(x_ptr, BLOCK: tl.constexpr{more}):
 def test_a_few_elements_move_and_come_back(dtype):
     value = torch.randn(500, 40).to(dtype)
     before = value.clone()
-    where, was = staged._move_elements(value, 3)
+    where, was = judged_runs._move_elements(value, 3)
     changed = (value != before).sum().item()
-    assert 0 < changed <= staged.MOVED and torch.isfinite(value).all()
+    assert 0 < changed <= judged_runs.MOVED and torch.isfinite(value).all()
     value.view(-1)[where] = was
     assert torch.equal(value, before)
-    again, _ = staged._move_elements(value.clone(), 3)
-    other, _ = staged._move_elements(value.clone(), 4)
+    again, _ = judged_runs._move_elements(value.clone(), 3)
+    other, _ = judged_runs._move_elements(value.clone(), 4)
     assert torch.equal(again, where) and not torch.equal(other, where)
 
 
 @pytest.mark.parametrize("value", [3, None, torch.arange(9), torch.randn(4, 6).T, torch.empty(0)])
 def test_what_cannot_move_stays(value):
-    assert staged._move_elements(value, 1) is None
+    assert judged_runs._move_elements(value, 1) is None
 
 
 def test_equal_is_equal_bit_for_bit():
@@ -51,9 +51,9 @@ def test_equal_is_equal_bit_for_bit():
 
 def test_scratch_starts_as_it_is_asked_to():
     halves, whole = Buffer("fp16", (4,)), Buffer("i32", (4,), zero=True)
-    assert torch.isnan(tensors.scratch(halves, "cpu")).all()
-    assert (tensors.scratch(halves, "cpu", 1.0) == 1.0).all()
-    assert (tensors.scratch(whole, "cpu") == 0).all() and (tensors.scratch(whole, "cpu", 1.0) == 0).all()
+    assert torch.isnan(tensors.make_scratch(halves, "cpu")).all()
+    assert (tensors.make_scratch(halves, "cpu", 1.0) == 1.0).all()
+    assert (tensors.make_scratch(whole, "cpu") == 0).all() and (tensors.make_scratch(whole, "cpu", 1.0) == 0).all()
 
 
 def test_wiping_takes_what_a_call_left_in_its_scratch():
@@ -67,5 +67,5 @@ def test_wiping_takes_what_a_call_left_in_its_scratch():
 def test_a_launch_option_that_a_kernel_takes_is_part_of_what_it_computes():
     plain, taking = (Kernel.parse(KERNEL.format(more=more)) for more in ("", ", num_warps: tl.constexpr"))
     few, many = {"BLOCK": 1, "num_warps": 4}, {"BLOCK": 1, "num_warps": 8}
-    assert numbers(plain, few) == numbers(plain, many)
-    assert numbers(taking, few) != numbers(taking, many)
+    assert interpreted_config_key(plain, few) == interpreted_config_key(plain, many)
+    assert interpreted_config_key(taking, few) != interpreted_config_key(taking, many)

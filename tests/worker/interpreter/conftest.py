@@ -14,5 +14,7 @@ def results(request):
     script = request.path.with_name(request.path.name.replace("test_", "run_"))
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]  # an address that is touched before it is checked ends it by a signal
+    assert done.returncode == 0, done.stderr[
+        -3000:
+    ]  # an address that is touched before it is checked ends it by a signal
     return json.loads(done.stdout)

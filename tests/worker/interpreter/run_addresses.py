@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from kernelsearch.worker.interpreter.addresses import Buffers
-from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
+from kernelsearch.worker.interpreter.programs import order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog
 
 
@@ -101,9 +101,9 @@ def ran(function, shift=0):
     x, y = torch.arange(256, dtype=torch.float32), torch.zeros(256)
     tensors = {"x_ptr": x, "y_ptr": y}
     buffers = Buffers(tensors, shift)
-    with watched(buffers, AccessLog(tensors)):
+    with watch(buffers, AccessLog(tensors)):
         run_programs(
-            function, {**tensors, "N": 256}, frozenset({"N"}), (1, 1, 1), ordered((1, 1, 1), "forward"), buffers
+            function, {**tensors, "N": 256}, frozenset({"N"}), (1, 1, 1), order_programs((1, 1, 1), "forward"), buffers
         )
     return buffers.suspect, bool((x == y).all())
 
@@ -111,9 +111,9 @@ def ran(function, shift=0):
 def lies():
     """How the first element's address stands to 512, by shift, and whether two runs lie in the same place."""
     x = torch.zeros(100)
-    places = [Buffers({"x": x, "y": torch.zeros(3)}, s).seen(x)[0] for s in (0, 0, 16)]
+    places = [Buffers({"x": x, "y": torch.zeros(3)}, s).address_of(x)[0] for s in (0, 0, 16)]
     view = Buffers({"v": x[5:]})
-    return [int(p % 512) for p in places], bool(places[0] != places[1]), int(view.seen(x[5:])[0] % 512)
+    return [int(p % 512) for p in places], bool(places[0] != places[1]), int(view.address_of(x[5:])[0] % 512)
 
 
 def main():

@@ -10,7 +10,7 @@ from triton.language import core
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import lean
+from kernelsearch.worker.interpreter import shortcuts
 from kernelsearch.worker.interpreter.programs import run_programs
 
 
@@ -98,14 +98,14 @@ def outcome(kernel) -> str:
 def uninstall() -> None:
     """Puts Triton's own functions back."""
     builder.options = interpreter.InterpreterOptions()
-    interpreter._get_np_dtype, interpreter._patch_lang = lean._plain_np_dtype, lean._plain_patch
-    core._unwrap_if_constexpr, core.dtype.__eq__ = lean._plain_unwrap, lean._plain_eq
-    core.block_type.__init__, core.tensor.__init__ = lean._plain_block_type, lean._plain_tensor
+    interpreter._get_np_dtype, interpreter._patch_lang = shortcuts._plain_np_dtype, shortcuts._plain_patch
+    core._unwrap_if_constexpr, core.dtype.__eq__ = shortcuts._plain_unwrap, shortcuts._plain_eq
+    core.block_type.__init__, core.tensor.__init__ = shortcuts._plain_block_type, shortcuts._plain_tensor
 
 
 KERNELS = (mixed, wraps, described, blocked, shapes_differ, not_a_power, float_pointer, unsigned_and_negative)
 short = {k.__name__: [outcome(k), outcome(k)] for k in KERNELS}
 uninstall()
 long = {k.__name__: [outcome(k), outcome(k)] for k in KERNELS}
-lean.install()
+shortcuts.install()
 print(json.dumps({"short": short, "long": long, "after": {k.__name__: [outcome(k)] * 2 for k in KERNELS}}))

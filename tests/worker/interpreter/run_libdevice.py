@@ -8,7 +8,7 @@ import triton.language.extra.cuda.libdevice as declared
 
 from kernelsearch.compile.build import load_functions
 from kernelsearch.kernel.language import LIBDEVICE
-from kernelsearch.worker.interpreter.counting import Tally, tallied
+from kernelsearch.worker.interpreter.counting import Tally, count_into
 from kernelsearch.worker.interpreter.programs import run_programs
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n"
@@ -52,11 +52,11 @@ def counted():
     function = load_functions(HEAD + BODY.format(call="tanh(a)"), "counted")["k"]
     tensors = {f"{n}_ptr": torch.tensor(v) for n, v in ORDERED.items()} | {"out_ptr": torch.zeros(16)}
     tally = Tally(tensors)
-    with tallied(tally):
+    with count_into(tally):
         run_programs(
             function, {**tensors, "BLOCK": 16}, frozenset({"BLOCK"}), (1, 1, 1), [(0, 0, 0)], tally.buffers, tally.patch
         )
-    return tally.counts("k", 1, 1).special
+    return tally.to_counts("k", 1, 1).special
 
 
 ARITY = {name: inspect.unwrap(_plain) for name in LIBDEVICE if (_plain := getattr(declared, name, None)) is not None}

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 
 from kernelsearch.worker.interpreter.addresses import Buffers, OutOfBounds
-from kernelsearch.worker.interpreter.counting import Tally, sampled_programs, tallied
-from kernelsearch.worker.interpreter.programs import ordered, run_programs, watched
+from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_programs
+from kernelsearch.worker.interpreter.programs import order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog
 
 
@@ -147,8 +147,8 @@ def watched_run(function, n=100, block=64, offset=0, grid=(2, 1, 1), where="forw
     try:
         tensors = {"x_ptr": x, "y_ptr": y, "z_ptr": z}
         buffers = Buffers(tensors)
-        with watched(buffers, AccessLog(tensors)):
-            run_programs(function, args, frozenset({"OFFSET", "BLOCK"}), grid, ordered(grid, where, 3), buffers)
+        with watch(buffers, AccessLog(tensors)):
+            run_programs(function, args, frozenset({"OFFSET", "BLOCK"}), grid, order_programs(grid, where, 3), buffers)
     except OutOfBounds as error:
         return str(error), z.tolist()
     return None, z.tolist()
@@ -165,14 +165,14 @@ def in_order(where):
     """The output of a kernel that writes down which program came when."""
     z = torch.zeros(1, dtype=torch.int32)
     args = dict(x_ptr=z, y_ptr=z, z_ptr=z, n=1, OFFSET=0, BLOCK=1)
-    run_programs(order, args, frozenset({"OFFSET", "BLOCK"}), (8, 1, 1), ordered((8, 1, 1), where, 1))
+    run_programs(order, args, frozenset({"OFFSET", "BLOCK"}), (8, 1, 1), order_programs((8, 1, 1), where, 1))
     return f"{z.item():08d}"
 
 
 def counted(function, tensors, scalars, constexprs, grid):
     tally = Tally(tensors)
-    programs = sampled_programs(grid)
-    with tallied(tally):
+    programs = sample_programs(grid)
+    with count_into(tally):
         run_programs(
             function,
             {**tensors, **scalars, **constexprs},
@@ -182,7 +182,7 @@ def counted(function, tensors, scalars, constexprs, grid):
             tally.buffers,
             tally.patch,
         )
-    counts = tally.counts(function.__name__, grid[0] * grid[1] * grid[2], len(programs))
+    counts = tally.to_counts(function.__name__, grid[0] * grid[1] * grid[2], len(programs))
     return {n: dict(v) if n == "flops_dot" else v for n, v in vars(counts).items()}
 
 

@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelsearch.worker.interpreter.programs import ordered, run_programs
+from kernelsearch.worker.interpreter.programs import order_programs, run_programs
 
 N = 1024
 
@@ -57,7 +57,7 @@ WANTED = (
 
 def ran(function, x, y, z, op=0):
     args = dict(x_ptr=x, y_ptr=y, z_ptr=z, OP=op, N=N)
-    run_programs(function, args, frozenset({"OP", "N"}), (1, 1, 1), ordered((1, 1, 1), "forward"))
+    run_programs(function, args, frozenset({"OP", "N"}), (1, 1, 1), order_programs((1, 1, 1), "forward"))
     return z
 
 

@@ -1,6 +1,5 @@
 """A kernel sees imagined addresses; one that peels to an alignment is left alone, one that decides by more is noted."""
 
-
 import pytest
 
 

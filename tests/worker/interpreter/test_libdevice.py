@@ -74,7 +74,9 @@ def _takes(function, number):
 
 
 def test_what_is_missing_says_so(results):
-    missing = {name: text for name, types in results["values"].items() for text in types.values() if isinstance(text, str)}
+    missing = {
+        name: text for name, types in results["values"].items() for text in types.values() if isinstance(text, str)
+    }
     assert all("not known here without a GPU" in text for text in missing.values())
     rounds_otherwise = {n for n in missing if n.endswith(("_rd", "_ru", "_rz")) or n.startswith("double2float_r")}
     assert set(missing) - rounds_otherwise == ABSENT & results["values"].keys()

@@ -1,6 +1,5 @@
 """Programs in the interpreter: every address is checked before it is touched, and what they do is counted exactly."""
 
-
 import pytest
 
 

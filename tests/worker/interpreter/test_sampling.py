@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.without_gpu import asks_for_sms
-from kernelsearch.worker.interpreter.sampling import Sample, _line
+from kernelsearch.worker.interpreter.sampling import GridSample, _line
 
 
 def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
@@ -21,74 +21,78 @@ def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
 
 def ran(sample, grid, made, run=lambda programs: None, joined=False):
     sample.begin()
-    programs = sample.programs(grid, joined)
+    programs = sample.choose_programs(grid, joined)
     sample.end(made, grid, programs, {}, run)
     return programs
 
 
 def test_programs_of_two_launches_lie_at_the_same_places():
-    sample = Sample(5)
-    rows = {x for x, _, _ in sample.programs((5000, 1, 1), False)}
-    assert rows == {x for x, _, _ in sample.programs((5000, 4, 1), True)} and {0, 4999} <= rows and len(rows) == 6
-    assert len(sample.programs((5000, 4, 1), True)) == 24  # all parts of each row
-    assert len(sample.programs((4, 4, 1), False)) == 16  # a small grid is whole
+    sample = GridSample(5)
+    rows = {x for x, _, _ in sample.choose_programs((5000, 1, 1), False)}
+    assert (
+        rows == {x for x, _, _ in sample.choose_programs((5000, 4, 1), True)} and {0, 4999} <= rows and len(rows) == 6
+    )
+    assert len(sample.choose_programs((5000, 4, 1), True)) == 24  # all parts of each row
+    assert len(sample.choose_programs((4, 4, 1), False)) == 16  # a small grid is whole
 
 
 def test_who_read_the_unwritten_is_not_believed():
-    sample = Sample(5)
+    sample = GridSample(5)
     ran(sample, (16, 1, 1), log(np.arange(16), blank=range(16)))
-    assert not sample.judged
-    sample = Sample(5)
+    assert not sample.can_be_judged
+    sample = GridSample(5)
     ran(sample, (16, 1, 1), log(np.arange(16), blank=(3,)))
-    assert sample.judged
-    sample = Sample(5)
+    assert sample.can_be_judged
+    sample = GridSample(5)
     ran(sample, (16, 1, 1), log(np.arange(16), blank=(3,), withdrawn=False))
-    assert not sample.judged
+    assert not sample.can_be_judged
 
 
 @pytest.mark.parametrize("first, judged", [
     (dict(), True), (dict(poison=None), False), (dict(atomics=True), False),
 ])  # fmt: skip
 def test_what_an_earlier_launch_left_out_must_be_seen_to_be_missing(first, judged):
-    sample = Sample(5)
+    sample = GridSample(5)
     ran(sample, (1000, 1, 1), log(np.arange(1000), **first))
     ran(sample, (16, 1, 1), log(np.arange(16)))
-    assert sample.judged is judged
+    assert sample.can_be_judged is judged
 
 
 def test_a_whole_launch_with_atomics_is_judged_and_a_part_of_one_is_not():
-    whole, part = Sample(5), Sample(5)
+    whole, part = GridSample(5), GridSample(5)
     ran(whole, (16, 1, 1), log(np.arange(16), atomics=True))
     ran(part, (1000, 1, 1), log(np.arange(1000), atomics=True))
-    assert whole.judged and not part.judged
+    assert whole.can_be_judged and not part.can_be_judged
 
 
 def test_programs_that_write_all_of_their_share_cover_the_buffer():
-    sample = Sample(5)
+    sample = GridSample(5)
     ran(sample, (1000, 1, 1), log(np.repeat(np.arange(1000), 8)))
-    assert sample.cover(100) == 1.0
+    assert sample.cover_of(100) == 1.0
 
 
 def test_one_element_of_eight_is_an_eighth_also_at_more_places():
     asked = []
     stored = np.where(np.arange(8000) % 8 == 0, np.arange(8000) // 8, -1)
-    sample = Sample(5)
+    sample = GridSample(5)
     ran(sample, (1000, 1, 1), log(stored), run=asked.extend)
-    assert sample.cover(100) == pytest.approx(1 / 8) and len(asked) >= 20
+    assert sample.cover_of(100) == pytest.approx(1 / 8) and len(asked) >= 20
 
 
 def test_idle_parts_along_a_short_axis_are_no_idleness():
     asked = []
     stored = np.arange(1000) * 8  # of eight programs a row the first writes its one element
-    sample = Sample(5)
+    sample = GridSample(5)
     ran(sample, (1000, 8, 1), log(stored), run=asked.extend)
-    assert sample.cover(100) == pytest.approx(1.0) and len(asked) <= 48
+    assert sample.cover_of(100) == pytest.approx(1.0) and len(asked) <= 48
 
 
 def test_a_buffer_that_no_launch_writes_is_not_covered():
-    sample = Sample(5)
+    sample = GridSample(5)
     ran(sample, (1000, 1, 1), log(None))
-    assert sample.cover(100) == 0.0 and sample.cover(999) == 1.0  # one that no kernel was passed is the launcher's own
+    assert (
+        sample.cover_of(100) == 0.0 and sample.cover_of(999) == 1.0
+    )  # one that no kernel was passed is the launcher's own
 
 
 def test_a_line_goes_along_short_axes_only():

@@ -1,6 +1,5 @@
 """Arithmetic on 16-bit floats in the interpreter gives the bits that PyTorch gives, and sums round at every step."""
 
-
 import pytest
 
 DTYPES = ("torch.bfloat16", "torch.float16")

@@ -117,8 +117,8 @@ def main() -> None:
     for name in sys.argv[4:]:
         broken(name)
     before = os.dup(0)
-    place = sandbox.Place(cache, port=port)
-    entered = sandbox.enter(role, sandbox.Limits(), (), place)
+    place = sandbox.WorkerPlace(cache, port=port)
+    entered = sandbox.enter(role, sandbox.WorkerLimits(), (), place)
     result = {"layers": entered.layers, "missing": dict(entered.missing)}
     print(json.dumps({**result, "attempts": attempts(role, cache, port, before)}))
 

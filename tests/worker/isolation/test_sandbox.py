@@ -40,7 +40,7 @@ def entered(role, *broken, secret=False):
     script = Path(__file__).with_name("attempts.py")
     with tempfile.TemporaryDirectory() as cache, socket.create_server(("127.0.0.1", 0)) as listener:
         Path(sandbox.log_path(cache, role)).write_text("complaints")
-        environment = sandbox.scrubbed_environment({"PLANTED_BY_THE_TEST": "seen"} if secret else {}, cache)
+        environment = sandbox.scrub_environment({"PLANTED_BY_THE_TEST": "seen"} if secret else {}, cache)
         port = str(listener.getsockname()[1])
         done = subprocess.run(
             [sys.executable, str(script), role, cache, port, *broken], env=environment, cwd=script.parents[3],
@@ -93,7 +93,7 @@ def test_a_layer_that_is_refused_is_missing_with_the_reason(broken, why):
 
 def test_environment_keeps_no_secret(monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    environment = sandbox.scrubbed_environment({"TRITON_INTERPRET": "1"}, "/cache")
+    environment = sandbox.scrub_environment({"TRITON_INTERPRET": "1"}, "/cache")
     assert "secret" not in environment.values()
     assert "seen" not in environment.values()
     assert environment["HOME"] == "/cache"
@@ -118,7 +118,7 @@ def test_entries_cover_all_but_the_hidden(hidden):
         for name in ("a/b/c/x", "a/b/y", "a/z", "d/e/v", "d/w", "u"):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text("")
-        granted = [Path(p) for p in landlock.entries([folder], [root / h for h in hidden])]
+        granted = [Path(p) for p in landlock.list_entries([folder], [root / h for h in hidden])]
         for file in filter(Path.is_file, root.rglob("*")):
             shut = any((root / h) in file.parents for h in hidden)
             assert shut != any(file == g or g in file.parents for g in granted)
@@ -127,7 +127,7 @@ def test_entries_cover_all_but_the_hidden(hidden):
 def test_a_root_inside_a_hidden_folder_is_granted(tmp_path):
     (tmp_path / "task").mkdir()
     (tmp_path / "other").mkdir()
-    assert landlock.entries([str(tmp_path / "task")], [str(tmp_path)]) == (str((tmp_path / "task").resolve()),)
+    assert landlock.list_entries([str(tmp_path / "task")], [str(tmp_path)]) == (str((tmp_path / "task").resolve()),)
 
 
 # ---------------------------------------------------------------- the filter, run by hand
@@ -136,7 +136,7 @@ def test_a_root_inside_a_hidden_folder_is_granted(tmp_path):
 def decision(machine, groups, number, *args, audit=None, process=1000):
     """What the filter answers to a system call: 0 for allowed, else an errno."""
     data = struct.pack("=iIQ6Q", number, audit or seccomp._AUDIT[machine], 0, *(*args, 0, 0, 0, 0, 0, 0)[:6])
-    steps = [struct.unpack("=HBBI", s) for s in seccomp.program(machine, groups, process)]
+    steps = [struct.unpack("=HBBI", s) for s in seccomp.build_program(machine, groups, process)]
     at = accumulator = 0
     while True:
         code, yes, no, value = steps[at]

@@ -23,7 +23,7 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
         (("timed:0", dict(rows=4096, cols=1024, dtype="bf16")), ("timed:1", dict(rows=4096, cols=257, dtype="bf16"))),
         (("test:0", dict(rows=7, cols=1000)), ("test:1", dict(rows=1, cols=3))),
     )
-    added = dict(planning.with_long_shapes(toy).test_shapes[2:])
+    added = dict(planning.add_long_shapes(toy).test_shapes[2:])
     assert added == {
         "long:0": dict(rows=4096, cols=3), "long:1": dict(rows=1, cols=1024),  # 257 < 1000 is no new size
         "far:0": dict(rows=planning.FAR_ELEMENTS // 1000, cols=1000), "far:1": dict(rows=7, cols=1024),
@@ -35,9 +35,9 @@ def test_each_timed_size_alone_on_the_smallest_test_shape():
 def test_of_a_timed_shape_the_first_that_can_be_judged_is():
     toy = task((("timed:0", dict(a=64, b=64)), ("timed:1", dict(a=32, b=64))), (("test:0", dict(a=2, b=3)),))
     sizes = {"joint:0:0": 2**24, "joint:0:1": 2**21, "joint:0:2": 2**20, "joint:1:0": 2**22 + 1, "joint:1:1": 2**20}
-    with_more = planning.with_long_shapes(toy)
+    with_more = planning.add_long_shapes(toy)
     assert with_more.params("joint:0:1") == dict(a=32, b=64)
-    chosen = planning.long_cases(with_more, 3, lambda key: [Launch(1000, sizes.get(key, 2**30))], {})
+    chosen = planning.make_long_cases(with_more, 3, lambda key: [Launch(1000, sizes.get(key, 2**30))], {})
     assert [(c.shape, c.sampled) for c in chosen] == [("joint:0:1", True), ("joint:1:1", True)]
 
 
@@ -49,20 +49,20 @@ def test_a_shape_that_the_launcher_does_not_take_is_left_out():
             raise TaskError("b must be a multiple of 64")
         return [Launch(1, 64)]
 
-    with_more = planning.with_long_shapes(toy)
-    assert [c.shape for c in planning.long_cases(with_more, 3, launched, {})] == ["long:1"]
-    assert planning.typed_cases(with_more, 3, launched) == []
-    assert [c.shape for c in planning.typed_cases(with_more, 3, lambda key: [])] == ["typed:0"] * 8
+    with_more = planning.add_long_shapes(toy)
+    assert [c.shape for c in planning.make_long_cases(with_more, 3, launched, {})] == ["long:1"]
+    assert planning.make_typed_cases(with_more, 3, launched) == []
+    assert [c.shape for c in planning.make_typed_cases(with_more, 3, lambda key: [])] == ["typed:0"] * 8
 
 
 def test_sizes_that_are_equal_when_timed_are_equal_when_judged():
     toy = task((("timed:0", dict(m=512, n=512, k=64)),), (("test:0", dict(m=1, n=2, k=3)),))
-    assert dict(planning.with_long_shapes(toy).test_shapes)["equal:0"] == dict(m=80, n=80, k=3)
+    assert dict(planning.add_long_shapes(toy).test_shapes)["equal:0"] == dict(m=80, n=80, k=3)
 
 
 def test_without_test_shapes_nothing_is_added():
     toy = task((("timed:0", dict(n=5)),), ())
-    assert planning.with_long_shapes(toy) is toy
+    assert planning.add_long_shapes(toy) is toy
 
 
 class Launch:
@@ -76,7 +76,7 @@ class Launch:
 def test_only_what_the_interpreter_can_afford():
     toy = task((("timed:0", dict(a=64, b=65, c=66)),), (("test:0", dict(a=1, b=1, c=1)),))
     at = {"long:0": [Launch(4, 100)], "long:1": [Launch(1000, 100)], "long:2": [Launch(1, 2**20)]}
-    chosen = planning.long_cases(planning.with_long_shapes(toy), 3, lambda key: at.get(key, [Launch(1, 2**30)]), {})
+    chosen = planning.make_long_cases(planning.add_long_shapes(toy), 3, lambda key: at.get(key, [Launch(1, 2**30)]), {})
     assert [(c.shape, c.regime, c.seed, c.sampled) for c in chosen] == [
         ("long:0", "randn", 3, False), ("long:1", "randn", 3, True), ("long:2", "randn", 3, True),
     ]  # fmt: skip
@@ -85,9 +85,9 @@ def test_only_what_the_interpreter_can_afford():
 def test_a_far_shape_for_a_size_with_many_programs_or_beside_a_size_of_one():
     toy = task((("timed:0", dict(a=64, b=64)),), (("test:0", dict(a=2, b=3)), ("test:1", dict(a=1, b=1))))
     at = {"long:0": [Launch(64, 64)], "long:1": [Launch(1, 64)], "far:0": [Launch(64, 192)], "far:1": [Launch(2, 128)]}
-    with_more = planning.with_long_shapes(toy)
+    with_more = planning.add_long_shapes(toy)
     assert with_more.params("far:0") == dict(a=64, b=3)
-    chosen = planning.long_cases(with_more, 3, lambda key: at.get(key, [Launch(1000, 2**30)]), {})
+    chosen = planning.make_long_cases(with_more, 3, lambda key: at.get(key, [Launch(1000, 2**30)]), {})
     assert [(c.shape, c.sampled) for c in chosen] == [
         ("long:0", True),
         ("long:1", False),
@@ -98,7 +98,7 @@ def test_a_far_shape_for_a_size_with_many_programs_or_beside_a_size_of_one():
 
 def test_a_size_judged_whole_beside_others_than_one_needs_no_far_shape():
     toy = task((("timed:0", dict(a=64, b=64)),), (("test:0", dict(a=2, b=3)),))
-    chosen = planning.long_cases(planning.with_long_shapes(toy), 3, lambda key: [Launch(1, 64)], {})
+    chosen = planning.make_long_cases(planning.add_long_shapes(toy), 3, lambda key: [Launch(1, 64)], {})
     assert [c.shape for c in chosen if c.shape.startswith(("long", "far"))] == ["long:0", "long:1"]
 
 
@@ -106,24 +106,24 @@ def test_a_size_judged_whole_beside_others_than_one_needs_no_far_shape():
 @pytest.mark.parametrize("shape", [(7, 33), (2, 3, 5, 8)])
 def test_padded_rows_hold_the_values_and_a_write_between_them_is_seen(dtype, shape):
     value = (torch.rand(shape) * 9).to(dtype)
-    wide = tensors.padded(value)
+    wide = tensors.pad_rows(value)
     assert torch.equal(wide, value) and wide.stride()[-2:] == (shape[-1] + 16, 1)
-    assert not tensors.gap_changed(wide)
+    assert not tensors.has_gap_changed(wide)
     wide.fill_(1)  # its own elements may change
-    assert not tensors.gap_changed(wide)
+    assert not tensors.has_gap_changed(wide)
     torch.as_strided(wide, (1,), (1,), shape[-1])[0] = 0
-    assert tensors.gap_changed(wide)
+    assert tensors.has_gap_changed(wide)
 
 
 def test_between_padded_rows_lies_nan_also_after_the_way_to_a_worker():
-    wide = tensors.unpacked(tensors.packed(tensors.padded(torch.rand(3, 20))))
+    wide = tensors.unpack(tensors.pack(tensors.pad_rows(torch.rand(3, 20))))
     assert wide.stride() == (36, 1)
     assert torch.isnan(torch.as_strided(wide, (2, 16), (36, 1), 20)).all()
 
 
 @pytest.mark.parametrize("value", [torch.rand(9), torch.rand(4, 6).T, torch.empty(0, 3), 3.0, None])
 def test_what_has_no_rows_to_pad_stays_itself(value):
-    assert tensors.padded(value) is value and not tensors.gap_changed(value)
+    assert tensors.pad_rows(value) is value and not tensors.has_gap_changed(value)
 
 
 def test_a_shape_that_does_not_fit_is_halved_where_it_is_largest():
@@ -133,6 +133,6 @@ def test_a_shape_that_does_not_fit_is_halved_where_it_is_largest():
         return [Launch(1, changed.params(key)["rows"] * changed.params(key)["cols"])]
 
     per_element = 4 * fit.STAGED + 8 * fit.FLOAT64S
-    assert fit.fit_notes(toy, 4096 * per_element * 2, launched) == ()
-    (note,) = fit.fit_notes(toy, 1500 * per_element, launched)
+    assert fit.write_fit_notes(toy, 4096 * per_element * 2, launched) == ()
+    (note,) = fit.write_fit_notes(toy, 1500 * per_element, launched)
     assert "rows=1024 cols=4 needs about" in note and "rows=256 would fit" in note

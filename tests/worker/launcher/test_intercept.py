@@ -12,16 +12,16 @@ import triton
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import DtypeFact, TensorFact
-from kernelsearch.kernel.launch import plan
+from kernelsearch.kernel.launch import make_plan
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
 from kernelsearch.worker.launcher import trace as tracing
-from kernelsearch.worker.launcher.intercept import DISPATCHERS, Compiled, bind, intercepted
-from kernelsearch.worker.launcher.standin import poisoned_empty, standing_in
+from kernelsearch.worker.launcher.intercept import DISPATCHERS, CompiledStandIn, bind, intercept_launches
+from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 
-H100 = named("h100")
+H100 = target_by_name("h100")
 
 HEAD = """
 import torch
@@ -56,7 +56,7 @@ def task(tmp_path):
 
 
 def only(task, key="timed:0"):
-    launches = tracing.trace(task, key, H100).launches
+    launches = tracing.trace_launches(task, key, H100).launches
     assert len(launches) == 1
     return launches[0]
 
@@ -93,14 +93,14 @@ def test_two_kernels_torch_between_in_place_several_outputs(task):
             torch.cuda.synchronize()
             return s, [twice.cuda().contiguous()]
     """)
-    first, second = tracing.trace(found, "timed:0", H100).launches
+    first, second = tracing.trace_launches(found, "timed:0", H100).launches
     assert (first.site, first.grid) == ("add_kernel", None) and (second.site, second.args["BLOCK"]) == (
         "sum_kernel",
         512,
     )
-    live = tracing.run(found, "timed:0", H100).launches[0]
+    live = tracing.run_launcher(found, "timed:0", H100).launches[0]
     assert live.resolve_grid({"BLOCK": 100}) == (3,) and live.resolve_grid(first.args) == (5,)
-    facts = describe(found, tracing.trace, tracing.output_facts)
+    facts = describe(found, tracing.trace_launches, tracing.describe_outputs)
     assert facts.sites == ("add_kernel", "sum_kernel")
     assert "add_kernel.BLOCK" in facts.space and "sum_kernel.BLOCK" not in facts.space
 
@@ -124,26 +124,26 @@ def test_autotune_and_heuristics(task):
     found = task(AUTOTUNED)
     fact = only(found)
     assert "BLOCK" not in fact.args and fact.args["MODE"] == "fast" and fact.args["EVEN"] is False
-    launch = tracing.run(found, "timed:0", H100).launches[0]
+    launch = tracing.run_launcher(found, "timed:0", H100).launches[0]
     assert launch.meta_defaults == {"BLOCK": 64, "num_warps": 4, "num_stages": 3, "num_ctas": 1}
-    assert launch.bound()["BLOCK"] == 64 and launch.bound({"BLOCK": 100})["EVEN"] is True
-    assert launch.bound({"tuned_kernel.BLOCK": 50, "other.BLOCK": 7})["BLOCK"] == 50
-    assert launch.bound({"BLOCK": "next_power_of_2(n)"})["BLOCK"] == 512
-    assert launch.launch_options({"num_warps": 2})["num_warps"] == 2
+    assert launch.bind_parameters()["BLOCK"] == 64 and launch.bind_parameters({"BLOCK": 100})["EVEN"] is True
+    assert launch.bind_parameters({"tuned_kernel.BLOCK": 50, "other.BLOCK": 7})["BLOCK"] == 50
+    assert launch.bind_parameters({"BLOCK": "next_power_of_2(n)"})["BLOCK"] == 512
+    assert launch.resolve_options({"num_warps": 2})["num_warps"] == 2
     assert launch.resolve_grid({"BLOCK": 100}) == (3,) and launch.resolve_grid({}) == (5,)
     launch.run_pre_hooks({"BLOCK": 256, "num_warps": 8})
     launch.run_pre_hooks({"BLOCK": 1024})
     assert found.module.hooked == [(256, 8), (1024, 4)]
-    retrace = lambda t, key, config: tracing.trace(t, key, H100, config=config)  # noqa: E731
-    facts = describe(found, tracing.trace, tracing.output_facts, retrace=retrace)
+    retrace = lambda t, key, config: tracing.trace_launches(t, key, H100, config=config)  # noqa: E731
+    facts = describe(found, tracing.trace_launches, tracing.describe_outputs, retrace=retrace)
     assert facts.space["BLOCK"] == (64, 256) and facts.config["BLOCK"] == 64
     assert "MODE" not in facts.space and "EVEN" not in facts.space
 
 
 def test_heuristic_that_follows_the_config_is_noted(task):
     text = AUTOTUNED.replace('args["n"] % args["BLOCK"] == 0', 'args["BLOCK"] > 100')
-    retrace = lambda t, key, config: tracing.trace(t, key, H100, config=config)  # noqa: E731
-    assert "a heuristic follows BLOCK" in describe(task(text), tracing.trace, retrace=retrace).notes[0]
+    retrace = lambda t, key, config: tracing.trace_launches(t, key, H100, config=config)  # noqa: E731
+    assert "a heuristic follows BLOCK" in describe(task(text), tracing.trace_launches, retrace=retrace).notes[0]
 
 
 def test_wrap_triton_and_custom_operator(task):
@@ -299,7 +299,7 @@ def benchmark(M, N, K, provider):
 
 def test_a_tutorial_matmul(task):
     found = task("", MATMUL)
-    facts = describe(found, tracing.trace, tracing.output_facts)
+    facts = describe(found, tracing.trace_launches, tracing.describe_outputs)
     assert (found.form, facts.sites) == ("bare", ("matmul_kernel",))
     assert facts.space["BLOCK_SIZE_M"] == (64, 128) and facts.space["num_stages"] == (3, 4)
     assert facts.config["GROUP_SIZE_M"] == 8 and "ACTIVATION" not in facts.space
@@ -307,8 +307,8 @@ def test_a_tutorial_matmul(task):
     assert fact.args["ACTIVATION"] == "" and fact.args["a_ptr"].dtype == "fp16" and fact.grid is None
     seed = Kernel.parse(facts.seed)
     assert seed.names == ("leaky_relu", "matmul_kernel")
-    live = tracing.run(found, "timed:0", H100).launches[0]
-    step = plan(seed, facts.sites, facts.config, fact, live.resolve_grid, 132).steps[0]
+    live = tracing.run_launcher(found, "timed:0", H100).launches[0]
+    step = make_plan(seed, facts.sites, facts.config, fact, live.resolve_grid, 132).steps[0]
     assert step.grid == (32, 1, 1) and step.constexprs["BLOCK_SIZE_M"] == 64 and step.options["num_stages"] == 3
 
 
@@ -337,7 +337,7 @@ class ModelNew(nn.Module):
 def test_kernelbench_model(task):
     found = task(BENCH, HEAD.replace("def reference(x): return x + 1", "").replace("TEST_SHAPES", "NOTHING"))
     assert found.form == "kernelbench" and only(found).grid == (4096,)
-    facts = describe(found, tracing.trace, tracing.output_facts)
+    facts = describe(found, tracing.trace_launches, tracing.describe_outputs)
     assert facts.shapes[0].params == {"batch": 4096, "dim": 8192} and facts.config == {"num_warps": 4}
 
 
@@ -362,10 +362,10 @@ def test_launchers_that_are_wrong(task, body, says):
     found = task(f"\ndef go(x):\n{body}\n")
     if says is None:
         with pytest.raises(TaskError, match="passes no value for 'n' of add_kernel"):
-            tracing.run(found, "timed:0", H100).launches[0].bound()
+            tracing.run_launcher(found, "timed:0", H100).launches[0].bind_parameters()
         return
     with pytest.raises(TaskError, match=says):
-        tracing.trace(found, "timed:0", H100)
+        tracing.trace_launches(found, "timed:0", H100)
 
 
 @pytest.mark.parametrize(
@@ -381,13 +381,13 @@ def test_outputs_that_disagree(task, returns, says):
             return {returns}
     """)
     with pytest.raises(TaskError, match=says):
-        describe(found, tracing.trace, tracing.output_facts)
+        describe(found, tracing.trace_launches, tracing.describe_outputs)
 
 
 def test_everything_is_put_back():
     before = [kind.__dict__["run"] for kind in DISPATCHERS]
     cuda, driver = torch.cuda.is_available, triton.runtime.driver._active
-    with standing_in(H100), intercepted(lambda launch: None):
+    with pretend_gpu(H100), intercept_launches(lambda launch: None):
         assert torch.cuda.is_available() and torch.empty(3, device="cuda").is_cuda
         assert [kind.__dict__["run"] for kind in DISPATCHERS] != before
     assert [kind.__dict__["run"] for kind in DISPATCHERS] == before
@@ -396,7 +396,7 @@ def test_everything_is_put_back():
 
 
 def test_poison_reaches_empty_and_leaves_zeros_alone():
-    with poisoned_empty():
+    with poison_empty():
         held = [torch.empty(3), torch.empty_like(torch.ones(2, dtype=torch.bfloat16)), torch.ones(2).new_empty(4),
                 torch.empty_strided((2, 2), (1, 2)), torch.empty(2, dtype=torch.float8_e4m3fn).float()]  # fmt: skip
         number, kept = torch.empty(3, dtype=torch.int32), torch.zeros(3)
@@ -408,9 +408,9 @@ def test_a_launch_returns_something_that_can_be_asked(task):
     found = task(
         "def go(x):\n    k = add_kernel[(1,)](x, x, 1, 1.0, BLOCK=1)\n    assert k.n_spills == 0\n    return x\n"
     )
-    with intercepted(lambda launch: None):
+    with intercept_launches(lambda launch: None):
         kernel = found.module.add_kernel
-        assert isinstance(kernel[(1,)](1, 2, 3, 4, 5), Compiled)
+        assert isinstance(kernel[(1,)](1, 2, 3, 4, 5), CompiledStandIn)
     assert bind(kernel, (1, 2), {"num_warps": 2}, [4, 1]).grid == (4, 1)
 
 
@@ -429,7 +429,7 @@ def test_lazy_zeros_keep_the_layout():
         torch.empty(0, 4, device="meta"),
         torch.empty((), device="meta"),
     ):
-        made = tracing.lazy_zeros(model)
+        made = tracing.make_lazy_zeros(model)
         assert made.shape == model.shape and made.stride() == model.stride() and not made.any()
 
 
@@ -440,4 +440,4 @@ def test_the_stand_in_sees_what_the_device_sees(name):
         pytest.skip("needs a CUDA device")
     live, pretended = tracing.open_task(shipped.path(name)), tracing.open_task(shipped.path(name), H100)
     for key in live.keys:
-        assert tracing.trace(live, key, device="cuda") == tracing.trace(pretended, key, H100)
+        assert tracing.trace_launches(live, key, device="cuda") == tracing.trace_launches(pretended, key, H100)

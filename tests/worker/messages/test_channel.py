@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from kernelsearch.core.types import TensorFact, Verdict, Word
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.messages.channel import Array, Channel, ChannelClosed, ChannelTimeout
-from kernelsearch.worker.messages.jobs import Candidate, Hello, Ran
-from kernelsearch.worker.processes.handle import Source
+from kernelsearch.worker.messages.jobs import CandidateJob, Hello, Ran
+from kernelsearch.worker.processes.workers import WorkerSource
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_hostile_pickles_are_refused(ends, message):
     ("kernelsearch.core.types", "content_digest"),  # a function of a known module is no data class
     ("kernelsearch.compile.build", "load_functions"), ("kernelsearch.compile.build", "hashlib"),
     ("kernelsearch.worker.messages.channel", "socket"), ("kernelsearch.worker.messages.channel", "Array.__init__"),
-    (Source.__module__, Source.__name__), ("kernelsearch.worker.child", "main"),
+    (WorkerSource.__module__, WorkerSource.__name__), ("kernelsearch.worker.child", "main"),
 ])  # fmt: skip
 def test_globals_that_are_no_data_are_not_found(ends, module, name):
     data = (
@@ -151,7 +151,7 @@ def test_a_claimed_length_alone_takes_no_memory(ends):
 
 @pytest.mark.parametrize("message", [
     Array("float32", (2, 2), b"\0" * 16, (2, 1)), Hello(5, ("limits",)), Ran(verdict=Verdict(Word.CRASH, "run", "because")),
-    Candidate(KERNEL, {"N": 4}, KERNEL, {}, ("k",), named("h100")), TensorFact("fp32", (1,), (1,)), None, 5, "text", (1, {"a": [2.5]}),
+    CandidateJob(KERNEL, {"N": 4}, KERNEL, {}, ("k",), target_by_name("h100")), TensorFact("fp32", (1,), (1,)), None, 5, "text", (1, {"a": [2.5]}),
     Specialisation("k", (("x", "*fp32"),), (("N", 4),), (), (("num_warps", 4),)), Array("float32", (1 << 20,), bytes(4 << 20)),
 ], ids=lambda m: type(m).__name__)  # fmt: skip
 def test_the_projects_own_messages_come_through(ends, message):

@@ -15,10 +15,10 @@ import pytest
 from kernelsearch.core.errors import TaskError, WorkerError
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.launch import Specialisation
-from kernelsearch.kernel.targets import named
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.messages import jobs
-from kernelsearch.worker.processes.handle import Source, WorkerDied, WorkerHung
-from kernelsearch.worker.processes.pool import Pool, Workplace, trusted
+from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
+from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung, WorkerSource
 
 GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
 SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
@@ -26,7 +26,7 @@ SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),)
 
 def job(code=GOOD, name="k"):
     """A compile job. What the code does at its top happens in the worker (in a search the gate has passed it before)."""
-    return jobs.Compile(code, name, (SPEC,), named("h100"))
+    return jobs.Compile(code, name, (SPEC,), target_by_name("h100"))
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_many_threads_share_a_pool(place):
 def test_a_trusted_workers_failure_is_the_error_that_it_names(place, tmp_path):
     class Answers(Pool):
         def __init__(self, answer):
-            self.answer, self.source = answer, Source("judge", str(tmp_path), fork=True)
+            self.answer, self.source = answer, WorkerSource("judge", str(tmp_path), fork=True)
 
         def ask(self, job, timeout):
             if isinstance(self.answer, Exception):
@@ -176,16 +176,16 @@ def test_a_trusted_workers_failure_is_the_error_that_it_names(place, tmp_path):
             return self.answer
 
     with pytest.raises(TaskError, match="a sentence"):
-        trusted(Answers(jobs.Failure("a sentence", "TaskError")), None, 1)
+        ask_trusted(Answers(jobs.JobFailure("a sentence", "TaskError")), None, 1)
     with pytest.raises(WorkerError, match="a sentence"):
-        trusted(Answers(jobs.Failure("a sentence", "NoSuchError")), None, 1)
+        ask_trusted(Answers(jobs.JobFailure("a sentence", "NoSuchError")), None, 1)
     with pytest.raises(WorkerError, match="the judge worker failed: hm"):
-        trusted(Answers(WorkerHung("hm")), None, 1)
-    assert trusted(Answers(5), None, 1) == 5
+        ask_trusted(Answers(WorkerHung("hm")), None, 1)
+    assert ask_trusted(Answers(5), None, 1) == 5
 
 
 def test_a_worker_that_cannot_start_says_why(tmp_path):
-    source = Source("no such role", str(tmp_path), fork=True)
+    source = WorkerSource("no such role", str(tmp_path), fork=True)
     with pytest.raises(WorkerError, match="could not start.*KeyError"):
         source.start()
     source.close()

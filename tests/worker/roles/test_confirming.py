@@ -6,8 +6,16 @@ import pytest
 import torch
 
 from kernelsearch.worker.gpu import open_shape as confirm_stage
-from kernelsearch.worker.messages.confirm_jobs import CRASHED, Blocks, Clocks, Enter, Entered, OpenShape, Outputs
-from kernelsearch.worker.messages.jobs import Candidate, Failure
+from kernelsearch.worker.messages.confirm_jobs import (
+    CRASHED,
+    Blocks,
+    Clocks,
+    Enter,
+    EnteredContestant,
+    OpenShape,
+    Outputs,
+)
+from kernelsearch.worker.messages.jobs import CandidateJob, JobFailure
 from kernelsearch.worker.roles import confirm as confirming
 
 
@@ -21,7 +29,7 @@ def stage(mutates=(), one_set=False):
 
 
 def contestant():
-    return confirm_stage.Contestant(call=None, wipe=None, judged=True)
+    return confirm_stage.LiveContestant(call=None, wipe=None, judged=True)
 
 
 def test_contents_rotate_at_the_same_pointers():
@@ -40,7 +48,7 @@ def test_a_changed_input_is_seen_unless_the_task_says_that_it_may_be():
         here = stage(mutates)
         which, args = here.load()
         args[0][2, 1] = -1.0
-        _, outputs, moved = confirm_stage.looked_at(here, which, args, args[0] * 2)
+        _, outputs, moved = confirm_stage.look_at_outputs(here, which, args, args[0] * 2)
         assert bool(moved) is expected and len(outputs) == 1 + len(mutates)
 
 
@@ -48,7 +56,7 @@ def test_kept_outputs_are_copies():
     here = stage()
     which, args = here.load()
     result = args[0] * 2
-    _, (kept,), moved = confirm_stage.looked_at(here, which, args, result)
+    _, (kept,), moved = confirm_stage.look_at_outputs(here, which, args, result)
     result.zero_()
     assert kept.abs().sum() > 0 and not bool(moved)
 
@@ -80,12 +88,12 @@ def test_bits_are_compared_not_values():
 
 def test_failures_are_said_where_they_belong():
     baseline = confirming.failed(Enter("liger"), "TypeError: no", "")
-    assert baseline == Entered(failure="TypeError: no")
+    assert baseline == EnteredContestant(failure="TypeError: no")
     missing = confirming.failed(Enter("liger"), "ModuleNotFoundError: No module named 'liger_kernel.transformers'", "")
-    assert missing == Entered(failure="not installed: liger_kernel")
-    candidate = Candidate(None, {}, None, {}, (), None)
+    assert missing == EnteredContestant(failure="not installed: liger_kernel")
+    candidate = CandidateJob(None, {}, None, {}, (), None)
     assert confirming.failed(Enter("new", candidate), "RuntimeError: boom", "").verdict.word.value == "crash"
-    assert isinstance(confirming.handle(object()), Failure)
+    assert isinstance(confirming.handle(object()), JobFailure)
 
 
 @pytest.mark.parametrize("job", [OpenShape("t.py", "timed:0", (1,)), Blocks(()), Enter("eager")])
@@ -93,9 +101,13 @@ def test_too_little_memory_is_nobodys_crash(job):
     message = "OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 GiB. See documentation for details."
     said = confirming.failed(job, message, "")
     if isinstance(job, Enter):
-        assert said == Entered(failure="too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB")
+        assert said == EnteredContestant(
+            failure="too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB"
+        )
     else:
-        assert said == Failure("too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB", "WorkerError")
+        assert said == JobFailure(
+            "too little GPU memory: CUDA out of memory. Tried to allocate 64.00 GiB", "WorkerError"
+        )
 
 
 @pytest.mark.parametrize(
@@ -103,14 +115,14 @@ def test_too_little_memory_is_nobodys_crash(job):
 )
 def test_a_lost_context_ends_the_process(job):
     lost = confirming.failed(job, "AcceleratorError: CUDA error: an illegal memory access was encountered", "")
-    assert isinstance(lost, Failure) and lost.kind == CRASHED
+    assert isinstance(lost, JobFailure) and lost.kind == CRASHED
 
 
 @pytest.mark.parametrize(("precision", "word"), [("ieee", "highest"), ("tf32", "high"), ("half-accumulate", "highest")])
 def test_baselines_keep_to_the_precision_contract(precision, word):
     from kernelsearch.measure.timing import baselines
 
-    assert baselines.tf32_policy(precision) == word
+    assert baselines.tf32_policy_of(precision) == word
 
 
 def test_the_baselines_of_a_task():
@@ -121,10 +133,10 @@ def test_the_baselines_of_a_task():
 
     tuned = SimpleNamespace(fn=Autotuner())
     task = SimpleNamespace(name="mine", baselines={"theirs": abs, "eager": max}, kernels=lambda: {"k": tuned})
-    assert baselines.names(task) == ("eager", "compile", "max-autotune", "seed autotune", "theirs")
+    assert baselines.baseline_names(task) == ("eager", "compile", "max-autotune", "seed autotune", "theirs")
     case = SimpleNamespace(reference=min, launch=sum)
-    assert baselines.make("theirs", task, case) is abs and baselines.make("eager", task, case) is max
-    assert baselines.make("seed autotune", task, case) is sum
+    assert baselines.make_baseline("theirs", task, case) is abs and baselines.make_baseline("eager", task, case) is max
+    assert baselines.make_baseline("seed autotune", task, case) is sum
 
 
 class FakeEvent:
@@ -158,7 +170,7 @@ def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_name
                 x[0, 0] = 9.0
             return x * 2
 
-        return confirm_stage.Contestant(call, lambda: calls.append(f"wipe {name}"), judged=name != "eager")
+        return confirm_stage.LiveContestant(call, lambda: calls.append(f"wipe {name}"), judged=name != "eager")
 
     here.contestants = {name: kernel(name, name == "bad") for name in ("good", "bad", "eager")}
     monkeypatch.setattr(confirming, "_STAGE", [here])

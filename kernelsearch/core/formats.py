@@ -1,0 +1,49 @@
+"""Numbers as text: times with a unit, speed-ups with their evidence, configs in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelsearch.core.types import Config
+
+
+def format_time(us: float) -> str:
+    """A time in the unit that needs no exponent: `8.21 us`, `1.310 ms`, `2.4 s`."""
+    if us < 1000:
+        return f"{us:.3g} us" if us < 100 else f"{us:.1f} us"
+    if us < 1e6:
+        return f"{us / 1000:.4g} ms"
+    return f"{us / 1e6:.3g} s"
+
+
+def format_speedup(score: float, evidence: str) -> str:
+    """`1.84x the seed (estimated)`, from a score, which is time over the seed's time."""
+    return f"{1 / score:.2f}x the seed ({evidence})"
+
+
+def format_config(values: Config) -> str:
+    """`BLOCK=1024 num_warps=4`: constexprs in capitals first, as they are written in a kernel."""
+    names = sorted(values, key=lambda n: (n.rpartition(".")[2][:1].islower(), n))
+    return " ".join(f"{name}={values[name]}" for name in names)
+
+
+def format_count(number: int, thing: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{number} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def format_duration(seconds: float) -> str:
+    """`0:42`, `12:05` or `1:02:03`."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def format_verdict(word: str) -> str:
+    """A verdict's word without its `reject-`, for narrow places."""
+    return word.removeprefix("reject-")
+
+
+def format_interval(ratio: Mapping[str, float]) -> str:
+    """`1.420x [1.410, 1.430]`: a speed-up with its interval."""
+    return f"{ratio['ratio']:.3f}x [{ratio['low']:.3f}, {ratio['high']:.3f}]"

@@ -1,0 +1,168 @@
+"""The mix: one Proposer of typed edits, models and their repairs, among which a cost-aware bandit chooses.
+
+If its choice gives nothing, the typed edits are asked, then the other models. A model that is asked ahead gives nothing
+at first: typed edits go on, and its answer is taken at the first ask after it came. With `alone` the typed edits are
+asked only when no model gives anything, and the search waits for a model that is thinking.
+
+A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere. Such edits gain
+more than randomly drawn ones and are an arm of their own (`named edits`): the bandit chooses between it and the models,
+which then implement the named edit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelsearch.core.model_calls import ModelCall
+from kernelsearch.core.types import Trial
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.bandit import BanditParams, Cost, Pull, compute_standings, rank_arms
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
+from kernelsearch.propose.models import pending_calls
+from kernelsearch.propose.models.model import ModelProposer, Models
+from kernelsearch.propose.typed_edits import TypedEdits
+
+EDITS, NAMED = "edits", "named edits"
+PATIENCE = 10.0
+"""Without a time budget, a wait for a model costs one trial for each of this many times a trial's own time."""
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The run's budgets, which weigh costs: trials, and seconds where they are limited."""
+
+    trials: int = 200
+    seconds: float | None = None
+
+
+class ProposerMix(Proposer):
+    """Chooses who proposes, and tells all of them the results."""
+
+    def __init__(
+        self,
+        models: Sequence[ModelProposer],
+        shared: Models,
+        limits: RunLimits = RunLimits(),
+        *,
+        alone: bool = False,
+        edits: Proposer | None = None,
+        params: BanditParams = BanditParams(),
+    ) -> None:
+        self.models, self.shared, self.limits = tuple(models), shared, limits
+        self.alone, self.params = alone, params
+        self.edits = edits or TypedEdits()
+        self._seconds = 0.0
+        self._trials = 0
+
+    def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
+        """A rewrite: an answer of a model asked earlier if one is due, else by the arm whose turn it is."""
+        chance = random.Random(rng.getrandbits(64))
+        rewrite = next((rewrite for m in self.models if (rewrite := m.take_due(request))), None)
+        if rewrite is None and self.alone:
+            rewrite = self._wait(request)
+        rewrite = rewrite or self._choose(request, chance, rng) or self._wait(request)
+        if self.alone and rewrite is not None:
+            for model in self.models:
+                model.ask_ahead(request, chance)
+        return rewrite
+
+    def _choose(self, request: Request, chance: random.Random, rng: random.Random) -> Rewrite | None:
+        asked_model = False
+        for arm in self._order(request, chance):
+            model = next((m for m in self.models if arm in (m.name, m.repair_name)), None)
+            if model is None:
+                rewrite = self.edits.propose(request, rng)
+            elif asked_model:
+                continue
+            else:
+                asked_model = True
+                rewrite = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
+                rewrite = rewrite or (self._wait(request) if self.alone else None)
+            if rewrite is not None:
+                return rewrite
+        return None
+
+    def _wait(self, request: Request) -> Rewrite | None:
+        """Waits for the answer of a model that is thinking."""
+        thinking = (m for m in self.models if m.underway and not m.has_kept(request.parent.digest, request.seen))
+        return next((rewrite for m in thinking if (rewrite := m.take_due(request, wait=True))), None)
+
+    def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
+        self._seconds += trial.outcome.seconds
+        self._trials += 1
+        self.shared.history.tell(trial, kernel, parent)
+        self.shared.ledger.begin(trial.kernel)
+        for model in self.models:
+            model.tell(trial)
+
+    def restore(self, calls: Sequence[ModelCall], trials: int) -> None:
+        """Takes the stored calls of a run that is resumed after so many trials, before those are told again."""
+        past, underway = self.shared.ledger.restore(calls, trials)
+        for model in self.models:
+            model.restore(past, underway)
+
+    def spending(self) -> str:
+        return self.shared.ledger.words()
+
+    def end(self) -> None:
+        """Ends the search: last calls are stored before their cost is summed up."""
+        for model in self.models:
+            model.end(self._trials)
+
+    def close(self) -> None:
+        """Closes the engines."""
+        for model in self.models:
+            pending_calls.close_engine(model.engine, model.underway)
+
+    # ------------------------------------------------------------ whose turn it is
+
+    def _order(self, request: Request, rng: random.Random) -> list[str]:
+        digest, number = request.parent.digest, request.number
+        arms = [m.name for m in self.models if m.is_available(number) or m.has_kept(digest, request.seen)]
+        arms += [m.repair_name for m in self.models if m.can_repair(number)]
+        typed = EDITS if request.edit is None else NAMED
+        if not arms:
+            return [typed]
+        every = compute_standings(
+            arms if self.alone else [typed, *arms], self._pulls(), self._costs(), number, self.params
+        )
+        first, *others = rank_arms(every, rng, self.params)
+        return list(dict.fromkeys([first, typed, *others]))
+
+    def _pulls(self) -> Iterator[Pull]:
+        """The kernels of the history, and calls that gave none; a kernel's edit names its arm."""
+        names = {n for m in self.models for n in (m.name, m.repair_name)}
+        history = self.shared.history
+        usual = history.usual_tuning()
+        for entry in history.entries.values():
+            if entry.parent is not None:
+                typed = NAMED if entry.named else EDITS
+                yield Pull(
+                    entry.number, entry.edit if entry.edit in names else typed, history.earned_gain(entry, usual)
+                )
+        for call in self.shared.ledger.calls:
+            if not any(a.kernel for a in call.answers):
+                yield Pull(call.number, call.arm, 0.0, 0.0)
+
+    def _costs(self) -> Iterator[Cost]:
+        return (Cost(call.number, call.arm, self._in_trials(call)) for call in self.shared.ledger.calls)
+
+    def _in_trials(self, call: ModelCall) -> float:
+        """The cost of a call as a share of each budget of the run, in units of one trial's share.
+
+        Only the seconds count for which the search stood still. Without a time budget they count in whole trials, so
+        that a run that hardly waits is the same run on a slower machine.
+        """
+        budget, trials = self.shared.ledger.budget, self.limits.trials
+        if self.limits.seconds is not None:
+            cost = trials * call.waited / self.limits.seconds
+        else:
+            each = self._seconds / self._trials if self._seconds else 0.0
+            cost = call.waited // (PATIENCE * each) if each else 0.0
+        if budget.max_tokens:
+            cost += trials * (call.tokens_in + call.tokens_out) / budget.max_tokens
+        if budget.max_usd:
+            cost += trials * call.usd / budget.max_usd
+        return cost

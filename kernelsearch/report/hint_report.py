@@ -1,0 +1,161 @@
+"""Hints as text for people, 80 columns wide, and as data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.core import formats
+from kernelsearch.core.types import Config
+from kernelsearch.measure.hints.detectors import Finding, round_for_people
+from kernelsearch.measure.hints.findings import MOST, LauncherCall, diagnose
+from kernelsearch.measure.static_model.counters import Counters
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.record.rows import columns
+
+WIDTH = 80
+
+
+@dataclass(frozen=True)
+class HintReport:
+    """The hints of one kernel: for each shape its label, its call, and the instruction counts of its launches."""
+
+    task: str
+    kernel: str
+    config: Config
+    device: str
+    calls: tuple[tuple[str, LauncherCall, tuple[Mapping[str, int], ...]], ...]
+    missing: tuple[str, ...] = ()
+
+
+def as_text(report: HintReport) -> str:
+    """The report for people."""
+    lines = _wrapped(
+        f"{report.task} {report.kernel[:8]}, {formats.format_config(report.config)}, for {report.device}", "", "  "
+    )
+    for label, call, machine in report.calls:
+        lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
+        for launch, counts in zip(call.launches, machine, strict=True):
+            lines += _wrapped(_launch(launch, counts), "  ", "    ")
+            if launch.counters is not None:
+                lines += _wrapped(_counters(launch.counters), "    ", "    ")
+        for number, finding in enumerate(diagnose(call)[:MOST], 1):
+            lines += _finding(number, finding)
+    lines += [""] if report.missing else []
+    for what in report.missing:
+        lines += _wrapped(f"not available: {what}", "", "  ")
+    return "\n".join(lines) + "\n"
+
+
+def as_dict(report: HintReport) -> dict[str, Any]:
+    """The report as JSON's types."""
+    return {
+        **columns(report, "task kernel device"),
+        "config": dict(report.config),
+        "shapes": [
+            {
+                "shape": label,
+                "time_us": call.time_us,
+                "evidence": None if call.time_us is None else _evidence(call),
+                "roofline_us": _roofline_us(call),
+                "launches": [_launch_dict(one, counts) for one, counts in zip(call.launches, machine, strict=True)],
+                "hints": [
+                    {**vars(f.hint), "evidence": dict(f.hint.evidence), "lost": round(f.lost, 3)}
+                    for f in diagnose(call)[:MOST]
+                ],
+            }
+            for label, call, machine in report.calls
+        ],
+        "missing": list(report.missing),
+    }
+
+
+def _roofline_us(call: LauncherCall) -> float:
+    return sum(launch.roofline_us for launch in call.launches)
+
+
+def _evidence(call: LauncherCall) -> str:
+    return "measured" if call.measured else "estimated"
+
+
+def _time(call: LauncherCall) -> str:
+    roofline = _roofline_us(call)
+    if call.time_us is None:
+        return f"roofline {formats.format_time(roofline)}"
+    percent = 100 * roofline / call.time_us
+    return f"{formats.format_time(call.time_us)} {_evidence(call)}, roofline {formats.format_time(roofline)} ({percent:.0f} %)"
+
+
+def _launch(launch: DeviceLaunch, counts: Mapping[str, int]) -> str:
+    m = launch.machine
+    parts = [
+        formats.format_count(launch.programs, "program"),
+        formats.format_count(m.num_warps, "warp"),
+        f"{m.registers} registers",
+        f"{m.shared:,} B shared",
+        f"{launch.occupancy} programs an SM",
+    ]
+    if m.stack_bytes:
+        parts.append(f"{m.stack_bytes} B stack")
+    if counts:
+        parts.append(f"{counts['instructions']:,} instructions")
+        named = ("wgmma", "mma", "local_loads", "local_stores")
+        parts += [f"{counts[n]} {n.replace('_', ' ')}" for n in named if counts.get(n)]
+    widths = ", ".join(f"{n} of {width} B" for width, n in sorted(m.mix.loads.items()))
+    if widths:
+        parts.append(f"loads a thread: {widths}")
+    return f"{launch.function}: {'; '.join(parts)}"
+
+
+def _counters(c: Counters) -> str:
+    waits = ", ".join(f"{what} {share:.0%}" for what, share in c.longest_waits)
+    return (
+        f"counters: {c.dram_bytes / 1e9:.3g} GB to and from memory at {c.bandwidth_percent:.0f} % of its bandwidth; "
+        f"L2 hits {c.l2_hit_percent:.0f} %; issue slots {c.issue_percent:.0f} % busy; {c.warps_percent:.0f} % of the "
+        f"warps an SM can hold; they wait for {waits or 'nothing'}"
+    )
+
+
+def _launch_dict(launch: DeviceLaunch, counts: Mapping[str, int]) -> dict[str, Any]:
+    m = launch.machine
+    return {
+        "function": launch.function,
+        "programs": launch.programs,
+        "num_warps": m.num_warps,
+        "registers": m.registers,
+        "stack_bytes": m.stack_bytes,
+        "shared_bytes": m.shared,
+        "programs_per_sm": launch.occupancy,
+        "loads_by_bytes": dict(m.mix.loads),
+        "stores_by_bytes": dict(m.mix.stores),
+        "layout_conversion_bytes": launch.code.conversions,
+        "sass": dict(counts),
+        "counters": {**vars(c), "waits": dict(c.waits)} if (c := launch.counters) else None,
+        "parts_us": {
+            **{
+                name: round_for_people(getattr(launch, f"{name}_us"))
+                for name in ("dram", "l2", "tensor", "issue", "special")
+            },
+            "shared": round_for_people(launch.shared_memory_us(True)),
+            "launch": round_for_people(launch.target.launch_us),
+        },
+    }
+
+
+def _finding(number: int, finding: Finding) -> list[str]:
+    hint = finding.hint
+    costs = f", about {100 * finding.lost:.0f} % of the time" if finding.lost else ""
+    numbers = ", ".join(f"{name} {_number(value)}" for name, value in hint.evidence.items())
+    lines = _wrapped(f"{number}. {hint.bottleneck}{costs}", "  ", "     ")
+    return [*lines, *_wrapped(numbers, "     ", "     "), *_wrapped(hint.suggestion, "     -> ", "        ")]
+
+
+def _number(value: float) -> str:
+    value = round_for_people(value)
+    return f"{value:,}" if abs(value) < 1e9 else f"{value:.3g}"
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

@@ -1,0 +1,44 @@
+"""A stored kernel as a file that `verify`, `measure` and `export` take: its best config is its CONFIG."""
+
+from __future__ import annotations
+
+from kernelsearch.core import formats
+from kernelsearch.core.types import Trial
+from kernelsearch.record import family_tree
+from kernelsearch.record.rows import candidate_digest
+from kernelsearch.record.store import Store
+from kernelsearch.report import findings
+
+
+def render_kernel_file(store: Store, which: str = "best", task: str | None = None, run: int | None = None) -> str:
+    """The text of a kernel file; which is a digest, the beginning of one, or `best` (see `record.family_tree.find_best_kernel`).
+
+    Comments at its head say where it came from and how its time was obtained. Raises StoreError.
+    """
+    digest = family_tree.find_best_kernel(store, task, run=run) if which == "best" else store.find_digest(which)
+    run = family_tree.run_of(store, digest, run)
+    trials = [t for t in store.load_trials(run) if t.kernel == digest]
+    ranked = [t for t in trials if t.score is not None and not t.outcome.measurement.abandoned]
+    best = min(ranked, key=lambda t: (t.score, t.number), default=None) or next((t for t in trials if t.accepted), None)
+    kernel = store.load_structures(run)[digest].kernel
+    stored_run = store.load_run(run)
+    head = [f"kernel {digest}, of run {run} ({stored_run.name})", _evidence(best, trials[0])]
+    if best:
+        kernel = kernel.with_changes(config=dict(best.config))
+        candidate = candidate_digest(stored_run.task, digest, best.config)
+        head += [
+            f"{finding['status']} on {finding['device']}: {findings.format_headline(finding)}"
+            for finding in store.load_confirmations()
+            if finding["candidate"] == candidate and finding["vs_fastest"]
+        ]
+    return "".join(f"# {line}\n" for line in head) + kernel.render()
+
+
+def _evidence(best: Trial | None, first: Trial) -> str:
+    if best is None:
+        verdict = first.outcome.verdict
+        return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
+    measurement = best.outcome.measurement
+    return (
+        f"{formats.format_speedup(best.score, measurement.evidence.value)} on {measurement.device}, trial {best.number}"
+    )

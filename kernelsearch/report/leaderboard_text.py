@@ -1,0 +1,119 @@
+"""The leaderboard as plain text: a table per task, device and evidence, in 80 columns unless a name is longer.
+
+A config that fits beside its row stands there; if one does not fit, every row of the table has its config below it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from kernelsearch.core import formats
+from kernelsearch.record.rows import Row
+from kernelsearch.report import by_shape_text
+
+GAP = "  "
+LEFT = ("kernel", "last edit", "by", "config", "baseline")
+"""Columns of text, which are aligned to the left."""
+
+
+def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = None, width: int = 80) -> str:
+    """One table per task, device and evidence; the evidence stands in each title and over each speedup.
+
+    gains (`leaderboard.compute_gains_by_shape`) add a line below a confirmed table where the best kernels differ by shape.
+    """
+    if not rows:
+        return "no accepted kernel yet\n"
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["task"], row["device"], row["evidence"]), []).append(row)
+    blocks = []
+    for (task, device, evidence), members in groups.items():
+        if evidence == "confirmed":
+            lines = _confirmed_table(members, width)
+            line = by_shape_text.format_gain_by_shape((gains or {}).get((task, device)))
+            lines += textwrap.wrap(line, width, subsequent_indent="   ", break_long_words=False)
+        else:
+            lines = _searched_table(members, evidence, width)
+        blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _searched_table(members: Sequence[Row], evidence: str, width: int) -> list[str]:
+    """Rows of one search: against the seed, with the trial that found each and the edit that made it."""
+    confirmed = any(row["confirmed_us"] for row in members)
+    others = any((row["proposer"] or "edits") != "edits" for row in members)
+    runs = len({row["run"] for row in members}) > 1
+    table = []
+    for row in members:
+        line = {
+            "#": str(row["rank"]),
+            "kernel": row["kernel"][:8],
+            f"x seed ({evidence})": f"{row['speedup']:.2f}",
+            "time": formats.format_time(row["time_us"]),
+        }
+        if confirmed:
+            line["confirmed"] = formats.format_time(row["confirmed_us"]) if row["confirmed_us"] else "-"
+        line["run/trial" if runs else "trial"] = f"{row['run']}/{row['number']}" if runs else str(row["number"])
+        line["last edit"] = row["edit"] or "seed"
+        if others:
+            line["by"] = row["proposer"] or "-"
+        table.append(line)
+    configs = [formats.format_config(row["config"]) for row in members]
+    beside = _align([{**line, "config": config} for line, config in zip(table, configs, strict=True)])
+    return beside if max(map(len, beside)) <= width else _interleave(_align(table), configs, width)
+
+
+def _confirmed_table(members: Sequence[Row], width: int) -> list[str]:
+    """Rows with the gain over the fastest baseline, its interval, and the share of this device's roofline.
+
+    Below each row stand where the kernel comes from, its config, and the clocks at which it was timed.
+    """
+    table, notes = [], []
+    for row in members:
+        interval = (
+            f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
+            if row["vs_fastest"]
+            else "-"
+        )
+        table.append(
+            {
+                "#": str(row["rank"]),
+                "kernel": row["kernel"][:8],
+                "x fastest baseline": interval,
+                "x seed": f"{row['speedup']:.2f}",
+                "time": formats.format_time(row["time_us"]),
+                "roofline": f"{row['roofline']:.1%}" if row["roofline"] else "-",
+                "baseline": row["fastest"] or "-",
+            }
+        )
+        origin = f"{row['edit']} by {row['proposer'] or '-'}" if row["edit"] else "the seed"
+        found = f"trial {row['number']} of run {row['run']}" if row["number"] is not None else "measured on its own"
+        clocks = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})
+        extremes = " to ".join(map(str, dict.fromkeys((clocks[0], clocks[-1])))) if clocks else ""
+        notes.append(
+            f"{origin}, {found}; {formats.format_config(row['config'])}"
+            + (f"; SMs at {extremes} MHz" if clocks else "")
+        )
+    return _interleave(_align(table), notes, width)
+
+
+def _interleave(table: list[str], notes: list[str], width: int) -> list[str]:
+    """The table with a note, wrapped and indented, below each row."""
+    lines = [table[0]]
+    for row, note in zip(table[1:], notes, strict=True):
+        lines += [
+            row,
+            *textwrap.wrap(note, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False),
+        ]
+    return lines
+
+
+def _align(table: list[dict[str, str]]) -> list[str]:
+    """The head and the rows as lines of equally wide columns."""
+    head = {name: name for name in table[0]}
+    widths = {name: max(len(line[name]) for line in (head, *table)) for name in head}
+    return [
+        GAP.join(line[n].ljust(w) if n in LEFT else line[n].rjust(w) for n, w in widths.items()).rstrip()
+        for line in (head, *table)
+    ]

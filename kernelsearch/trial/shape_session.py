@@ -1,0 +1,294 @@
+"""One attempt at one shape by the confirmed protocol, from the driver's side.
+
+A contestant that spoils the `confirm` worker raises `Lost`, and `confirmation` starts a fresh worker without it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.core.types import Config, ShapeFact, TensorFact, Verdict, Word
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing import confirm_rules as protocol
+from kernelsearch.measure.timing import paired_statistics as paired
+from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.measure.timing.nvml import Reading
+from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.run_jobs import ask_with_binaries
+from kernelsearch.trial.slow_steps import Say
+from kernelsearch.worker.messages import confirm_jobs, jobs
+from kernelsearch.worker.processes.pool import ask_trusted
+from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung
+
+CONTENTS = 3
+ENTER_LIMIT_S = 120.0
+COMPILE_LIMIT_S = 600.0
+BLOCKS_LIMIT_S = 120.0
+SECONDS = 10.0
+"""Seconds of sampling one shape, unless the caller gives another limit; preparing and judging come on top."""
+
+ALONE = 24
+"""Calls of each contestant by itself, to find out which one spoils the process."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A kernel with its config, under the name that reports use. The seed's name is `seed`."""
+
+    name: str
+    kernel: Kernel
+    config: Config
+
+
+@dataclass(frozen=True)
+class ConfirmationPlan:
+    """How to confirm: seconds of sampling per shape, the level at which all the candidates' intervals hold together."""
+
+    seconds: float = SECONDS
+    level: float = paired.LEVEL
+    seed: int = field(default_factory=lambda: secrets.randbits(30))
+
+
+@dataclass(frozen=True)
+class ConfirmedShape:
+    """The results at one shape: the blocks that count, reasons of failures, verdicts on candidates, other clocks."""
+
+    shape: ShapeFact
+    kept: protocol.ValidBlocks
+    candidates: tuple[str, ...]
+    fastest: str | None = None
+    failures: Mapping[str, str] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    judged: Mapping[str, int] = field(default_factory=dict)
+    clocks: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+    def time(self, name: str) -> protocol.ContestantTime | None:
+        return protocol.time_of(self.kept.blocks, name)
+
+    def baselines(self) -> tuple[str, ...]:
+        """The baselines that were timed, the fastest first, by their medians."""
+        timed = {n for block in self.kept.blocks for n, _ in block} - set(self.candidates) - {protocol.CONTROL}
+        timed |= {SEED} & set(self.candidates)
+        return tuple(sorted(timed, key=lambda n: self.time(n).time_us))
+
+    def interval(self, candidate: str, other: str, level: float) -> paired.Interval | None:
+        return paired.bootstrap_interval([protocol.log_ratios_of(self.kept.blocks, candidate, other)], level)
+
+    def control(self) -> paired.Interval | None:
+        """The A/A control: the fastest baseline against a second copy of itself."""
+        return self.interval(protocol.CONTROL, self.fastest, paired.LEVEL) if self.fastest else None
+
+
+class ProcessLost(Exception):
+    """The process died, hung or lost its CUDA context over this contestant; an empty name: over one of several."""
+
+    def __init__(self, name: str, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.name, self.verdict = name, verdict
+
+
+def ask_session(worker: Worker, job: object, limit_s: float, name: str = "") -> object:
+    """The worker's answer. Raises Lost, or WorkerError when the fault is nobody's."""
+    try:
+        answer = worker.ask(job, limit_s)
+    except WorkerHung:
+        raise ProcessLost(name, Verdict(Word.TIMEOUT, "confirm", f"did not finish within {limit_s:g} s")) from None
+    except WorkerDied as died:
+        raise ProcessLost(name, Verdict(Word.CRASH, "confirm", f"the worker died: {died}")) from None
+    if isinstance(answer, jobs.JobFailure):
+        if answer.kind == confirm_jobs.CRASHED:
+            worker.kill()
+            raise ProcessLost(name, Verdict(Word.CRASH, "confirm", answer.message))
+        raise WorkerError(answer.message)
+    return answer
+
+
+class ShapeSession:
+    """One attempt at one shape in one process: `run` is the whole, the other public methods are its steps."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        plan: ConfirmationPlan,
+        say: Say,
+        worker: Worker,
+        shape: ShapeFact,
+        contestants: Sequence[Contestant],
+        failures: dict[str, str] | None = None,
+        verdicts: dict[str, Verdict] | None = None,
+    ) -> None:
+        failures, verdicts = {} if failures is None else failures, {} if verdicts is None else verdicts
+        self.bench, self.plan, self.say, self.worker, self.facts = bench, plan, say, worker, shape
+        self.contestants = [c for c in contestants if c.name not in failures]
+        self.failures, self.verdicts = failures, verdicts
+        self.rng = random.Random(f"{self.plan.seed}/{shape.key}")
+        self.pilot: dict[str, float] = {}
+        self.blocks: list[protocol.Block] = []
+        self.edges: list[tuple[Reading | None, Reading | None]] = []
+        self.notes: list[str] = []
+
+    def run(self, *, alone: bool = False) -> ConfirmedShape:
+        """The results at the shape. alone: calls each contestant by itself first, to name the one that fails."""
+        baselines = self.open()
+        for contestant in self.contestants:
+            self.enter_kernel(contestant)
+        for name in baselines:
+            if name not in self.failures:
+                self.say(f"{self.facts.label}: {name}")
+                self._take_entry(name, self._ask(confirm_jobs.Enter(name), COMPILE_LIMIT_S, name))
+        entered = tuple(c.name for c in self.contestants if c.name in self.pilot)
+        candidates = tuple(n for n in entered if n != SEED) or entered
+        baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
+        fastest = min(baselines, key=lambda n: baselines[n], default=None)
+        if not candidates or fastest is None:
+            return ConfirmedShape(
+                self.facts, protocol.ValidBlocks(()), candidates, None, self.failures, self.verdicts, dtypes=self.dtypes
+            )
+        if alone:
+            for name in sorted(self.pilot, key=lambda n: n not in candidates):
+                self._ask(confirm_jobs.Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
+        self.sample(candidates, fastest)
+        kept = protocol.drop_spoiled(self.blocks, self.edges)
+        judged = {name: self._judge_outputs(name) for name in candidates}
+        clocks = {name: self._check_clocks(name, kept) for name in candidates}
+        return ConfirmedShape(
+            self.facts,
+            kept,
+            candidates,
+            fastest,
+            self.failures,
+            self.verdicts,
+            judged,
+            clocks,
+            tuple(dict.fromkeys(self.notes)),
+            self.dtypes,
+        )
+
+    # ------------------------------------------------------------ getting ready
+
+    def open(self) -> tuple[str, ...]:
+        """Makes the inputs; returns the baselines that exist here besides the seed."""
+        one_set = self.bench.facts.form == "kernelbench"  # its weights come from the same seed as its inputs
+        seeds = tuple(self.rng.randrange(1 << 30) for _ in range(CONTENTS))
+        try:
+            opened = self._ask(
+                confirm_jobs.OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, ""
+            )
+        except WorkerError as error:
+            raise WorkerError(f"{self.facts.label}: {error}") from None
+        assert isinstance(opened, confirm_jobs.OpenedShape)
+        self.notes += opened.notes
+        return opened.baselines
+
+    def enter_kernel(self, contestant: Contestant) -> None:
+        name = contestant.name
+        self.say(f"{self.facts.label}: {name}")
+        candidate = BoundCandidate(self.bench, contestant.kernel, contestant.config)
+        message = candidate.message(code=False)
+        try:
+            answer = ask_with_binaries(
+                lambda job: self._ask(job, ENTER_LIMIT_S, name),
+                candidate.compile((self.facts.key,)),
+                lambda binaries: confirm_jobs.Enter(name, message, dict(binaries)),
+                candidate.build,
+            )
+        except Rejection as rejected:
+            answer = rejected.verdict
+        if isinstance(answer, Verdict):
+            self._leave_out(name, answer)
+        else:
+            self._take_entry(name, answer)
+
+    def _take_entry(self, name: str, answer: object) -> None:
+        assert isinstance(answer, confirm_jobs.EnteredContestant)
+        if answer.verdict is not None:
+            if answer.verdict.detail.get("poisoned"):
+                self.worker.kill()
+                raise ProcessLost(name, answer.verdict)
+            self._leave_out(name, answer.verdict)
+        elif answer.failure:
+            self.failures[name] = answer.failure
+        else:
+            self.pilot[name] = answer.pilot_us
+
+    def _leave_out(self, name: str, verdict: Verdict) -> None:
+        self.verdicts[name], self.failures[name] = verdict, verdict.reason
+
+    # ------------------------------------------------------------ sampling
+
+    def sample(self, candidates: tuple[str, ...], fastest: str) -> None:
+        """Times blocks of all contestants and the A/A control until the intervals are narrow enough."""
+        names = [*self.pilot, protocol.CONTROL]
+        slow = [n for n in protocol.find_slow(self.pilot) if n not in candidates and n != fastest]
+        same = {protocol.CONTROL: fastest}
+        deciding = [(c, fastest) for c in candidates if c != fastest] + [(protocol.CONTROL, fastest)]
+        deadline = time.monotonic() + self.plan.seconds
+        number = 0
+        self.say(f"{self.facts.label}: timing {len(self.pilot)} contestants")
+        while number < protocol.MAX_BLOCKS and (number < protocol.MIN_BLOCKS or time.monotonic() < deadline):
+            if number and time.monotonic() > deadline + 3 * self.plan.seconds:
+                break
+            orders = tuple(protocol.draw_order(names, slow, number + i, self.rng) for i in range(protocol.CHUNK))
+            answer = self._ask(confirm_jobs.Blocks(orders, same), BLOCKS_LIMIT_S, "")
+            assert isinstance(answer, confirm_jobs.Sampled)
+            self._take(orders, answer)
+            number += len(orders)
+            if number >= protocol.MIN_BLOCKS:
+                blocks = protocol.drop_spoiled(self.blocks, self.edges).blocks
+                if protocol.are_narrow(blocks, deciding, self.plan.level):
+                    break
+
+    def _take(self, orders: Sequence[tuple[str, ...]], answer: confirm_jobs.Sampled) -> None:
+        for order, times in zip(orders, answer.times_us, strict=True):
+            self.blocks.append(tuple(zip(order, times, strict=True)))
+        readings = [Reading(*e) if e is not None else None for e in answer.edges]
+        self.edges += list(zip(readings, readings[1:], strict=False))
+        if answer.why:
+            self.notes.append(answer.why)
+        for name in answer.changed:
+            self.verdicts[name] = Verdict(Word.MEMORY, "confirm", "a timed call changed an input", depth="full")
+
+    # ------------------------------------------------------------ afterwards
+
+    def _judge_outputs(self, name: str) -> int:
+        """How many of a candidate's timed outputs the judge saw, or found equal bit for bit to one that it saw."""
+        handed = self._ask(confirm_jobs.Outputs(name), ENTER_LIMIT_S, name)
+        assert isinstance(handed, confirm_jobs.Handed)
+        for seed, ran in handed.outputs:
+            case = jobs.JudgedCase(self.facts.key, "randn", seed)
+            verdict = ask_trusted(self.bench.judge, jobs.JudgeSeeded(case, ran), JUDGE_LIMIT_S)
+            if not verdict.accepted:
+                self.verdicts.setdefault(name, verdict)
+        return handed.sampled
+
+    def _check_clocks(self, name: str, kept: protocol.ValidBlocks) -> tuple[float, float | None]:
+        """Wall and kernel time per call; a verdict when the event time is smaller than they allow, or impossible."""
+        event = protocol.time_of(kept.blocks, name) or protocol.time_of(self.blocks, name)
+        clocked = self._ask(confirm_jobs.Clocks(name, event.time_us), ENTER_LIMIT_S, name)
+        wrong = protocol.find_disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
+        least = protocol.compute_floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
+        if event.time_us < least:
+            wrong = (
+                f"{event.time_us:.3g} us is impossible: {self.bench.target.name} needs at least {least:.3g} us for this"
+            )
+        if wrong:
+            self.verdicts.setdefault(name, Verdict(Word.TIMING, "confirm", wrong, depth="full"))
+        return clocked.wall_us, clocked.kernel_us
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Triton's names of the dtypes that the launcher's tensors have at the shape."""
+        launches = self.bench.facts.traces[self.facts.key].launches
+        return tuple(sorted({a.dtype for f in launches for a in f.args.values() if isinstance(a, TensorFact)}))
+
+    def _ask(self, job: object, limit_s: float, name: str) -> object:
+        return ask_session(self.worker, job, limit_s, name)

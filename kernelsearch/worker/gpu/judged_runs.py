@@ -1,0 +1,121 @@
+"""The run worker's judged runs: staged between guard bands, on poisoned memory, and once more like timed runs.
+
+A kernel that can tell that it is judged could work only then: it finds guard bands before its buffers, poison in its
+output, unused scratch. So each case also runs on outputs that hold numbers and without guard bands, and a timed shape
+also runs as in timing: first a call on inputs with a few secretly moved elements, then the real call, at the same
+addresses and with everything that the first call left behind. Its outputs are compared with the staged ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelsearch.kernel.launch import LaunchStep
+from kernelsearch.verify.judge import same_bits
+from kernelsearch.worker.gpu.arena import Arena
+from kernelsearch.worker.gpu.launching import GuardBroken, Launcher, case_of, launch_function, task_of
+from kernelsearch.worker.launcher import intercept, standin, tensors
+from kernelsearch.worker.messages import ipc
+from kernelsearch.worker.messages.jobs import Ran, RunCases, RunSeeded
+
+FILLS: tuple[tuple[bool, float | None], ...] = ((True, None), (True, 0.0), (False, 1.0))
+"""(True between guard bands, content of unwritten memory) of the repeats of a case; all must give the same bits."""
+MOVED = 64
+
+
+def run_cases(job: RunCases) -> tuple[Ran, ...]:
+    """Runs each case `repeats` times, from fresh copies of its inputs. Raises GuardBroken."""
+    task = task_of(job.path)
+    launcher = Launcher(job.candidate, job.binaries)
+    return tuple(_run_case(task, launcher, *pair, job.repeats) for pair in zip(job.shapes, job.inputs, strict=True))
+
+
+def _run_case(task: Any, launcher: Launcher, shape: str, inputs: tuple[Any, ...], repeats: int) -> Ran:
+    first: tuple[Any, ...] = ()
+    after: tuple[Any, ...] = ()
+    again = []
+    for number in range(repeats):
+        staged, fill = FILLS[number % len(FILLS)]
+        values = [tensors.unpack(v, "cuda") for v in inputs]
+        outputs = tuple(tensors.pack(o) for o in _call(task, launcher, shape, values, staged, fill))
+        if any(tensors.has_gap_changed(v) for v in values):
+            raise GuardBroken(f"wrote between the rows of an input whose rows lie apart, at {shape}")
+        if number == 0:  # kept on the CPU, where no kernel can reach it
+            first, after = outputs, tuple(tensors.pack(v) for v in values)
+        elif outputs != first:
+            again.append(outputs)
+    return Ran(first, after, again=tuple(again))
+
+
+def run_seeded(job: RunSeeded) -> Ran:
+    """Runs a whole timed shape: inputs from a seed, outputs and inputs passed on in GPU memory.
+
+    again has the outputs of the run like a timed one, if their bits differ from the staged ones.
+    """
+    task, shape, seed = task_of(job.path), job.case.shape, job.case.seed
+    ipc.release()
+    launcher = Launcher(job.candidate, job.binaries)
+    values = list(task.build(shape, seed, "cuda").inputs)
+    outputs = _call(task, launcher, shape, values, True, None)
+    torch.cuda.synchronize()
+    timed = _as_timed(task, launcher, shape, list(task.build(shape, seed, "cuda").inputs), seed)
+    same = len(timed) == len(outputs) and all(same_bits(a, b) for a, b in zip(outputs, timed))
+    again = () if same else (tuple(ipc.share(o) for o in timed),)
+    return Ran(tuple(ipc.share(o) for o in outputs), tuple(ipc.share(v) for v in values), again=again)
+
+
+def _as_timed(task: Any, launcher: Launcher, shape: str, values: list[Any], seed: int) -> list[torch.Tensor]:
+    """The outputs of the second of two plain calls at the same addresses; a few elements are moved for the first."""
+    case = case_of(task, shape)
+    launcher.execute, launcher.fill = launch_function, False
+    with intercept.intercept_launches(launcher):
+        if not task.mutates:
+            before = [_move_elements(v, seed + i) for i, v in enumerate(values)]
+            launcher.used.clear()
+            case.launch(*values)
+            launcher.used.clear()
+            for value, was in zip(values, before):
+                if was is not None:
+                    value.view(-1)[was[0]] = was[1]
+        result = case.launch(*values)
+        launcher.used.clear()
+    torch.cuda.synchronize()
+    return tensors.flatten_result(result, case.names, values, task.mutates)
+
+
+def _move_elements(value: Any, seed: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Moves a few elements of a floating tensor; returns (their indices, their old values), or None if none moved."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return None
+    if not value.numel() or not value.is_contiguous():
+        return None
+    generator = torch.Generator().manual_seed(seed * 6007 + 11)
+    where = torch.randint(0, value.numel(), (MOVED,), generator=generator).to(value.device)
+    flat = value.view(-1)
+    was = flat[where].clone()
+    flat[where] = (3.0 - was.float()).to(value.dtype)
+    return where, was
+
+
+def _call(
+    task: Any, launcher: Launcher, shape: str, values: list[Any], staged: bool, fill: float | None
+) -> list[torch.Tensor]:
+    """One launcher call; unwritten memory holds poison (None) or a value. Raises GuardBroken."""
+
+    def launch_guarded(function: Any, step: LaunchStep, args: dict[str, Any]) -> None:
+        arena = Arena({n: a for n, a in args.items() if isinstance(a, torch.Tensor)})
+        inside = {n: arena.view(n) if isinstance(a, torch.Tensor) else a for n, a in args.items()}
+        launch_function(function, step, inside)
+        broken = arena.finish()
+        if broken:
+            raise GuardBroken(f"{step.function} overwrote {broken} bytes outside its buffers, at {shape}")
+
+    case = case_of(task, shape)
+    launcher.execute = launch_guarded if staged else launch_function
+    launcher.fill = fill if staged else False  # plain: scratch holds what an earlier run left there
+    with standin.poison_empty(fill), intercept.intercept_launches(launcher):
+        result = case.launch(*values)
+    launcher.used.clear()
+    return tensors.flatten_result(result, case.names, values, task.mutates)

@@ -1,0 +1,180 @@
+"""The task that a judge serves, with its results so far: inputs, right answers, the seed's launches.
+
+On a GPU machine expectations are computed on the GPU, because eager's error must be the GPU's own, and kept on the
+CPU, because judging a candidate must not disturb a timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import TaskFacts, TensorFact
+from kernelsearch.kernel.targets import Target
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.verify import regimes
+from kernelsearch.verify.expectation import Expectation, make_expectation
+from kernelsearch.verify.judge import Probe, apply_probe
+from kernelsearch.worker.launcher import standin, tensors, trace
+from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
+from kernelsearch.worker.messages.jobs import JudgedCase
+
+CACHED_SHARE = 0.1
+"""The share of the GPU's memory that one timed shape's right answer may keep; all of them may take three times that."""
+
+
+@dataclass
+class OpenedTask:
+    """One judge's task: device is "cuda" or "cpu", launches has the traced launches by shape.
+
+    twin asks for float32 in place of 16-bit floats. All tensors are on device, unless a docstring says otherwise.
+    """
+
+    task: Any
+    facts: TaskFacts
+    target: Target
+    device: str
+    launches: dict[str, Any]
+    _timed: dict[JudgedCase, tuple[Expectation, list[Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs_of = cache(self.inputs_of)
+        self.inputs_before = cache(self.inputs_before)
+        self.expectation_of = cache(self.expectation_of)
+        self.build_case = cache(self.build_case)
+        self.run_seed = cache(self.run_seed)
+
+    @property
+    def uses_twins(self) -> bool:
+        """True if kernels run in the interpreter here, with float32 twins of 16-bit floats."""
+        return self.device == "cpu"
+
+    def judged_shape_keys(self) -> list[str]:
+        """The keys of the test shapes, else of the timed shapes."""
+        return [s.key for s in self.facts.test_shapes or self.facts.shapes]
+
+    def inputs_of(self, case: JudgedCase, twin: bool) -> list[Any]:
+        """The inputs of a case."""
+        if case.probe is not None:
+            return apply_probe(self.inputs_of(replace(case, probe=None), twin), Probe(*case.probe))
+        if case.padded:
+            return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
+        built = self.build_case(case.shape)
+        values = [widen_tensor(v) for v in built.inputs] if twin else list(built.inputs)
+        how = {"names": built.names, "domain": self.task.domain, "rows": self._rows(case.shape)}
+        return regimes.make_inputs(values, case.regime, case.seed, **how)
+
+    def inputs_before(self, case: JudgedCase, twin: bool) -> list[Any]:
+        """The inputs of a case before it ran, on the CPU."""
+        return [_cpu(v) for v in self.inputs_of(case, twin)]
+
+    def expectation_of(self, case: JudgedCase, twin: bool) -> Expectation:
+        """The right answer of a case and its limits, on the CPU."""
+        built, inputs = self.build_case(case.shape), self.inputs_of(case, twin)
+        strides = () if case.padded else self._strides(case.shape)
+        return _on_cpu(self._expectation(case, built, inputs, twin and case.half, strides))
+
+    def load_timed(self, case: JudgedCase) -> tuple[Expectation, list[Any]]:
+        """The right answer and inputs of a timed shape, in GPU memory; kept for the next candidate if there is room."""
+        if case in self._timed:
+            return self._timed[case]
+        before = torch.cuda.memory_allocated()
+        built = self.task.build(case.shape, case.seed, self.device)
+        answer = self._expectation(case, built, built.inputs), list(built.inputs)
+        torch.cuda.empty_cache()  # the run worker gets the reference's intermediate memory
+        memory = read_device_memory()
+        small = torch.cuda.memory_allocated() - before <= CACHED_SHARE * memory and before <= 2 * CACHED_SHARE * memory
+        if small and torch.cuda.mem_get_info()[0] > memory / 2:
+            self._timed[case] = answer
+        return answer
+
+    def _expectation(
+        self, case: JudgedCase, built: Any, inputs: Sequence[Any], twin: bool = False, strides: tuple[Any, ...] = ()
+    ) -> Expectation:
+        def eager(*inputs: Any) -> Any:
+            with self._reference_at(case), TwinMode() if twin else nullcontext():
+                return built.reference(*inputs)
+
+        return make_expectation(
+            built.reference64,
+            eager,
+            inputs,
+            shape=case.shape,
+            regime=case.regime,
+            precision=self.task.precision,
+            mutates=self.mutated_positions(case),
+            strides=strides,
+            seed=case.seed,
+            tolerance=self.task.tolerance or 1.0,
+        )
+
+    @contextmanager
+    def _reference_at(self, case: JudgedCase) -> Iterator[None]:
+        """Turns an error of the user's reference on judging inputs into a TaskError that names the inputs."""
+        try:
+            yield
+        except MemoryError:  # the worker's child answers it
+            raise
+        except USER_ERRORS as error:
+            every = (*self.facts.test_shapes, *self.facts.shapes)
+            label = next((s.label for s in every if s.key == case.shape), case.shape)
+            file, inputs = self.task.path, f"inputs of regime {case.regime!r}"
+            raise TaskError(
+                f"{file.name}: the reference fails at {label} with {inputs}: {describe_error(error, file)}"
+            ) from error
+
+    def has_timed(self, case: JudgedCase) -> bool:
+        return case in self._timed
+
+    def build_case(self, shape: str) -> Any:
+        """The case of a shape with its weights, and inputs that the regimes replace."""
+        with nullcontext() if self.device == "cuda" else standin.pretend_gpu(self.target, "cpu"):
+            return self.task.build(shape, 0, self.device)
+
+    def mutated_positions(self, case: JudgedCase) -> tuple[int, ...]:
+        """The positions of the inputs that the task declares as mutated."""
+        names = self.build_case(case.shape).names
+        return tuple(names.index(n) for n in self.task.mutates if n in names)
+
+    def mark_half(self, case: JudgedCase) -> JudgedCase:
+        """The case with half set if a kernel gets a 16-bit float at its shape."""
+        launches = self.run_seed(case.shape).launches
+        facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())
+        return replace(case, half=any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts))
+
+    def run_seed(self, shape: str) -> Any:
+        """The launches and results of the seed's launcher at a shape; its kernels do not run."""
+        return trace.run_launcher(self.task, shape, self.target)
+
+    def _strides(self, shape: str) -> tuple[Any, ...]:
+        """The strides of the seed's outputs, which every candidate must keep."""
+        return tuple(tuple(o.stride()) for o in self.run_seed(shape).outputs)
+
+    def _rows(self, shape: str) -> int | None:
+        """The length of the first output's first axis, along which regimes are mixed."""
+        first = next(iter(self.run_seed(shape).outputs), None)
+        return first.shape[0] if first is not None and first.dim() else None
+
+
+def read_device_memory() -> int:
+    """Bytes of the GPU's memory."""
+    return torch.cuda.get_device_properties(0).total_memory
+
+
+def _cpu(value: Any) -> Any:
+    return value.cpu() if hasattr(value, "cpu") else value
+
+
+def _on_cpu(expected: Expectation) -> Expectation:
+    """The same expectation with its tensors on the CPU."""
+
+    def move(part: Any) -> Any:
+        return part and replace(part, **{name: _cpu(value) for name, value in vars(part).items()})
+
+    return replace(expected, outputs=tuple(replace(move(o), limits=move(o.limits)) for o in expected.outputs))

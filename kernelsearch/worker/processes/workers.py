@@ -1,0 +1,225 @@
+"""Worker processes as the driver sees them: where they come from, one job at a time, killed if they hang or grow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from kernelsearch.core.errors import WorkerError
+from kernelsearch.worker.isolation import sandbox
+from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout
+from kernelsearch.worker.messages.jobs import Last
+
+START_TIMEOUT_S = 120.0
+_MEMORY_CHECK_S = 0.1
+"""Seconds between two looks at the memory of a worker that runs candidate code."""
+_ENVIRONMENT = {"interpret": {"TRITON_INTERPRET": "1"}, "compile": {"CUDA_VISIBLE_DEVICES": ""}}
+
+
+class WorkerDied(Exception):
+    """The worker's process ended during a job."""
+
+
+class WorkerGrew(WorkerDied):
+    """The worker used more memory than it may, and was killed."""
+
+
+class WorkerHung(Exception):
+    """The worker did not answer in time, and was killed."""
+
+
+class DiskFull(WorkerError):
+    """A worker found no room for its files, which is no fault of its job."""
+
+
+class Worker:
+    """One worker process, which does one job at a time."""
+
+    def __init__(self, channel: Channel, source: WorkerSource, process: subprocess.Popen | None = None) -> None:
+        self.channel, self.source = channel, source
+        self.process = process
+        hello = channel.receive(START_TIMEOUT_S)
+        self.pid, self.alive = hello.pid, True
+        self.layers, self.missing = hello.layers, hello.missing
+
+    def ask(self, job: Any, timeout: float) -> Any:
+        """The answer to a job. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone."""
+        deadline = time.monotonic() + timeout
+        try:
+            self.channel.send(job, timeout)
+            self._watch_memory(deadline)
+            answer = self.channel.receive(max(0.0, deadline - time.monotonic()))
+        except ChannelTimeout:
+            self.kill()
+            raise WorkerHung(f"no answer within {timeout:g} s") from None
+        except ChannelClosed as error:
+            self.kill()
+            raise WorkerDied(f"its process ended ({error}){self.source.complaint()}") from None
+        if not isinstance(answer, Last):
+            return answer
+        self.kill()  # which also removes its files
+        if answer.full:
+            place = os.path.dirname(self.source.cache)
+            raise DiskFull(f"no disk space is left in {place} for the workers' files: free some, or set TMPDIR")
+        return answer.answer
+
+    def _watch_memory(self, deadline: float) -> None:
+        """Waits until the answer begins or the deadline passes. Raises WorkerGrew."""
+        limit = sandbox.resident_limit(self.source.role)
+        while not self.channel.is_readable(min(_MEMORY_CHECK_S, deadline - time.monotonic())):
+            if limit is not None and sandbox.resident_bytes(self.pid) > limit:
+                self.kill()
+                raise WorkerGrew(f"it used more than {limit / 2**30:.1f} GiB of memory")
+            if time.monotonic() >= deadline:
+                return
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the worker is alive and silent: one that ended, or speaks unasked, gets no job."""
+        return self.alive and not self.channel.is_readable()
+
+    def kill(self) -> None:
+        """Ends the worker and its process group, and removes its private folder."""
+        self.alive = False
+        for end in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
+        self.channel.close()
+        if self.process is not None:
+            self.process.wait()
+        sandbox.discard(self.source.cache, self.source.role, self.pid)
+
+
+class WorkerSource:
+    """Starts the workers of one role: a nursery forks them, or each is a fresh process.
+
+    The run worker is forked too. Its nursery has imported torch and never touched the GPU, so a crash costs a new CUDA
+    context and not seconds of imports. Only a process that initialised CUDA must not fork. A standby waits beside each
+    nursery: it is forked from it, shares its memory, and takes its place if somebody kills it.
+    """
+
+    def __init__(self, role: str, cache: str, readable: tuple[str, ...] = (), *, fork: bool) -> None:
+        self.role, self.cache, self.readable, self.fork = role, cache, readable, fork
+        self.lock = threading.Lock()
+        self.nursery: subprocess.Popen | None = None
+        self.control: socket.socket | None = None
+        self.standby: socket.socket | None = None
+        self.nursery_pid: int | None = None
+        self.standby_pid: int | None = None
+
+    def start(self) -> Worker:
+        """A ready worker. Raises WorkerError if none can be started."""
+        try:
+            if self.fork:
+                return self._fork_worker()
+            channel, process = self._spawn("serve")
+            return Worker(Channel(channel), self, process)
+        except (OSError, ChannelClosed, ChannelTimeout) as error:
+            raise WorkerError(f"a {self.role} worker could not start: {error}{self.complaint()}") from None
+
+    def close(self) -> None:
+        self._end_nursery()
+        if self.standby is not None:
+            self.standby.close()
+
+    def complaint(self) -> str:
+        """The last line of the role's log, in brackets; empty if there is none."""
+        with contextlib.suppress(OSError):
+            lines = Path(self._log).read_text(errors="replace").strip().splitlines()
+            return f" ({lines[-1][:300]})" if lines else ""
+        return ""
+
+    def _fork_worker(self, spare: int = 2) -> Worker:
+        """Forks from the nursery; if somebody killed it, from its standby, at last from a new nursery."""
+        try:
+            with self.lock:
+                self._ensure_nursery()
+                channel, _ = self._fork(b"fork")
+            return Worker(Channel(channel), self)
+        except (OSError, ChannelClosed):
+            if not spare or not self._drop_ended_nursery():
+                raise
+        return self._fork_worker(spare - 1)
+
+    def _fork(self, act: bytes) -> tuple[socket.socket, int]:
+        """Our end of a socket to a process that the nursery forks, and the process's id."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self.control, [act], [theirs.fileno()])
+            answer = self.control.recv(32)
+        if not answer:
+            raise OSError("the nursery closed")
+        return ours, int(answer)
+
+    def _ensure_nursery(self) -> None:
+        """Keeps the nursery in use, or takes its standby, or spawns a new one; and gives it a standby."""
+        ended = self.nursery is not None and self.nursery.poll() is not None
+        if ended or not _is_open(self.control):
+            self._end_nursery()
+            self.control, self.standby, self.nursery_pid = self.standby, None, self.standby_pid
+            if not _is_open(self.control):
+                control, self.nursery = self._spawn("nursery")
+                self.nursery_pid = self.nursery.pid
+                self.control = _wait_until_ready(control)
+        if not _is_open(self.standby):
+            standby, self.standby_pid = self._fork(b"standby")
+            self.standby = _wait_until_ready(standby)
+
+    def _drop_ended_nursery(self) -> bool:
+        """True if the nursery has ended; it is not used again."""
+        with self.lock:
+            if _is_open(self.control, wait_s=1.0):
+                return False
+            self._end_nursery()
+            return True
+
+    def _end_nursery(self) -> None:
+        if self.control is not None:
+            self.control.close()
+        if self.nursery is not None:
+            self.nursery.kill()
+            self.nursery.wait()
+        self.control = self.nursery = None
+
+    def _spawn(self, mode: str) -> tuple[socket.socket, subprocess.Popen]:
+        """Our end of a socket to a fresh process, and the process."""
+        ours, theirs = socket.socketpair()
+        environment = sandbox.scrub_environment(_ENVIRONMENT.get(self.role, {}), self.cache)
+        command = [sys.executable, "-m", "kernelsearch.worker.child", self.role, str(theirs.fileno()), mode, self.cache]
+        with theirs, open(self._log, "ab") as log:
+            process = subprocess.Popen(
+                [*command, *self.readable],
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return ours, process
+
+    @property
+    def _log(self) -> str:
+        return sandbox.log_path(self.cache, self.role)
+
+
+def _wait_until_ready(nursery: socket.socket) -> socket.socket:
+    """The socket of a nursery, once the nursery is ready."""
+    nursery.settimeout(START_TIMEOUT_S)
+    if nursery.recv(16) != b"ready":
+        raise OSError("the nursery did not come up")
+    return nursery
+
+
+def _is_open(nursery: socket.socket | None, wait_s: float = 0.0) -> bool:
+    """True if the other end is still there: a nursery is silent, so anything to read is its end."""
+    return nursery is not None and not select.select([nursery], [], [], wait_s)[0]
