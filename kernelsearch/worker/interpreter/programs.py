@@ -19,7 +19,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import libdevice, loops, reductions, shortcuts, sixteen_bits
+from kernelsearch.worker.interpreter import libdevice, logic, loops, reductions, shortcuts, sixteen_bits
 from kernelsearch.worker.interpreter.addresses import (
     Buffers,
     drop_lanes,
@@ -54,6 +54,7 @@ wrap_method(type(builder), "create_splat", _splat)
 shortcuts.install()
 libdevice.install()
 loops.install()
+logic.install()
 reductions.install()
 sixteen_bits.install()
 

@@ -178,6 +178,7 @@ def _cuda_functions(target: Target) -> dict[str, Any]:
         "default_stream": lambda device=None: _Stream(),
         "device": _Guard,
         "device_of": type("device_of", (_Guard,), {}),
+        "_DeviceGuard": type("_DeviceGuard", (_Guard,), {}),  # what TorchInductor's own launchers enter
         "stream": type("stream", (_Guard,), {}),
         "Stream": _Stream,
         "Event": type("Event", (_Stream,), {}),

@@ -47,6 +47,12 @@ def failed(job: Any, message: str, trace: str) -> jobs.JobFailure:
     return jobs.JobFailure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 
+NO_TWIN = (
+    "the launcher takes no float32 in place of its 16-bit floats: without a GPU its kernels are judged on 16-bit floats, "
+    "each operation rounded"
+)
+
+
 def _open(job: jobs.OpenTask) -> TaskFacts:
     from kernelsearch.tasks import facts
     from kernelsearch.worker.judging import opened_task as opened
@@ -69,7 +75,10 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     )
     described = replace(described, notes=(*described.notes, *notes))
     task = planning.add_long_shapes(task)
-    _OPEN[:] = [opened.OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)]
+    opened_task = opened.OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
+    _OPEN[:] = [opened_task]
+    if opened_task.uses_twins and not all(map(opened_task.takes_twin, opened_task.judged_shape_keys())):
+        return replace(described, notes=(*described.notes, NO_TWIN))
     return described
 
 
