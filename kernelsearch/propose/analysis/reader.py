@@ -1,4 +1,4 @@
-"""Follows the statements of a jit function and infers the kind of every expression, as far as its text tells.
+"""Follows the statements of a jit function and infers the kind or the shape of every expression from its text.
 
 A loop's body is read twice, the second time with what its first pass makes of the names.
 """
@@ -263,6 +263,19 @@ class KindReader:
                 kind = self.scope.get(name, UNKNOWN)
                 return None if kind.pointer else kind.dtype
         return None
+
+
+class Shapes:
+    """The shapes of one function: `of(node)` of each expression, `names` behind the last statement; None is unknown."""
+
+    def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...]) -> None:
+        arguments = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
+        self._reader = KindReader(dict.fromkeys([*arguments, *constexprs], SCALAR), other=SCALAR)
+        self._reader.read(function.body)
+        self.names: dict[str, Shape | None] = {name: kind.shape for name, kind in self._reader.scope.items()}
+
+    def of(self, node: ast.AST) -> Shape | None:
+        return self._reader.by_node.get(id(node), UNKNOWN).shape
 
 
 def extent_of(start: ast.expr, end: ast.expr) -> str:

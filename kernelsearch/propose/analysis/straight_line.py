@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.analysis.view import NotApplicable, View
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class StraightStep:
 
 
 def straighten(view: View) -> list[StraightStep]:
-    """The body as steps. Raises CannotApply if it has branches, loops, returns or effects other than stores."""
+    """The body as steps. Raises NotApplicable if it has branches, loops, returns or effects other than stores."""
     steps: list[StraightStep] = []
     current: dict[str, str] = {}
     used = set(view.taken)
@@ -39,7 +39,7 @@ def straighten(view: View) -> list[StraightStep]:
             value = _extract_reductions(tree.rename(stmt.value, current), "total", steps, used)
             steps.append(StraightStep(None, value))
         elif not isinstance(stmt, ast.Pass):
-            raise CannotApply(f"the body is not straight-line: it has a {type(stmt).__name__} statement")
+            raise NotApplicable(f"the body is not straight-line: it has a {type(stmt).__name__} statement")
     return steps
 
 

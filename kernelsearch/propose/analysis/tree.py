@@ -225,8 +225,8 @@ def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     return fresh
 
 
-def rebuild(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] = (), drop: str | None = None) -> str:
-    """The function's text with another body; params (`NAME: tl.constexpr`) are added, the parameter drop is removed."""
+def rebuild(node: ast.FunctionDef, body: list[ast.stmt], drop: str | None = None) -> Patch:
+    """The function with another body and without the parameter drop, as a patch to which parameters can be added."""
     fresh = copy.deepcopy(node)
     old, defaults = fresh.args.args, fresh.args.defaults
     pairs = zip(old, [None] * (len(old) - len(defaults)) + defaults, strict=True)
@@ -234,10 +234,7 @@ def rebuild(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] =
     fresh.args.args = [param for param, _ in pairs]
     fresh.args.defaults = [default for _, default in pairs if default is not None]
     fresh.body = body or [ast.Pass()]
-    patch = Patch(ast.unparse(ast.fix_missing_locations(fresh)) + "\n")
-    for param in params:
-        patch.add_param(param)
-    return patch.text()
+    return Patch(ast.unparse(ast.fix_missing_locations(fresh)) + "\n")
 
 
 def make_loop(head: str, body: list[ast.stmt]) -> ast.For:
@@ -320,7 +317,7 @@ class _Apply(cst.CSTTransformer):
         where = self.get_metadata(PositionProvider, node)
         return (where.start.line, where.start.column, where.end.line, where.end.column)
 
-    def on_leave(self, original_node, updated_node):  # noqa: ANN001, ANN201 (LibCST's own signature)
+    def on_leave(self, original_node, updated_node):
         updated = super().on_leave(original_node, updated_node)
         if isinstance(original_node, (cst.SimpleStatementLine, cst.For, cst.If, cst.While)):
             return self._statement(original_node, updated)
@@ -333,7 +330,7 @@ class _Apply(cst.CSTTransformer):
                 return fresh
         return updated
 
-    def _statement(self, original, updated):  # noqa: ANN001, ANN202
+    def _statement(self, original, updated):
         line, patch = self._at(original)[0], self.patch
         if line not in patch._before and line not in patch._after and line not in patch._instead:
             return updated
@@ -348,7 +345,7 @@ class _Apply(cst.CSTTransformer):
             new[0] = new[0].with_changes(leading_lines=original.leading_lines)
         return cst.FlattenSentinel(new) if new else cst.RemoveFromParent()
 
-    def leave_FunctionDef(self, original_node, updated_node):  # noqa: ANN001, ANN201
+    def leave_FunctionDef(self, original_node, updated_node):
         if not self.patch._params:
             return updated_node
         head = cst.parse_module("def f(" + ", ".join(self.patch._params) + "):\n    pass\n").body[0]

@@ -14,11 +14,9 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.peel_tail import remove_masks
-
-VECTORS = (8, 16, 64)
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,14 @@ class RowLoop:
 class AlignRows(Edit):
     name = "align_rows"
     summary = "tiles start at an aligned address, with a masked head and tail"
+    refusal = "no loop goes over the tiles of a row at a scalar address"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         for block in tree.blocks(view.body):
             loops = [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s)) is not None]
             if loops:
-                return [_aligned(view, loops)]
-        raise CannotApply("no loop goes over the tiles of a row at a scalar address")
+                yield _aligned(view, loops)
+                return
 
 
 def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
@@ -102,14 +101,13 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
 def _aligned(view: View, loops: list[RowLoop]) -> Change:
     patch = tree.Patch(view.text)
     vec = view.fresh_name("VEC")
-    patch.add_param(f"{vec}: tl.constexpr")
     rows = _rows(view, loops)
     if not rows:
-        raise CannotApply("no row's address is a pointer argument plus an offset")
+        raise NotApplicable("no row's address is a pointer argument plus an offset")
     row_offset, floor, lead = view.fresh_name("row_offset"), view.fresh_name("row_floor"), view.fresh_name("lead")
     _, main = next(iter(rows.values()))
     head = f"{row_offset} = {main}\n{floor} = {row_offset} // {vec} * {vec}\n{lead} = {row_offset} - {floor}\n"
-    args: dict[str, str] = {}
+    flags: dict[str, str] = {}
     bases: dict[str, str] = {}
     for row, (pointer, offset) in rows.items():
         base = bases[row] = view.fresh_name(f"{pointer.removesuffix('_ptr')}_base")
@@ -117,8 +115,7 @@ def _aligned(view: View, loops: list[RowLoop]) -> Change:
         aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
         if strides is not None and offset != main:
             same = view.fresh_name("SAME_STRIDE")
-            args[same] = f"{strides[0]} == {strides[1]}"
-            patch.add_param(f"{same}: tl.constexpr")
+            flags[same] = f"{strides[0]} == {strides[1]}"
             head += f"if {same}:\n    {aligned}else:\n    {shifted}"
         else:
             head += aligned if offset == main else shifted
@@ -126,9 +123,8 @@ def _aligned(view: View, loops: list[RowLoop]) -> Change:
     for loop in loops:
         patch.replace_stmt(loop.loop, head + _three_loops(view, loop, vec, lead, bases, bounds))
         head = ""
-    kernel = view.rewrite(patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
     why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
-    return Change(kernel, why)
+    return view.rewrite(patch, why, tunables={vec: ((8, 16, 64), 8)}, flags=flags)
 
 
 def _rows(view: View, loops: list[RowLoop]) -> dict[str, tuple[str, str]]:

@@ -11,8 +11,8 @@ import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import strip_axes
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 LOG2E = "1.4426950408889634"
 
@@ -20,23 +20,22 @@ LOG2E = "1.4426950408889634"
 class Exp2(Edit):
     name = "exp2"
     summary = "exp2 with the factor log2(e) in place of exp"
+    refusal = "it has no tl.exp"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         uses = tree.calls(view.node, "exp")
         if not uses:
-            raise CannotApply("it has no tl.exp")
+            return
+        if folded := _folded(view, uses):
+            why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
+            yield view.rewrite(folded, why)
         patch = tree.Patch(view.text)
         nested = {n for call in uses for n in ast.walk(call) if n is not call}
         for call in uses:
             if call not in nested:
                 inner = tree.transform(tree.expression(tree.text_of(call.args[0])), _base_two)
                 patch.replace_expr(call, _exp2(inner))
-        plain = Change(view.rewrite(patch.text()), "exp2 is the machine's own instruction; exp is built on it.")
-        folded = _folded(view, uses)
-        if folded is None:
-            return [plain]
-        why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
-        return [Change(view.rewrite(folded), why), plain]
+        yield view.rewrite(patch, "exp2 is the machine's own instruction; exp is built on it.")
 
 
 def _exp2(exponent: ast.AST) -> str:
@@ -48,8 +47,8 @@ def _base_two(node: ast.AST) -> ast.AST | None:
     return tree.expression(_exp2(node.args[0])) if tree.is_tl(node, "exp") else None  # type: ignore[attr-defined]
 
 
-def _folded(view: View, uses: list[ast.Call]) -> str | None:
-    """The text with one scaled block and all that derives from it in units of log2, or None.
+def _folded(view: View, uses: list[ast.Call]) -> tree.Patch | None:
+    """The function with one scaled block and all that derives from it in units of log2, or None.
 
     Requires `s = block * scalar`, and that every use of s, through maxima and `where` with infinity, ends in
     `tl.exp(a - b)` with both sides derived from s.
@@ -69,7 +68,7 @@ def _folded(view: View, uses: list[ast.Call]) -> str | None:
         patch.replace_expr(pair[1].right, f"({right} * {LOG2E})")
         for call in uses:
             patch.replace_expr(call, f"tl.exp2({tree.text_of(call.args[0])})")
-        return patch.text()
+        return patch
     return None
 
 

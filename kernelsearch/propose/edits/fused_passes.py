@@ -14,21 +14,22 @@ from kernelsearch.propose.analysis.accumulate import format_reduction
 from kernelsearch.propose.analysis.idle import ZERO, Idle
 from kernelsearch.propose.analysis.lanes import sum_lanes
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class FusedPasses(Edit):
     name = "fused_passes"
     summary = "mean and variance in one pass, merged tile by tile"
+    refusal = "no loop for a mean is followed by a loop for the squares of what is left"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         text = sum_lanes(view.text)
         for form in (view, *([view.with_text(text)] if text else [])):
             for passes in find_two_passes(form, "sum", "sum"):
                 if (moments := _moments(form, passes)) is not None:
-                    return [_merged(form, passes, *moments)]
-        raise CannotApply("no loop for a mean is followed by a loop for the squares of what is left")
+                    yield _merged(form, passes, *moments)
+                    return
 
 
 def _moments(view: View, passes: TwoPasses) -> tuple[ast.stmt, ast.expr] | None:
@@ -95,4 +96,4 @@ def _merged(view: View, passes: TwoPasses, mean_stmt: ast.stmt, mask: ast.expr) 
     text += f"{seen} = 0.0\n{mean} = {tree.text_of(first.start.value)}\n"
     text += f"for {start} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     why = "The row is read once for mean and variance, by merging the moments of its tiles."
-    return Change(view.rewrite(passes.merge(view, text, gone=(first.start,))), why)
+    return view.rewrite(passes.merge(view, text, gone=(first.start,)), why)

@@ -14,19 +14,18 @@ from kernelsearch.propose.analysis.accumulate import (
     reduction_of,
     update_of,
 )
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class LaneAccumulator(Edit):
     name = "lane_accumulator"
     summary = "one accumulator per lane, the reduction hoisted out of the loop"
+    refusal = "no loop folds a reduction of a block into a float32 accumulator"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         updates = [(loop, u) for loop in tree.loops(view.body) for u in _updates(view, loop)]
-        if not updates:
-            raise CannotApply("no loop folds a reduction of a block into a float32 accumulator")
-        choices = [updates] if len(updates) == 1 else [updates, *[[one] for one in updates]]
+        choices = [updates, *[[one] for one in updates]] if len(updates) > 1 else [updates] * len(updates)
         lanes = {u.stmt: view.fresh_name(f"{u.name}_lanes") for _, u in updates}
         return [_hoisted(view, choice, lanes) for choice in choices]
 
@@ -45,7 +44,7 @@ def _hoisted(view: View, updates: list[tuple[ast.For, Update]], lanes: dict[ast.
         patch.insert_after(loop, f"{update.name} = {combine(a=update.name, b=format_reduction(call, name))}\n")
     names = ", ".join(dict.fromkeys(update.name for _, update in updates))
     why = f"The loop keeps one accumulator per lane for {names}: one reduction in all."
-    return Change(view.rewrite(patch.text()), why)
+    return view.rewrite(patch, why)
 
 
 def _updates(view: View, loop: ast.For) -> list[Update]:

@@ -6,27 +6,27 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class PeelTail(Edit):
     name = "peel_tail"
     summary = "full tiles unmasked, one masked tail"
+    refusal = "no innermost loop over tiles from 0 has a mask that only its last tile needs"
 
-    def change(self, view: View) -> list[Change]:
-        loops = [(loop, masks) for loop in tree.loops(view.body) if (masks := _tail_masks(view, loop))]
-        if not loops:
-            raise CannotApply("no innermost loop over tiles from 0 has a mask that only its last tile needs")
+    def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
-        for loop, masks in loops:
+        for loop in tree.loops(view.body):
+            if not (masks := _tail_masks(view, loop)):
+                continue
             _, size, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
             whole = view.fresh_name("whole")
             patch.insert_before(loop, f"{whole} = {size} // {step} * {step}\n")
             main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
             patch.replace_stmt(loop, tree.text_of(remove_masks(main, masks)) + "\n" + tree.text_of(tail) + "\n")
-        why = "All tiles but the last are whole: their accesses need no mask."
-        return [Change(view.rewrite(patch.text()), why)]
+        if not patch.is_empty:
+            yield view.rewrite(patch, "All tiles but the last are whole: their accesses need no mask.")
 
 
 def _tail_masks(view: View, loop: ast.For) -> list[str]:

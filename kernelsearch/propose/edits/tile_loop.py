@@ -13,12 +13,11 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, format_identity, reduction_of
 from kernelsearch.propose.analysis.flow import strip_axes, terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
-from kernelsearch.propose.analysis.shapes import Shapes, axis_of
+from kernelsearch.propose.analysis.reader import Shapes, axis_of
 from kernelsearch.propose.analysis.straight_line import StraightStep, straighten
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 
-TILES = (512, 1024, 2048, 4096, 8192, 16384)
 BY_ELEMENT = frozenset(
     "load store where sum max min exp exp2 log log2 sqrt rsqrt sqrt_rn sin cos abs erf sigmoid floor ceil maximum "
     "minimum fma fdiv div_rn arange program_id num_programs cdiv range static_range cast clamp zeros full assume "
@@ -31,22 +30,22 @@ class TileLoop(Edit):
     name = "tile_loop"
     summary = "loop over column tiles instead of one block as wide as the row"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         if view.function.calls:
-            raise CannotApply("it calls helper functions")
+            raise NotApplicable("it calls helper functions")
         steps = straighten(view)
         for step in steps:
             for node in ast.walk(step.value):
                 if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
-                    raise CannotApply(f"{tree.callee(node)} cannot be cut into tiles")
+                    raise NotApplicable(f"{tree.callee(node)} cannot be cut into tiles")
         changes, reasons = [], []
         for wide in _wide_dims(view, steps):
             try:
                 changes.append(_Cut(view, steps, wide).change())
-            except CannotApply as reason:
+            except NotApplicable as reason:
                 reasons.append(str(reason))
         if not changes:
-            raise CannotApply("; ".join(reasons) or "no block over a constexpr width")
+            raise NotApplicable("; ".join(reasons) or "no block over a constexpr width")
         return changes
 
 
@@ -67,7 +66,7 @@ class _Cut:
         self.tile, self.start = view.fresh_name("TILE"), view.fresh_name("start")
         for step in steps:
             if step.name and self.shapes.names.get(step.name) is None:
-                raise CannotApply(f"the shape of {step.name} is not known")
+                raise NotApplicable(f"the shape of {step.name} is not known")
 
     def is_tiled(self, name: str) -> bool:
         return self.wide in (self.shapes.names.get(name) or ())
@@ -79,7 +78,7 @@ class _Cut:
         nodes = [n for step in self.steps for n in ast.walk(step.value) if isinstance(n, ast.Compare)]
         sizes = {size for n in nodes if (size := self._bound(n)) is not None}
         if len(sizes) != 1:
-            raise CannotApply("there is not exactly one size argument that masks the columns")
+            raise NotApplicable("there is not exactly one size argument that masks the columns")
         return sizes.pop()
 
     def _bound(self, node: ast.Compare) -> str | None:
@@ -111,10 +110,10 @@ class _Cut:
         return self._is_wide(step.value.args[0]) and not self.is_tiled(step.name)  # type: ignore[attr-defined]
 
     def _is_wide(self, node: ast.AST | None) -> bool:
-        return self.wide in (node is not None and self.shapes.of(node) or ())
+        return self.wide in ((node is not None and self.shapes.of(node)) or ())
 
     def check(self, size: str) -> None:
-        """Raises CannotApply if an access is not masked by the size, or if a result could change."""
+        """Raises NotApplicable if an access is not masked by the size, or if a result could change."""
         idle = Idle(lambda c: self._bound(c) == size, self.is_tiled)
         pointers = set(self.view.function.params) - self._scalars()
         stored: set[str] = set()
@@ -131,9 +130,9 @@ class _Cut:
                 assert pointer is not None
                 if self._is_wide(pointer):
                     if mask is None or idle.of(mask) != FALSE:
-                        raise CannotApply(f"an access is not masked by columns < {size}")
+                        raise NotApplicable(f"an access is not masked by columns < {size}")
                 elif is_store and self._is_wide(tree.argument(call, 1, "value")):
-                    raise CannotApply("a block is stored at a scalar address")
+                    raise NotApplicable("a block is stored at a scalar address")
                 address = self._expand_all(pointer)
                 for base in tree.reads(address) & pointers:
                     addresses.setdefault(base, set()).add(tree.text_of(address))
@@ -143,7 +142,7 @@ class _Cut:
                 idle.assign(step.name, step.value)
         for base in stored:
             if len(addresses[base]) > 1:
-                raise CannotApply(f"{base} is read and written at different addresses")
+                raise NotApplicable(f"{base} is read and written at different addresses")
 
     def _scalars(self) -> set[str]:
         """Constexprs and other names that are compared or multiplied, so they are no pointers."""
@@ -165,16 +164,18 @@ class _Cut:
         kind = _kind(step)
         call = reduction_of(step.value, kind)
         if call is None:
-            raise CannotApply("a reduction has more arguments than an axis")
+            raise NotApplicable("a reduction has more arguments than an axis")
         shape = self.shapes.of(call.args[0]) or ()
         axis = tree.argument(call, 1, "axis")
         if axis is None or (isinstance(axis, ast.Constant) and axis.value is None):
             if len(shape) != 1:
-                raise CannotApply("a reduction over all axes of a block of several")
+                raise NotApplicable("a reduction over all axes of a block of several")
         elif axis_of(axis, len(shape)) != shape.index(self.wide):
-            raise CannotApply("a reduction along another axis")
+            raise NotApplicable("a reduction along another axis")
         if idle.of(call.args[0]) != IDENTITY[kind]:
-            raise CannotApply(f"masked-out lanes of {tree.text_of(call.args[0])} are not proven neutral for tl.{kind}")
+            raise NotApplicable(
+                f"masked-out lanes of {tree.text_of(call.args[0])} are not proven neutral for tl.{kind}"
+            )
 
     # ------------------------------------------------------------ the new body
 
@@ -195,11 +196,9 @@ class _Cut:
             body.append(self._loop(size, wide, [_statement(s) for s in wide]))
         body += [_statement(s) for s in stores if s not in wide]
         unused = None if self.wide in tree.reads(body) else self.wide
-        text = tree.rebuild(self.view.node, body, [f"{self.tile}: tl.constexpr"], unused)
-        tiles = (*TILES, f"next_power_of_2({size})")
-        kernel = self.view.rewrite(text, space={self.tile: tiles}, config={self.tile: 4096})
+        tiles = (512, 1024, 2048, 4096, 8192, 16384, f"next_power_of_2({size})")
         why = f"The row is walked in tiles of {self.tile} columns, so registers no longer bound its width."
-        return Change(kernel, why)
+        return self.view.rewrite(tree.rebuild(self.view.node, body, unused), why, tunables={self.tile: (tiles, 4096)})
 
     def _is_scalar(self, step: StraightStep) -> bool:
         return step.name is not None and not self.is_tiled(step.name) and not self.crosses(step)
