@@ -7,8 +7,8 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
-from kernelsearch.propose.analysis.lanes import sum_lanes
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
+from kernelsearch.propose.edits.fused_passes import sum_lanes
 
 CARRIED = """
 import triton
@@ -47,7 +47,7 @@ def carried(loop="range(0, tl.cdiv(K, BLOCK_K))", step="BLOCK_K * stride_bk", la
 
 def plain(kernel: Kernel) -> str | None:
     function = kernel.functions[0]
-    return compute_pointers(function.text, function.params, function.constexprs, "start", "at")
+    return compute_pointers(function.text, function, "start", "at")
 
 
 def test_addresses_are_computed_from_the_loops_variable():

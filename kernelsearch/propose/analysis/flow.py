@@ -116,13 +116,9 @@ def strip_hints(node: ast.expr) -> ast.expr:
 
 def strip_axes(node: ast.expr) -> ast.expr:
     """The expression without `[:, None]` and the like, and without alignment hints."""
-    while True:
-        bare = strip_hints(node)
-        if isinstance(bare, ast.Subscript) and _only_new_axes(bare.slice):
-            bare = bare.value
-        if bare is node:
-            break
-        node = bare
+    node = strip_hints(node)
+    while isinstance(node, ast.Subscript) and _only_new_axes(node.slice):
+        node = strip_hints(node.value)
     if isinstance(node, ast.BinOp):
         return ast.BinOp(strip_axes(node.left), node.op, strip_axes(node.right))
     return node

@@ -177,13 +177,14 @@ def assignment(stmt: ast.stmt) -> tuple[str, ast.expr] | None:
     return None
 
 
-def is_infinity(node: ast.AST, sign: int) -> bool:
+def is_infinity(node: ast.AST, *signs: int) -> bool:
     """Whether node is plus (1) or minus (-1) infinity, as `float("-inf")` or `-float("inf")`."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return is_infinity(node.operand, -sign)
-    if callee(node) == "float" and node.args and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
-        word = str(node.args[0].value).strip().lower()  # type: ignore[attr-defined]
-        return word.lstrip("+-") in ("inf", "infinity") and word.startswith("-") == (sign < 0)
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return is_infinity(operand, *(-sign for sign in signs))
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=value), *_]):
+            word = str(value).strip().lower()
+            return word.lstrip("+-") in ("inf", "infinity") and (-1 if word.startswith("-") else 1) in signs
     return False
 
 
@@ -258,8 +259,8 @@ class Patch:
         self.node = function_of(self.source)
         self._expressions: dict[Span, str] = {}
         self._instead: dict[int, str] = {}  # these three by the statement's line
-        self._before: dict[int, list[str]] = defaultdict(list)
-        self._after: dict[int, list[str]] = defaultdict(list)
+        self._before: dict[int, str] = defaultdict(str)
+        self._after: dict[int, str] = defaultdict(str)
         self._params: list[str] = []
 
     @property
@@ -276,10 +277,10 @@ class Patch:
         self._instead[node.lineno] = text
 
     def insert_before(self, node: ast.stmt, text: str) -> None:
-        self._before[node.lineno].append(text)
+        self._before[node.lineno] += text
 
     def insert_after(self, node: ast.stmt, text: str) -> None:
-        self._after[node.lineno].append(text)
+        self._after[node.lineno] += text
 
     def add_param(self, text: str) -> None:
         """Adds a parameter, `NAME` or `NAME: tl.constexpr`, before those that have defaults."""
@@ -332,15 +333,13 @@ class _Apply(cst.CSTTransformer):
 
     def _statement(self, original, updated):
         line, patch = self._at(original)[0], self.patch
-        if line not in patch._before and line not in patch._after and line not in patch._instead:
+        texts = [patch._before.get(line), patch._instead.get(line), patch._after.get(line)]
+        if texts == [None] * 3:
             return updated
-        before = [s for text in patch._before.get(line, []) for s in cst.parse_module(text).body]
-        after = [s for text in patch._after.get(line, []) for s in cst.parse_module(text).body]
-        if line in patch._instead:
-            middle = list(cst.parse_module(patch._instead[line]).body)
-        else:
-            middle = [updated.with_changes(leading_lines=()) if before else updated]
-        new = [*before, *middle, *after]
+        before, instead, after = (cst.parse_module(text or "").body for text in texts)
+        if line not in patch._instead:
+            instead = [updated.with_changes(leading_lines=()) if before else updated]
+        new = [*before, *instead, *after]
         if new and original.leading_lines:
             new[0] = new[0].with_changes(leading_lines=original.leading_lines)
         return cst.FlattenSentinel(new) if new else cst.RemoveFromParent()

@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value
@@ -120,12 +120,10 @@ class View:
 
     def without_carried_pointers(self) -> View | None:
         """The view without pointers that a loop advances and arguments that change; None if it has neither."""
-        params, constexprs = self.function.params, self.function.constexprs
-        if not _has_carried_pointers(self.text, params, constexprs):
-            return None
         fresh = View(self.kernel, self.function, self.task).fresh_name
-        text = settle_arguments(self.text, fresh) or self.text
-        return self.with_text(compute_pointers(text, params, constexprs, fresh("start"), fresh("at")) or text)
+        settled = settle_arguments(self.text, fresh)
+        text = compute_pointers(settled or self.text, self.function, fresh("start"), fresh("at")) or settled
+        return self.with_text(text) if text else None
 
     def rewrite(
         self,
@@ -171,14 +169,6 @@ class View:
                 {**(self.kernel.config or self.task.config), **{n: start for n, (_, start) in tunables.items()}}
             ),
         )
-
-
-@lru_cache(maxsize=64)
-def _has_carried_pointers(text: str, params: tuple[str, ...], constexprs: tuple[str, ...]) -> bool:
-    """Whether `settled` or `indexed` changes a text. Cached, because every edit that does not apply asks."""
-    return (
-        settle_arguments(text, str) is not None or compute_pointers(text, params, constexprs, "start", "at") is not None
-    )
 
 
 def _spec_names(kernel: Kernel) -> set[str]:

@@ -117,23 +117,19 @@ def _unit(node: ast.expr, derived: set[str], some: bool = False) -> bool:
 
     With some, one derived side of a maximum is enough.
     """
-    node = strip_axes(node)
-    if isinstance(node, ast.Name):
-        return node.id in derived
-    if tree.is_tl(node, "max"):
-        return _unit(node.args[0], derived)  # type: ignore[attr-defined]
-    if tree.is_tl(node, "maximum"):
-        sides = node.args  # type: ignore[attr-defined]
-        return (
-            any(_unit(a, derived, some) for a in sides)
-            if some
-            else all(_unit(a, derived) or _infinite(a) for a in sides)
-        )
-    if tree.is_tl(node, "where"):
-        test, yes, no = node.args  # type: ignore[attr-defined]
-        units = [_unit(yes, derived), _unit(no, derived)]
-        fine = (units[0] or _infinite(yes)) and (units[1] or _infinite(no))
-        return any(units) and fine and not tree.reads(test) & derived
+    match strip_axes(node):
+        case ast.Name(id=name):
+            return name in derived
+        case ast.Call(args=[block, *_]) as call if tree.is_tl(call, "max"):
+            return _unit(block, derived)
+        case ast.Call(args=sides) as call if tree.is_tl(call, "maximum"):
+            if some:
+                return any(_unit(side, derived, some) for side in sides)
+            return all(_unit(side, derived) or _infinite(side) for side in sides)
+        case ast.Call(args=[test, *sides]) as call if tree.is_tl(call, "where"):
+            units = [_unit(side, derived) for side in sides]
+            fine = all(unit or _infinite(side) for unit, side in zip(units, sides, strict=True))
+            return any(units) and fine and not tree.reads(test) & derived
     return False
 
 
@@ -141,4 +137,4 @@ def _infinite(node: ast.expr) -> bool:
     if tree.is_tl(node, "full"):
         value = tree.argument(node, 1, "value")  # type: ignore[arg-type]
         return value is not None and _infinite(value)
-    return tree.is_infinity(node, -1) or tree.is_infinity(node, 1)
+    return tree.is_infinity(node, -1, 1)

@@ -89,8 +89,7 @@ class _Rewriter:
         if isinstance(new, ast.Call) and tree.is_tl(old, "zeros", "full"):
             new.args[0].elts[0] = ast.Name(self.rows_name, ast.Load())  # type: ignore[attr-defined]
             return new
-        infinite = tree.is_infinity(old, 1) or tree.is_infinity(old, -1)
-        if infinite or (isinstance(old, ast.Constant) and isinstance(old.value, float)):
+        if tree.is_infinity(old, -1, 1) or (isinstance(old, ast.Constant) and isinstance(old.value, float)):
             return tree.expression(f"tl.full([{self.rows_name}, 1], {tree.text_of(old)}, tl.float32)")
         raise NotApplicable("an accumulator starts with neither a float number nor tl.zeros or tl.full")
 

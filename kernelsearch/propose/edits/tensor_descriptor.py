@@ -148,24 +148,20 @@ def _either(stmt: ast.stmt, accesses: list[tuple[Tile, Descriptor]]) -> str:
     """A branch: the statement with its accesses through descriptors, or as it was."""
     calls = {t.call: (t, d) for t, d in accesses}
 
-    class Through(ast.NodeTransformer):
-        def visit_Call(self, node: ast.Call) -> ast.AST:
-            if node not in calls:
-                return self.generic_visit(node)
-            tile, descriptor = calls[node]
-            axes = tile.axes[::-1] if descriptor.flipped else tile.axes
-            at = ", ".join(a.origin for a in axes)
-            if tree.is_tl(node, "load"):
-                text = f"{descriptor.name}.load([{at}])"
-                return tree.expression(f"tl.trans({text})" if descriptor.flipped else text)
-            value = tree.text_of(tree.argument(node, 1, "value"))  # type: ignore[arg-type]
-            cast = f".to({tile.pointer}.dtype.element_ty)"
-            value = value if value.endswith(cast) else tree.parenthesise(value) + cast
-            value = f"tl.trans({value})" if descriptor.flipped else value
-            return tree.expression(f"{descriptor.name}.store([{at}], {value})")
+    def through(node: ast.AST) -> ast.AST | None:
+        if node not in calls:
+            return None
+        tile, descriptor = calls[node]  # type: ignore[index]
+        at = ", ".join(a.origin for a in (tile.axes[::-1] if descriptor.flipped else tile.axes))
+        flip = "tl.trans({})" if descriptor.flipped else "{}"
+        if tree.is_tl(node, "load"):
+            return tree.expression(flip.format(f"{descriptor.name}.load([{at}])"))
+        value = tree.text_of(tree.argument(node, 1, "value"))  # type: ignore[arg-type]
+        cast = f".to({tile.pointer}.dtype.element_ty)"
+        value = value if value.endswith(cast) else tree.parenthesise(value) + cast
+        return tree.expression(f"{descriptor.name}.store([{at}], {flip.format(value)})")
 
-    old = tree.text_of(stmt)
-    new = tree.text_of(ast.fix_missing_locations(Through().visit(stmt)))
+    old, new = tree.text_of(stmt), tree.text_of(tree.transform(stmt, through))
     flags = " and ".join(dict.fromkeys(d.flag for _, d in accesses))
     definitions = "".join(f"    {text}\n" for text in dict.fromkeys(d.definition for _, d in accesses) if text)
     return f"if {flags}:\n{definitions}    {new}\nelse:\n    {old}\n"

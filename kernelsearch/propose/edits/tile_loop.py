@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, format_identity, reduction_of
 from kernelsearch.propose.analysis.flow import strip_axes, terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
 from kernelsearch.propose.analysis.reader import Shapes, axis_of
-from kernelsearch.propose.analysis.straight_line import StraightStep, straighten
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -26,9 +27,22 @@ BY_ELEMENT = frozenset(
 """Functions of `tl` that treat the elements of a block alike, or reduce them: they work on blocks of any shape."""
 
 
+@dataclass(frozen=True)
+class StraightStep:
+    """One statement: `name = value`, or a store if name is None."""
+
+    name: str | None
+    value: ast.expr
+
+    @property
+    def reads(self) -> set[str]:
+        return tree.reads(self.value)
+
+
 class TileLoop(Edit):
     name = "tile_loop"
     summary = "loop over column tiles instead of one block as wide as the row"
+    refusal = "no block over a constexpr width"
 
     def change(self, view: View) -> Changes:
         if view.function.calls:
@@ -39,19 +53,16 @@ class TileLoop(Edit):
                 if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
                     raise NotApplicable(f"{tree.callee(node)} cannot be cut into tiles")
         changes, reasons = [], []
-        for wide in _wide_dims(view, steps):
+        for wide in dict.fromkeys(tree.text_of(c.args[1]) for s in steps for c in tree.calls(s.value, "arange")):
+            if wide not in view.function.constexprs:
+                continue
             try:
                 changes.append(_Cut(view, steps, wide).change())
             except NotApplicable as reason:
                 reasons.append(str(reason))
-        if not changes:
-            raise NotApplicable("; ".join(reasons) or "no block over a constexpr width")
+        if reasons and not changes:
+            raise NotApplicable("; ".join(reasons))
         return changes
-
-
-def _wide_dims(view: View, steps: list[StraightStep]) -> list[str]:
-    dims = [tree.text_of(c.args[1]) for s in steps for c in tree.calls(s.value, "arange") if len(c.args) == 2]
-    return [d for d in dict.fromkeys(dims) if d in view.function.constexprs]
 
 
 class _Cut:
@@ -83,16 +94,16 @@ class _Cut:
 
     def _bound(self, node: ast.Compare) -> str | None:
         """The size in `offsets < size`, where offsets are the plain columns 0, 1, ..., of the wide block."""
-        match terms(strip_axes(self._expand(node.left))), node.ops, node.comparators:
+        match terms(strip_axes(self._expand(node.left, lambda s: self.is_tiled(s.name)))), node.ops, node.comparators:
             case [[(_, ast.Call(args=[low, high]) as lanes)], [ast.Lt()], [ast.Name(id=size)]]:
                 covers = tree.is_tl(lanes, "arange") and tree.is_number(low, 0) and tree.text_of(high) == self.wide
                 return size if covers and size in self.view.function.params else None
         return None
 
-    def _expand(self, node: ast.expr) -> ast.expr:
-        """The expression with the names of tiled blocks replaced by their values."""
-        names = {n: self.values[n].value for n in tree.reads(node) if n in self.values and self.is_tiled(n)}
-        return self._expand(tree.substitute(node, names)) if names else node  # type: ignore[arg-type]
+    def _expand(self, node: ast.expr, replaces: Callable[[StraightStep], bool]) -> ast.expr:
+        """The expression with names replaced by the values of steps, of those for which replaces is true."""
+        names = {n: s.value for n in tree.reads(node) if (s := self.values.get(n)) and replaces(s)}
+        return self._expand(tree.substitute(node, names), replaces) if names else node  # type: ignore[arg-type]
 
     def levels(self) -> dict[str, int]:
         """For each name, the length of the longest chain of reductions across the tiles that it depends on."""
@@ -122,18 +133,15 @@ class _Cut:
             if self.crosses(step):
                 self._check_reduction(step, idle)
             for call in tree.calls(step.value, "load", "store"):
-                pointer, mask, is_store = (
-                    tree.argument(call, 0, "pointer"),
-                    tree.mask_of(call),
-                    tree.is_tl(call, "store"),
-                )
-                assert pointer is not None
+                pointer: ast.expr = tree.argument(call, 0, "pointer")  # type: ignore[assignment]
+                is_store = tree.is_tl(call, "store")
                 if self._is_wide(pointer):
+                    mask = tree.mask_of(call)
                     if mask is None or idle.of(mask) != FALSE:
                         raise NotApplicable(f"an access is not masked by columns < {size}")
                 elif is_store and self._is_wide(tree.argument(call, 1, "value")):
                     raise NotApplicable("a block is stored at a scalar address")
-                address = self._expand_all(pointer)
+                address = self._expand(pointer, lambda s: not tree.calls(s.value, "load"))
                 for base in tree.reads(address) & pointers:
                     addresses.setdefault(base, set()).add(tree.text_of(address))
                     if is_store:
@@ -154,11 +162,6 @@ class _Cut:
                 elif isinstance(node, ast.Compare):
                     scalars |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
         return scalars
-
-    def _expand_all(self, node: ast.expr) -> ast.expr:
-        """The expression with all names replaced by their values, except loaded ones."""
-        names = {n: s.value for n in tree.reads(node) if (s := self.values.get(n)) and not tree.calls(s.value, "load")}
-        return self._expand_all(tree.substitute(node, names)) if names else node  # type: ignore[arg-type]
 
     def _check_reduction(self, step: StraightStep, idle: Idle) -> None:
         kind = _kind(step)
@@ -243,3 +246,50 @@ def _statement(step: StraightStep, value: ast.expr | None = None) -> ast.stmt:
     """The step as a statement, with a copy of its value unless one is given."""
     value = value or copy.deepcopy(step.value)
     return ast.Assign([ast.Name(step.name, ast.Store())], value, lineno=1) if step.name else ast.Expr(value)
+
+
+def straighten(view: View) -> list[StraightStep]:
+    """The body as single assignments, where each reduction has its own.
+
+    Raises NotApplicable if it has branches, loops, returns or effects other than stores.
+    """
+    steps: list[StraightStep] = []
+    current: dict[str, str] = {}
+    used = set(view.taken)
+    for stmt in view.body:
+        if pair := tree.assignment(stmt):
+            name = target = pair[0]
+            value = _extract_reductions(tree.rename(pair[1], current), name, steps, used)
+            if name in current or name in view.function.params:
+                target = _unused(f"{name}_new" if name in view.function.params else name, used)
+            current[name] = target
+            steps.append(StraightStep(target, value))
+        elif isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store"):
+            value = _extract_reductions(tree.rename(stmt.value, current), "total", steps, used)
+            steps.append(StraightStep(None, value))
+        elif not isinstance(stmt, ast.Pass):
+            raise NotApplicable(f"the body is not straight-line: it has a {type(stmt).__name__} statement")
+    return steps
+
+
+def _unused(base: str, used: set[str]) -> str:
+    name, i = base, 1
+    while name in used:
+        i += 1
+        name = f"{base.removesuffix('_new')}_{i}"
+    used.add(name)
+    return name
+
+
+def _extract_reductions(value: ast.AST, near: str, steps: list[StraightStep], used: set[str]) -> ast.expr:
+    """The value, with every reduction inside it moved to a step of its own, innermost first. Changes value."""
+
+    def rule(node: ast.AST) -> ast.AST | None:
+        if node is value or not tree.is_tl(node, "sum", "max", "min"):
+            return None
+        kind = tree.callee(node).rpartition(".")[2]
+        name = _unused(f"{near}_{kind}", used)
+        steps.append(StraightStep(name, node))  # type: ignore[arg-type]
+        return ast.Name(name, ast.Load())
+
+    return tree.transform(value, rule)  # type: ignore[return-value]
