@@ -16,7 +16,6 @@ class Flow:
         self._places: dict[int, tuple[list[ast.stmt], ast.stmt | None]] = {}  # a statement's block, and what holds that
         self._owners: dict[int, ast.stmt] = {}
         self._written: dict[int, set[str]] = {}
-        self._values: dict[tuple[str, int], tuple[ast.expr, ast.stmt] | None] = {}
         self._walk(body, None)
 
     def _walk(self, block: list[ast.stmt], holder: ast.stmt | None) -> None:
@@ -45,13 +44,7 @@ class Flow:
 
     def value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
         """The only value that name can have where stmt reads it, and the statement that assigns it; None if unknown."""
-        key = (name, id(stmt))
-        if key not in self._values:
-            self._values[key] = self._find_value(name, stmt) if name in self.assigned else None
-        return self._values[key]
-
-    def _find_value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
-        here: ast.stmt | None = stmt
+        here = stmt if name in self.assigned else None
         while here is not None:
             block, holder = self._places[id(here)]
             writers = [s for s in block if name in self._written[id(s)]]

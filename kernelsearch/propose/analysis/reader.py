@@ -325,9 +325,8 @@ def _reduce_kind(kind: ValueKind, name: str, axis: ast.expr | None, node: ast.Ca
     if at is None and not whole:
         return UNKNOWN
     gone = range(len(kind.shape)) if at is None else (at,)
-    return ValueKind(
-        kind.dtype, tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone)
-    )
+    shape = tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone)
+    return ValueKind(kind.dtype, shape)
 
 
 def _index_shape(shape: Shape | None, index: ast.expr) -> Shape | None:

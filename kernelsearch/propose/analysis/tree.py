@@ -168,10 +168,10 @@ def strip_docstrings(body: list[ast.stmt]) -> list[ast.stmt]:
 def assignment(stmt: ast.stmt) -> tuple[str, ast.expr] | None:
     """(name, value) of `name = value` or `name: type = value`, or of `name op= value` as `name op value`; else None."""
     match stmt:
-        case (
-            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
-        ):
-            return (name, value) if value is not None else None
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return name, value
         case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
             return name, ast.BinOp(ast.Name(name, ast.Load()), op, value)
     return None

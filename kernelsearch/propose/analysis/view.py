@@ -161,13 +161,10 @@ class View:
         gone = {p for f in self.kernel.functions for p in f.params} - {p for f in kernel.functions for p in f.params}
         gone -= _spec_names(kernel)
         keep = lambda values: {k: v for k, v in values.items() if k.rpartition(".")[2] not in gone}  # noqa: E731
+        space, config = self.kernel.space or self.task.space, self.kernel.config or self.task.config
         return kernel.with_changes(
-            space=keep(
-                {**(self.kernel.space or self.task.space), **{n: values for n, (values, _) in tunables.items()}}
-            ),
-            config=keep(
-                {**(self.kernel.config or self.task.config), **{n: start for n, (_, start) in tunables.items()}}
-            ),
+            space=keep({**space, **{name: values for name, (values, _) in tunables.items()}}),
+            config=keep({**config, **{name: start for name, (_, start) in tunables.items()}}),
         )
 
 

@@ -31,7 +31,6 @@ class RowLoop:
 
 
 class AlignRows(Edit):
-    name = "align_rows"
     summary = "tiles start at an aligned address, with a masked head and tail"
     refusal = "no loop goes over the tiles of a row at a scalar address"
 
@@ -119,9 +118,13 @@ def _aligned(view: View, loops: list[RowLoop]) -> Change:
             head += f"if {same}:\n    {aligned}else:\n    {shifted}"
         else:
             head += aligned if offset == main else shifted
-    bounds: dict[tuple[str, str], tuple[str, str]] = {}
+    bounds: dict[tuple[str, str], tuple[str, str]] = {}  # names that loops of one size and step share
     for loop in loops:
-        patch.replace_stmt(loop.loop, head + _three_loops(view, loop, vec, lead, bases, bounds))
+        if (loop.size, loop.step) not in bounds:
+            first, whole = bounds[loop.size, loop.step] = view.fresh_name("first_whole"), view.fresh_name("whole")
+            head += f"{first} = ({vec} + {loop.step} - 1) // {loop.step} * {loop.step}\n"
+            head += f"{whole} = ({loop.size} + {lead}) // {loop.step} * {loop.step}\n"
+        patch.replace_stmt(loop.loop, head + _three_loops(loop, lead, bases, *bounds[loop.size, loop.step]))
         head = ""
     why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
     return view.rewrite(patch, why, tunables={vec: ((8, 16, 64), 8)}, flags=flags)
@@ -152,10 +155,8 @@ def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
     return None
 
 
-def _three_loops(
-    view: View, row: RowLoop, vec: str, lead: str, bases: dict[str, str], bounds: dict[tuple[str, str], tuple[str, str]]
-) -> str:
-    """Head, whole tiles and tail of one loop, as text; bounds has the names that loops of one size and step share."""
+def _three_loops(row: RowLoop, lead: str, bases: dict[str, str], first: str, whole: str) -> str:
+    """Head, whole tiles (from first to whole) and tail of one loop, as text."""
     start, columns, step = tree.text_of(row.loop.target), row.columns, row.step
     mask = f"{columns} < {row.size}"
 
@@ -173,13 +174,7 @@ def _three_loops(
     loop = tree.with_range(row.loop, "0", row.size, step)
     first_line = tree.statements(f"{columns} = {start} - {lead} + tl.arange(0, {step})")
     loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
-    text, key = "", (row.size, step)
-    if key not in bounds:
-        bounds[key] = (view.fresh_name("first_whole"), view.fresh_name("whole"))
-        text += f"{bounds[key][0]} = ({vec} + {step} - 1) // {step} * {step}\n"
-        text += f"{bounds[key][1]} = ({row.size} + {lead}) // {step} * {step}\n"
-    first, whole = bounds[key]
     head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
     main = remove_masks(tree.with_range(loop, first, whole, step), [mask])
     tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
-    return text + "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))
+    return "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))

@@ -14,10 +14,14 @@ MAX_SOURCE = 16_000
 class Edit:
     """One typed edit of a kernel's syntax tree. It looks at one launched function at a time, with `change`."""
 
-    name = ""
     summary = ""
     refusal = ""
     """The reason, as one clause, if `change` gives no variants."""
+
+    @property
+    def name(self) -> str:
+        """The name of the edit's file."""
+        return type(self).__module__.rpartition(".")[2]
 
     def apply(self, kernel: Kernel, task: TaskFacts) -> list[Rewrite] | NotApplicable:
         """The new kernels, without duplicates, that the edit makes of this one; at least one, or the reason."""

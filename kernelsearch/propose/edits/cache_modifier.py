@@ -9,7 +9,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class CacheModifier(Edit):
-    name = "cache_modifier"
     summary = "cache_modifier .cg on streamed loads, .cs on stores"
     refusal = "no streamed load and no block store lacks a cache modifier"
 

@@ -11,7 +11,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class ContiguityHint(Edit):
-    name = "contiguity_hint"
     summary = "tl.multiple_of on loop starts that are multiples of the tile"
     refusal = "no loop's start is a provable multiple of its tile without a hint"
 

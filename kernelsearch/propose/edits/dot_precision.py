@@ -10,7 +10,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class DotPrecision(Edit):
-    name = "dot_precision"
     summary = 'input_precision="tf32" on dots, if the task allows tf32'
     refusal = 'no dot has input_precision="ieee"'
 

@@ -12,7 +12,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class DropMask(Edit):
-    name = "drop_mask"
     summary = "masks that a constexpr turns off where the size divides"
     refusal = "no mask compares offsets with a size that could divide"
 

@@ -10,7 +10,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class EarlyLoads(Edit):
-    name = "early_loads"
     summary = "independent loads moved ahead of reductions and loops"
     refusal = "no load comes after a reduction or a loop that it does not depend on"
 

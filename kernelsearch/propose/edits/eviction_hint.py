@@ -8,7 +8,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class EvictionHint(Edit):
-    name = "eviction_hint"
     summary = 'eviction_policy="evict_first" on blocks that are read once'
     refusal = "no block is read by one program only and without a hint"
 

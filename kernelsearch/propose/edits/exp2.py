@@ -18,7 +18,6 @@ LOG2E = "1.4426950408889634"
 
 
 class Exp2(Edit):
-    name = "exp2"
     summary = "exp2 with the factor log2(e) in place of exp"
     refusal = "it has no tl.exp"
 

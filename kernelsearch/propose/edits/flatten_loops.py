@@ -9,7 +9,6 @@ from kernelsearch.propose.edits.loop_stages import add_option, find_loops_withou
 
 
 class FlattenLoops(Edit):
-    name = "flatten_loops"
     summary = "tl.range(..., flatten=True) on a loop that holds exactly one loop"
     refusal = "no loop holds exactly one loop with a dot"
 

@@ -10,7 +10,7 @@ import ast
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import Update, format_reduction, is_identity, update_of
+from kernelsearch.propose.analysis.accumulate import format_reduction, is_identity, update_of
 from kernelsearch.propose.analysis.idle import ZERO, Idle
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.view import Change, Changes, View
@@ -18,7 +18,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class FusedPasses(Edit):
-    name = "fused_passes"
     summary = "mean and variance in one pass, merged tile by tile"
     refusal = "no loop for a mean is followed by a loop for the squares of what is left"
 
@@ -108,29 +107,18 @@ def sum_lanes(text: str) -> str | None:
     for block in tree.blocks(tree.strip_docstrings(patch.node.body)):
         for place, loop in enumerate(block):
             for stmt in loop.body if isinstance(loop, ast.For) else ():
-                lanes = _lanes(patch.node, block, place, stmt)
-                if lanes is None:
+                update = update_of(stmt)
+                if update is None or update.kind != "sum" or tree.calls(update.value, "dot", "sum"):
                     continue
-                update, start, total = lanes
-                patch.replace_stmt(start, f"{update.name} = 0.0")
-                patch.replace_stmt(stmt, f"{update.name} += tl.sum({tree.text_of(update.value)}, axis=0)")
-                patch.replace_expr(total, update.name)
+                name, behind = update.name, ast.Module(block[place + 1 :], [])
+                start = _start(block[:place], name)
+                total = next((c for c in tree.calls(behind, "sum") if _reduces(c, name)), None)
+                if start is None or total is None or _reads(patch.node, name) != _reads(stmt, name) + 1:
+                    continue
+                patch.replace_stmt(start, f"{name} = 0.0")
+                patch.replace_stmt(stmt, f"{name} += tl.sum({tree.text_of(update.value)}, axis=0)")
+                patch.replace_expr(total, name)
     return None if patch.is_empty else patch.text()
-
-
-def _lanes(
-    function: ast.FunctionDef, block: list[ast.stmt], place: int, stmt: ast.stmt
-) -> tuple[Update, ast.Assign, ast.Call] | None:
-    """The update in stmt, of the loop at place, the statement that starts its lanes, and the call that reduces them."""
-    update = update_of(stmt)
-    if update is None or update.kind != "sum" or tree.calls(update.value, "dot", "sum"):
-        return None
-    start = _start(block[:place], update.name)
-    behind = ast.Module(block[place + 1 :], [])
-    total = next((c for c in tree.calls(behind, "sum") if _reduces(c, update.name)), None)
-    if start is None or total is None or _reads(function, update.name) != _reads(stmt, update.name) + 1:
-        return None
-    return update, start, total
 
 
 def _reads(node: ast.AST, name: str) -> int:

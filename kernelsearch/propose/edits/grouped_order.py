@@ -10,7 +10,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class GroupedOrder(Edit):
-    name = "grouped_order"
     summary = "program order in groups of GROUP along the slow axis (tl.swizzle2d)"
 
     def change(self, view: View) -> Changes:

@@ -14,13 +14,12 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class HoistInvariant(Edit):
-    name = "hoist_invariant"
     summary = "loop-invariant loads (and what they need) out of loops"
     refusal = "no load in a loop is the same in every iteration"
 
     def change(self, view: View) -> Changes:
         for loop in tree.loops(view.body):
-            moved = _invariant(view, loop) if tree.calls(loop, "load") else []
+            moved = _invariant(view, loop)
             if any(tree.calls(s, "load") for s in moved):
                 yield _hoisted(view, loop, moved)
 

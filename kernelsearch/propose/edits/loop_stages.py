@@ -26,7 +26,6 @@ def find_loops_without(view: View, option: str) -> list[ast.For]:
 
 
 class LoopStages(Edit):
-    name = "loop_stages"
     summary = "num_stages of the loops that load, so that loads run ahead"
     refusal = "no innermost loop with loads lacks num_stages"
 

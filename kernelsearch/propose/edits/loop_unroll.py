@@ -9,7 +9,6 @@ from kernelsearch.propose.edits.loop_stages import add_option, find_loops_withou
 
 
 class LoopUnroll(Edit):
-    name = "loop_unroll"
     summary = "loop_unroll_factor on the innermost loops"
     refusal = "no innermost loop without tl.dot lacks loop_unroll_factor"
 

@@ -19,7 +19,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class Online(Edit):
-    name = "online"
     summary = "maximum and sum of exponentials in one rescaled pass"
     refusal = "no loop for a maximum is followed by a loop for a sum of exponentials of the same block"
 
@@ -33,17 +32,10 @@ class Online(Edit):
 def _is_softmax(passes: TwoPasses) -> bool:
     """Whether the second loop sums `tl.exp(block - maximum)` of the first loop's block and maximum."""
     first, second = passes.first, passes.second
+    block = inline_names(first.loop.body, first.reduction.args[0])
+    wanted = ast.BinOp(block, ast.Sub(), ast.Name(first.name, ast.Load()))
     exponential = inline_names(second.loop.body, second.reduction.args[0])
-    if not (isinstance(exponential, ast.Call) and tree.is_tl(exponential, "exp")):
-        return False
-    difference = inline_names(second.loop.body, exponential.args[0])
-    if not (isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub)):
-        return False
-    if tree.text_of(difference.right) != first.name:
-        return False
-    if not tree.is_same(
-        inline_names(second.loop.body, difference.left), inline_names(first.loop.body, first.reduction.args[0])
-    ):
+    if not (tree.is_tl(exponential, "exp") and tree.is_same(exponential.args[0], wanted)):  # type: ignore[attr-defined]
         return False
     rest = [s for s in passes.between if s not in (first.start, second.start)]
     return not tree.reads(rest) & {first.name, second.name} and not tree.writes(rest) & tree.reads(first.loop)

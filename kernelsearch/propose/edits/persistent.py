@@ -11,7 +11,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class Persistent(Edit):
-    name = "persistent"
     summary = "a grid of at most num_sms * WAVES programs that loop over the work"
 
     def change(self, view: View) -> Changes:
@@ -19,7 +18,7 @@ class Persistent(Edit):
         axes = view.axes
         counts = {a: view.fresh_name("n_programs" if len(axes) == 1 else f"n_programs_{a}") for a in axes}
         waves = view.fresh_name("WAVES")
-        head: list[ast.stmt] = []
+        head = ""
         if len(axes) == 1:
             item = own_name(view, axes[0], "program")
             ids = {axes[0]: item}
@@ -27,12 +26,12 @@ class Persistent(Edit):
             rest = item = view.fresh_name("program")
             ids = {a: own_name(view, a, f"program_{a}") for a in axes}
             for a in axes[:-1]:
-                head += tree.statements(f"{ids[a]} = {rest} % {counts[a]}")
+                head += f"{ids[a]} = {rest} % {counts[a]}\n"
                 rest = f"({rest} // {counts[a]})"
-            head += tree.statements(f"{ids[axes[-1]]} = {rest}")
+            head += f"{ids[axes[-1]]} = {rest}\n"
         whole = " * ".join(counts.values())
         apart = [s for s in body if _makes_descriptor(view, s)]
-        inner = [*head, *replace_ids([s for s in body if s not in apart], ids, counts)]
+        inner = [*tree.statements(head), *replace_ids([s for s in body if s not in apart], ids, counts)]
         outer = tree.make_loop(f"for {item} in range(tl.program_id(0), {whole}, tl.num_programs(0))", inner)
         yield view.rewrite(
             tree.rebuild(view.node, [*apart, outer]),

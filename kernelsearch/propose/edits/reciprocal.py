@@ -11,7 +11,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class Reciprocal(Edit):
-    name = "reciprocal"
     summary = "block / scalar becomes block * (1 / scalar)"
     refusal = "no block is divided by a scalar or by a smaller block"
 

@@ -16,7 +16,6 @@ from kernelsearch.propose.edits.tile_loop import BY_ELEMENT
 
 
 class Rows2D(Edit):
-    name = "rows_2d"
     summary = "a [ROWS, BLOCK] tile of several rows per program"
 
     def change(self, view: View) -> Changes:

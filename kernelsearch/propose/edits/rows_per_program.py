@@ -9,7 +9,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class RowsPerProgram(Edit):
-    name = "rows_per_program"
     summary = "a serial loop over ROWS rows in each program"
 
     def change(self, view: View) -> Changes:

@@ -40,7 +40,6 @@ class Accumulator:
 
 
 class SplitReduction(Edit):
-    name = "split_reduction"
     summary = "split-k / split-rows: partial accumulators in scratch, summed by a second kernel"
 
     def change(self, view: View) -> Changes:

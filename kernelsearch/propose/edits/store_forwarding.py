@@ -10,7 +10,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class StoreForwarding(Edit):
-    name = "store_forwarding"
     summary = "a value stored and loaded again at the same address is kept in registers"
     refusal = "no block is loaded again from where it was stored"
 

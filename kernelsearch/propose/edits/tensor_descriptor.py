@@ -38,14 +38,13 @@ class Descriptor:
 
 
 class TensorDescriptor(Edit):
-    name = "tensor_descriptor"
     summary = "tiles are loaded and stored through tensor descriptors (TMA), where strides and addresses allow"
 
     def change(self, view: View) -> Changes:
         if tree.calls(view.node, "make_tensor_descriptor"):
             raise NotApplicable("it has tensor descriptors already")
-        changes = [_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True)]
-        return [change for change in changes if change is not None]
+        changes = (_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True))
+        return filter(None, changes)
 
 
 def _tiles(view: View, function: str) -> tuple[list[Tile], list[str]]:
@@ -70,9 +69,8 @@ def _eligible(view: View, tile: Tile) -> Tile:
     if any("int64" in a.origin for a in tile.axes):
         raise NotApplicable("a descriptor's coordinates have 32 bits")
     known = set(view.function.params) - tree.writes(view.body)
-    for axis in tile.axes:
-        if not tree.reads(tree.expression(axis.stride)) <= known:
-            raise NotApplicable("a stride is no argument")
+    if any(tree.reads(tree.expression(axis.stride)) - known for axis in tile.axes):
+        raise NotApplicable("a stride is no argument")
     return tile
 
 

@@ -40,7 +40,6 @@ class StraightStep:
 
 
 class TileLoop(Edit):
-    name = "tile_loop"
     summary = "loop over column tiles instead of one block as wide as the row"
     refusal = "no block over a constexpr width"
 
@@ -78,19 +77,16 @@ class _Cut:
         for step in steps:
             if step.name and self.shapes.names.get(step.name) is None:
                 raise NotApplicable(f"the shape of {step.name} is not known")
+        nodes = [n for step in steps for n in ast.walk(step.value) if isinstance(n, ast.Compare)]
+        sizes = {size for n in nodes if (size := self._bound(n)) is not None}
+        if len(sizes) != 1:
+            raise NotApplicable("there is not exactly one size argument that masks the columns")
+        self.size = sizes.pop()  # every access is masked by `offsets < size`
 
     def is_tiled(self, name: str) -> bool:
         return self.wide in (self.shapes.names.get(name) or ())
 
     # ------------------------------------------------------------ conditions
-
-    def size(self) -> str:
-        """The scalar that bounds the columns: every access is masked by `offsets < size`."""
-        nodes = [n for step in self.steps for n in ast.walk(step.value) if isinstance(n, ast.Compare)]
-        sizes = {size for n in nodes if (size := self._bound(n)) is not None}
-        if len(sizes) != 1:
-            raise NotApplicable("there is not exactly one size argument that masks the columns")
-        return sizes.pop()
 
     def _bound(self, node: ast.Compare) -> str | None:
         """The size in `offsets < size`, where offsets are the plain columns 0, 1, ..., of the wide block."""
@@ -123,9 +119,9 @@ class _Cut:
     def _is_wide(self, node: ast.AST | None) -> bool:
         return self.wide in ((node is not None and self.shapes.of(node)) or ())
 
-    def check(self, size: str) -> None:
+    def check(self) -> None:
         """Raises NotApplicable if an access is not masked by the size, or if a result could change."""
-        idle = Idle(lambda c: self._bound(c) == size, self.is_tiled)
+        idle = Idle(lambda c: self._bound(c) == self.size, self.is_tiled)
         pointers = set(self.view.function.params) - self._scalars()
         stored: set[str] = set()
         addresses: dict[str, set[str]] = {}
@@ -138,7 +134,7 @@ class _Cut:
                 if self._is_wide(pointer):
                     mask = tree.mask_of(call)
                     if mask is None or idle.of(mask) != FALSE:
-                        raise NotApplicable(f"an access is not masked by columns < {size}")
+                        raise NotApplicable(f"an access is not masked by columns < {self.size}")
                 elif is_store and self._is_wide(tree.argument(call, 1, "value")):
                     raise NotApplicable("a block is stored at a scalar address")
                 address = self._expand(pointer, lambda s: not tree.calls(s.value, "load"))
@@ -176,15 +172,13 @@ class _Cut:
         elif axis_of(axis, len(shape)) != shape.index(self.wide):
             raise NotApplicable("a reduction along another axis")
         if idle.of(call.args[0]) != IDENTITY[kind]:
-            raise NotApplicable(
-                f"masked-out lanes of {tree.text_of(call.args[0])} are not proven neutral for tl.{kind}"
-            )
+            lanes = tree.text_of(call.args[0])
+            raise NotApplicable(f"masked-out lanes of {lanes} are not proven neutral for tl.{kind}")
 
     # ------------------------------------------------------------ the new body
 
     def change(self) -> Change:
-        size = self.size()
-        self.check(size)
+        self.check()
         level = self.levels()
         body: list[ast.stmt] = []
         for at in range(max(level.values(), default=0) + 1):
@@ -192,14 +186,14 @@ class _Cut:
             crossing = [s for s in self.steps if self.crosses(s) and level[s.name] == at + 1]  # type: ignore[index]
             if crossing:
                 body += [self._initial(s) for s in crossing]
-                body.append(self._loop(size, crossing, [self._update(s) for s in crossing]))
+                body.append(self._loop(crossing, [self._update(s) for s in crossing]))
         stores = [s for s in self.steps if s.name is None]
         wide = [s for s in stores if any(self.is_tiled(n) for n in s.reads)]
         if wide:
-            body.append(self._loop(size, wide, [_statement(s) for s in wide]))
+            body.append(self._loop(wide, [_statement(s) for s in wide]))
         body += [_statement(s) for s in stores if s not in wide]
         unused = None if self.wide in tree.reads(body) else self.wide
-        tiles = (512, 1024, 2048, 4096, 8192, 16384, f"next_power_of_2({size})")
+        tiles = (512, 1024, 2048, 4096, 8192, 16384, f"next_power_of_2({self.size})")
         why = f"The row is walked in tiles of {self.tile} columns, so registers no longer bound its width."
         return self.view.rewrite(tree.rebuild(self.view.node, body, unused), why, tunables={self.tile: (tiles, 4096)})
 
@@ -215,7 +209,7 @@ class _Cut:
         combined = COMBINE[kind].format(a=step.name, b=text)
         return tree.statements(f"{step.name} += {text}" if kind == "sum" else f"{step.name} = {combined}")[0]
 
-    def _loop(self, size: str, wanted: list[StraightStep], tail: list[ast.stmt]) -> ast.stmt:
+    def _loop(self, wanted: list[StraightStep], tail: list[ast.stmt]) -> ast.stmt:
         """The loop over tiles that computes what the wanted steps need, and then runs tail."""
         needed: set[str] = set().union(*(s.reads for s in wanted))
         body: list[ast.stmt] = []
@@ -224,7 +218,7 @@ class _Cut:
                 body.insert(0, _statement(step))
                 needed |= step.reads
         body = [tree.transform(s, self._by_tile) for s in [*body, *tail]]  # type: ignore[misc]
-        return tree.make_loop(f"for {self.start} in range(0, {size}, {self.tile})", body)
+        return tree.make_loop(f"for {self.start} in range(0, {self.size}, {self.tile})", body)
 
     def _by_tile(self, node: ast.AST) -> ast.AST | None:
         """The columns or the block of one tile, for those of the whole row; None for any other node."""

@@ -16,7 +16,6 @@ from kernelsearch.propose.edits.online import format_rescaling
 
 
 class TwoPass(Edit):
-    name = "two_pass"
     summary = "a loop for the maximum and a loop for the sum, in place of one rescaled loop"
     refusal = "no loop keeps a rescaled sum of exponentials and nothing else"
 

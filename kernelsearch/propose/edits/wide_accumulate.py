@@ -11,7 +11,6 @@ from kernelsearch.propose.edits.base import Edit
 
 
 class WideAccumulate(Edit):
-    name = "wide_accumulate"
     summary = "float32 accumulators and operands of reductions in place of 16-bit ones"
     refusal = "nothing accumulates in 16 bits"
 
