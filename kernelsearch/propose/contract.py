@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
@@ -42,12 +41,12 @@ class Request:
     trial: Trial | None = None
 
 
-class Proposer(ABC):
+class Proposer:
     """Turns a rewrite proposal into source."""
 
-    @abstractmethod
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite, or None when no edit of the parent gives anything new."""
+        raise NotImplementedError
 
     def tell(self, trial: Trial, kernel: Kernel, parent: str | None) -> None:
         """Receives a finished trial, its kernel, and the digest of its parent (None for the seed).

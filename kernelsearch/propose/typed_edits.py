@@ -32,18 +32,15 @@ class TypedEdits(Proposer):
         """A rewrite whose digest is neither the parent's nor in `request.seen`, or None if there is none."""
         if request.edit is not None and "+" in request.edit:
             return self._compose(request, rng)
-        left = [e for e in self.edits if request.edit in (None, e.name)]
-        weights = [max(0.0, request.weights.get(e.name, 1.0)) for e in left]
+        odds = {e: max(0.0, request.weights.get(e.name, 1.0)) for e in self.edits}
         if request.edit is not None:
-            weights = [1.0] * len(left)
-        while left and sum(weights) > 0:
-            at = rng.choices(range(len(left)), weights)[0]
-            edit = left.pop(at)
-            weights.pop(at)
+            odds = {e: 1.0 for e in self.edits if e.name == request.edit}
+        while sum(odds.values()) > 0:
+            edit = rng.choices(list(odds), list(odds.values()))[0]
+            del odds[edit]
             variants = self._variants(edit, request.parent, request.task)
-            new = [v for v in variants if _is_new(v.kernel, request)]
-            if new:
-                return new[rng.randrange(len(new))]
+            if new := [v for v in variants if _is_new(v.kernel, request)]:
+                return rng.choice(new)
         return None
 
     def _compose(self, request: Request, rng: random.Random) -> Rewrite | None:
@@ -53,7 +50,7 @@ class TypedEdits(Proposer):
             edit = next((e for e in self.edits if e.name == name), None)
             variants = self._variants(edit, kernel, request.task) if edit else []
             if variants:
-                rewrites.append(variants[rng.randrange(len(variants))])
+                rewrites.append(rng.choice(variants))
                 kernel = rewrites[-1].kernel
         if not _is_new(kernel, request):
             return None

@@ -7,8 +7,8 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
-from kernelsearch.propose.analysis.lanes import sum_lanes
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
+from kernelsearch.propose.edits.fused_passes import sum_lanes
 
 CARRIED = """
 import triton
@@ -47,7 +47,7 @@ def carried(loop="range(0, tl.cdiv(K, BLOCK_K))", step="BLOCK_K * stride_bk", la
 
 def plain(kernel: Kernel) -> str | None:
     function = kernel.functions[0]
-    return compute_pointers(function.text, function.params, function.constexprs, "start", "at")
+    return compute_pointers(function.text, function, "start", "at")
 
 
 def test_addresses_are_computed_from_the_loops_variable():
@@ -77,22 +77,30 @@ def test_what_is_no_walk_over_tiles_is_left_alone(kernel):
     assert text is None or "b_tile += BLOCK_M" in text
 
 
+def variants(edit: str, kernel: Kernel, task) -> list[Kernel]:
+    result = edit_named(edit).apply(kernel, task)
+    return [] if isinstance(result, NotApplicable) else [rewrite.kernel for rewrite in result]
+
+
+def assert_right(task: str, kernels: list[tuple[str, Kernel]]) -> None:
+    jobs = [{"task": task, "kernel": kernel.render()} for _, kernel in kernels]
+    answers = seeds.ask("runner.py", jobs, interpret=True)
+    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(kernels, answers, strict=True) if not a["ok"]]
+    assert not wrong, wrong[0]
+
+
 def test_edits_apply_and_stay_right():
     """What edits need the computed form for, and chains of them, against the reference in the interpreter."""
     task, seed = seeds.task("matmul"), carried()
     kernels: list[tuple[str, Kernel]] = [("carried", seed)]
     for edit in EDITS:
-        result = edit.apply(seed, task)
-        kernels += [(edit.name, r.kernel) for r in ([] if isinstance(result, NotApplicable) else result)]
+        kernels += [(edit.name, kernel) for kernel in variants(edit.name, seed, task)]
     names = {name for name, _ in kernels}
     assert {"peel_tail", "drop_mask", "tensor_descriptor", "split_reduction"} <= names
     for name, kernel in kernels[1:]:
-        after = edit_named("tensor_descriptor" if name != "tensor_descriptor" else "persistent").apply(kernel, task)
-        kernels += [(f"{name} and more", r.kernel) for r in ([] if isinstance(after, NotApplicable) else after)]
-    jobs = [{"task": "matmul", "kernel": kernel.render()} for _, kernel in kernels]
-    answers = seeds.ask("runner.py", jobs, interpret=True)
-    wrong = [f"{name}: {a['why']}\n{k.render()}" for (name, k), a in zip(kernels, answers, strict=True) if not a["ok"]]
-    assert not wrong, wrong[0]
+        after = "tensor_descriptor" if name != "tensor_descriptor" else "persistent"
+        kernels += [(f"{name} and more", more) for more in variants(after, kernel, task)]
+    assert_right("matmul", kernels)
 
 
 LANES = """
@@ -133,19 +141,11 @@ def test_arguments_that_change_and_sums_by_lanes_are_seen_through():
     task, seed = seeds.task("layernorm"), Kernel.parse(LANES)
     kernels = {"lanes": seed}
     for name in ("align_rows", "fused_passes", "peel_tail", "rows_2d"):
-        (variant, *_) = edit_named(name).apply(seed, task)
-        kernels[name] = variant.kernel
+        kernels[name] = variants(name, seed, task)[0]
     assert "x_ptr_row = x_ptr + row * x_stride" in kernels["align_rows"].code and "lead" in kernels["align_rows"].code
     assert kernels["fused_passes"].code.count("for start") == 2
-    both = edit_named("align_rows").apply(kernels["fused_passes"], task)
-    kernels |= {f"fused and aligned {n}": r.kernel for n, r in enumerate(both if isinstance(both, list) else [])}
-    answers = seeds.ask(
-        "runner.py", [{"task": "layernorm", "kernel": k.render()} for k in kernels.values()], interpret=True
-    )
-    wrong = [
-        f"{n}: {a['why']}\n{k.render()}" for (n, k), a in zip(kernels.items(), answers, strict=True) if not a["ok"]
-    ]
-    assert not wrong, wrong[0]
+    both = variants("align_rows", kernels["fused_passes"], task)
+    assert_right("layernorm", [*kernels.items(), *(("fused and aligned", kernel) for kernel in both)])
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,8 @@ def test_persistent_copies_a_parameter_that_the_body_changes():
 
 @pytest.mark.parametrize("edit", ["persistent", "rows_per_program"])
 def test_early_return_is_refused(edit):
-    kernel = seeds.drawn(
-        "row = tl.program_id(0)\nif row > 3:\n    return\n" + ROW.format(other="0.0", reduce="sum", value="x", out=OUT)
-    )
+    plain = ROW.format(other="0.0", reduce="sum", value="x", out=OUT)
+    kernel = seeds.drawn("row = tl.program_id(0)\nif row > 3:\n    return\n" + plain)
     assert "returns" in apply(edit, kernel).reason
 
 
@@ -244,9 +243,8 @@ def test_descriptors_where_a_mask_is_the_matrix_end(fields, condition):
     loads, both = result
     assert loads.kernel.args == {"drawn_kernel": {"X_TMA": condition}}
     assert both.kernel.args == {"drawn_kernel": {"X_TMA": condition, "Y_TMA": condition.replace("x_ptr", "y_ptr")}}
-    assert (
-        "tl.store" in loads.kernel.code and "y_tiles.store([tl.program_id(0) * BLOCK, 0], (x + 1.0)" in both.kernel.code
-    )
+    assert "tl.store" in loads.kernel.code
+    assert "y_tiles.store([tl.program_id(0) * BLOCK, 0], (x + 1.0)" in both.kernel.code
 
 
 def test_descriptors_take_the_axis_of_unit_stride_last():

@@ -10,7 +10,7 @@ import pytest
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
 from kernelsearch.propose.analysis.idle import Idle
-from kernelsearch.propose.analysis.shapes import Shapes
+from kernelsearch.propose.analysis.reader import Shapes
 from kernelsearch.propose.analysis.view import View
 
 TEXT = """@triton.jit

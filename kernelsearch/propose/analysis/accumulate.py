@@ -27,9 +27,6 @@ def update_of(stmt: ast.stmt) -> Update | None:
     if pair is None:
         return None
     name, value = pair
-    if isinstance(stmt, ast.AugAssign):
-        ok = isinstance(stmt.op, ast.Add) and name not in tree.reads(stmt.value)
-        return Update(name, "sum", stmt.value, stmt) if ok else None
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add):
         return _split(name, "sum", value.left, value.right, stmt)
     for function, kind in (("maximum", "max"), ("minimum", "min")):
@@ -68,8 +65,7 @@ def is_float32(value: ast.expr) -> bool:
     if tree.is_tl(value, "zeros", "full"):
         dtype = tree.argument(value, 1 if tree.is_tl(value, "zeros") else 2, "dtype")  # type: ignore[arg-type]
         return dtype is not None and tree.text_of(dtype) == "tl.float32"
-    is_float = isinstance(value, ast.Constant) and isinstance(value.value, float)
-    return is_float or tree.is_infinity(value, -1) or tree.is_infinity(value, 1)
+    return tree.is_infinity(value, -1, 1) or (isinstance(value, ast.Constant) and isinstance(value.value, float))
 
 
 def reduction_of(value: ast.expr, kind: str) -> ast.Call | None:

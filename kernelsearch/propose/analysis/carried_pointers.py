@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernelsearch.kernel.source import Function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
 
@@ -31,10 +32,8 @@ class Carried:
     term: ast.expr
 
 
-def compute_pointers(
-    text: str, params: tuple[str, ...], constexprs: tuple[str, ...], start: str, at: str
-) -> str | None:
-    """The function with its first loop over carried pointers rewritten; None if it has no such loop.
+def compute_pointers(text: str, function: Function, start: str, at: str) -> str | None:
+    """The function's text with its first loop over carried pointers rewritten; None if it has no such loop.
 
     start and at are unused names, for the new loop's variable and for the range of a tile's elements.
     """
@@ -42,7 +41,7 @@ def compute_pointers(
     body = tree.strip_docstrings(patch.node.body)
     for block in tree.blocks(body):
         for place, loop in enumerate(block):
-            counted = _counted(loop, body, params, constexprs) if isinstance(loop, ast.For) else None
+            counted = _counted(loop, body, function) if isinstance(loop, ast.For) else None
             carried = _carried(block, place, counted[1]) if counted else []
             if carried:
                 patch.replace_stmt(loop, _computed(loop, carried, *counted, start, at))  # type: ignore[arg-type, misc]
@@ -82,9 +81,7 @@ def settle_arguments(text: str, fresh: Callable[[str], str]) -> str | None:
     return None if patch.is_empty else patch.text()
 
 
-def _counted(
-    loop: ast.For, body: list[ast.stmt], params: tuple[str, ...], constexprs: tuple[str, ...]
-) -> tuple[str, str] | None:
+def _counted(loop: ast.For, body: list[ast.stmt], function: Function) -> tuple[str, str] | None:
     """The size and the tile in `for i in range(0, cdiv(size, tile))`, both arguments."""
     bounds = tree.range_of(loop)
     if bounds is None or not (tree.is_number(bounds[0], 0) and tree.is_number(bounds[2], 1)):
@@ -93,7 +90,7 @@ def _counted(
     if tree.callee(stop) not in ("tl.cdiv", "triton.cdiv") or len(stop.args) != 2:  # type: ignore[attr-defined]
         return None
     size, tile = map(tree.text_of, stop.args)  # type: ignore[attr-defined]
-    plain = size in params and tile in constexprs and size not in tree.writes(body)
+    plain = size in function.params and tile in function.constexprs and size not in tree.writes(body)
     return (size, tile) if plain and not tree.writes(loop.target) & tree.writes(loop.body) else None
 
 

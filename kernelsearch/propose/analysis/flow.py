@@ -16,7 +16,6 @@ class Flow:
         self._places: dict[int, tuple[list[ast.stmt], ast.stmt | None]] = {}  # a statement's block, and what holds that
         self._owners: dict[int, ast.stmt] = {}
         self._written: dict[int, set[str]] = {}
-        self._values: dict[tuple[str, int], tuple[ast.expr, ast.stmt] | None] = {}
         self._walk(body, None)
 
     def _walk(self, block: list[ast.stmt], holder: ast.stmt | None) -> None:
@@ -45,13 +44,7 @@ class Flow:
 
     def value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
         """The only value that name can have where stmt reads it, and the statement that assigns it; None if unknown."""
-        key = (name, id(stmt))
-        if key not in self._values:
-            self._values[key] = self._find_value(name, stmt) if name in self.assigned else None
-        return self._values[key]
-
-    def _find_value(self, name: str, stmt: ast.stmt) -> tuple[ast.expr, ast.stmt] | None:
-        here: ast.stmt | None = stmt
+        here = stmt if name in self.assigned else None
         while here is not None:
             block, holder = self._places[id(here)]
             writers = [s for s in block if name in self._written[id(s)]]
@@ -116,13 +109,9 @@ def strip_hints(node: ast.expr) -> ast.expr:
 
 def strip_axes(node: ast.expr) -> ast.expr:
     """The expression without `[:, None]` and the like, and without alignment hints."""
-    while True:
-        bare = strip_hints(node)
-        if isinstance(bare, ast.Subscript) and _only_new_axes(bare.slice):
-            bare = bare.value
-        if bare is node:
-            break
-        node = bare
+    node = strip_hints(node)
+    while isinstance(node, ast.Subscript) and _only_new_axes(node.slice):
+        node = strip_hints(node.value)
     if isinstance(node, ast.BinOp):
         return ast.BinOp(strip_axes(node.left), node.op, strip_axes(node.right))
     return node

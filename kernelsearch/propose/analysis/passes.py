@@ -37,13 +37,13 @@ class TwoPasses:
     between: list[ast.stmt]
     after: list[ast.stmt]
 
-    def merge(self, view: View, text: str, gone: tuple[ast.stmt, ...] = ()) -> str:
-        """The function's text with these statements in place of both loops, what is between them, and gone."""
+    def merge(self, view: View, text: str, gone: tuple[ast.stmt, ...] = ()) -> tree.Patch:
+        """The function with these statements in place of both loops, what is between them, and gone."""
         patch = tree.Patch(view.text)
         patch.replace_stmt(self.first.loop, text)
         for stmt in (*self.between, *gone, self.second.loop):
             patch.replace_stmt(stmt, "")
-        return patch.text()
+        return patch
 
 
 def find_two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[TwoPasses]:

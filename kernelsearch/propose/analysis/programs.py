@@ -6,27 +6,27 @@ import ast
 import copy
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.analysis.view import NotApplicable, View
 
 
 def make_repeatable(view: View) -> list[ast.stmt]:
     """The body in a form that may run several times: each parameter that it assigns is copied to a local name first.
 
-    Raises CannotApply if there is no such form.
+    Raises NotApplicable if there is no such form.
     """
     helpers = [f for f in view.kernel.functions if f.name not in view.kernel.entries]
     if any("program_id" in f.text or "num_programs" in f.text for f in helpers):
-        raise CannotApply("a helper function asks for its program id")
+        raise NotApplicable("a helper function asks for its program id")
     if any(isinstance(s, ast.Return) for s in tree.all_statements(view.body)):
-        raise CannotApply("it returns early")
+        raise NotApplicable("it returns early")
     if not view.axes or not tree.calls(view.node, "program_id"):
-        raise CannotApply("it has no program id")
+        raise NotApplicable("it has no program id")
     heads = [view.flow.expand(s.iter, s) for s in view.body if isinstance(s, ast.For)]
     if any(tree.calls(head, "program_id") for head in heads) or tree.calls(view.node, "num_programs"):
-        raise CannotApply("it loops over programs already")
+        raise NotApplicable("it loops over programs already")
     changed = [p for p in view.function.params if p in tree.writes(view.body)]
     if any(p in view.function.constexprs for p in changed):
-        raise CannotApply("it assigns to a constexpr")
+        raise NotApplicable("it assigns to a constexpr")
     local = {p: view.fresh_name(f"{p}_here") for p in changed}
     copies = tree.statements("\n".join(f"{local[p]} = {p}" for p in changed))
     return [*copies, *(tree.rename(s, local) for s in view.body)]  # type: ignore[list-item]

@@ -1,4 +1,4 @@
-"""Follows the statements of a jit function and infers the kind of every expression, as far as its text tells.
+"""Follows the statements of a jit function and infers the kind or the shape of every expression from its text.
 
 A loop's body is read twice, the second time with what its first pass makes of the names.
 """
@@ -265,6 +265,19 @@ class KindReader:
         return None
 
 
+class Shapes:
+    """The shapes of one function: `of(node)` of each expression, `names` behind the last statement; None is unknown."""
+
+    def __init__(self, function: ast.FunctionDef, constexprs: tuple[str, ...]) -> None:
+        arguments = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
+        self._reader = KindReader(dict.fromkeys([*arguments, *constexprs], SCALAR), other=SCALAR)
+        self._reader.read(function.body)
+        self.names: dict[str, Shape | None] = {name: kind.shape for name, kind in self._reader.scope.items()}
+
+    def of(self, node: ast.AST) -> Shape | None:
+        return self._reader.by_node.get(id(node), UNKNOWN).shape
+
+
 def extent_of(start: ast.expr, end: ast.expr) -> str:
     """The number of elements of `tl.arange(start, end)`, as text."""
     return tree.text_of(end) if tree.is_number(start, 0) else f"{tree.text_of(end)} - {tree.text_of(start)}"
@@ -312,9 +325,8 @@ def _reduce_kind(kind: ValueKind, name: str, axis: ast.expr | None, node: ast.Ca
     if at is None and not whole:
         return UNKNOWN
     gone = range(len(kind.shape)) if at is None else (at,)
-    return ValueKind(
-        kind.dtype, tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone)
-    )
+    shape = tuple("1" if i in gone else d for i, d in enumerate(kind.shape) if keeps or i not in gone)
+    return ValueKind(kind.dtype, shape)
 
 
 def _index_shape(shape: Shape | None, index: ast.expr) -> Shape | None:

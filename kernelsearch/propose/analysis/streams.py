@@ -10,7 +10,7 @@ from kernelsearch.propose.analysis.view import View
 
 
 def find_streamed_loads(view: View) -> list[ast.Call]:
-    """Loads of blocks whose address depends on every id of the program: no other program reads them.
+    """Loads, without hints yet, of blocks whose address depends on every id of the program: no other reads them.
 
     Of several loads of one pointer argument only the last in the text counts: what the others load is read again.
     """
@@ -24,7 +24,7 @@ def find_streamed_loads(view: View) -> list[ast.Call]:
             continue
         bases = sorted(tree.reads(view.flow.expand(pointer, view.flow.at(call))) & set(view.function.params))
         last[next((b for b in bases if b.endswith("ptr")), bases[0] if bases else "")] = call
-    return list(last.values())
+    return [call for call in last.values() if has_no_hint(call)]
 
 
 def _ids(view: View) -> list[tuple[int | None, set[str]]]:
@@ -68,12 +68,12 @@ def _depending(view: View, axis: int) -> set[str]:
     return find_dependent(view.body, roots, control=False)
 
 
-def add_hints(view: View, calls: list[ast.Call], name: str, value: str) -> str:
-    """The function's text with one more keyword, a string, on these calls."""
+def add_hints(view: View, calls: list[ast.Call], name: str, value: str) -> tree.Patch:
+    """The function with one more keyword, a string, on these calls."""
     patch = tree.Patch(view.text)
     for call in calls:
         patch.replace_expr(call, tree.with_keyword(call, name, f'"{value}"'))
-    return patch.text()
+    return patch
 
 
 def has_no_hint(call: ast.Call) -> bool:

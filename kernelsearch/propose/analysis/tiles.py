@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, strip_hints, terms
-from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.analysis.view import NotApplicable, View
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Tile:
 
 
 def tile_of(view: View, call: ast.Call) -> Tile:
-    """The tile that a `tl.load` or `tl.store` accesses. Raises CannotApply if it is not a bounded tile of two axes."""
+    """The tile that a `tl.load` or `tl.store` accesses. Raises NotApplicable if it is no bounded tile of two axes."""
     stmt = view.flow.at(call)
     pointer, offset, indices = "", [], {}
     for at, (sign, term) in enumerate(terms(_expand_blocks(view, call.args[0], stmt))):
@@ -54,10 +54,10 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         else:
             axis, index, stride = _range(view, sign, term)
             if axis in indices:
-                raise CannotApply("an address has two ranges along one axis")
+                raise NotApplicable("an address has two ranges along one axis")
             indices[axis] = (index, stride)
     if not pointer or set(indices) != {0, 1}:
-        raise CannotApply("an address is not a pointer argument plus a range along each of two axes")
+        raise NotApplicable("an address is not a pointer argument plus a range along each of two axes")
     bounds = _bounds(view, call, stmt)
     axes = []
     for axis, (index, stride) in sorted(indices.items()):
@@ -65,10 +65,10 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         origin, width = _begin(inside)
         size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
         if size is None:
-            raise CannotApply("a range along an axis has no bound")
+            raise NotApplicable("a range along an axis has no bound")
         axes.append(Axis(tree.text_of(index), origin, width, stride, size))
     if bounds:
-        raise CannotApply("a mask says more than where the matrix ends")
+        raise NotApplicable("a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, _sum(offset), (axes[0], axes[1]))
 
 
@@ -79,7 +79,7 @@ def _expand_blocks(view: View, node: ast.expr, stmt: ast.stmt) -> ast.expr:
         if view.shapes.names.get(name):
             definition = view.flow.value(name, stmt)
             if definition is None or not all(view.flow.is_steady(n, definition[1]) for n in tree.reads(definition[0])):
-                raise CannotApply(f"the value of {name} is not known where it is used")
+                raise NotApplicable(f"the value of {name} is not known where it is used")
             known[name] = _expand_blocks(view, *definition)
     return tree.substitute(node, known) if known else node  # type: ignore[return-value]
 
@@ -89,9 +89,9 @@ def _range(view: View, sign: int, term: ast.expr) -> tuple[int, ast.expr, str]:
     ranges = [f for f in factors(term) if tree.calls(f, "arange")]
     strides = [f for f in factors(term) if not tree.calls(f, "arange")]
     if sign != 1 or len(ranges) != 1 or len(strides) > 1:
-        raise CannotApply("an address is not a sum of ranges times strides")
+        raise NotApplicable("an address is not a sum of ranges times strides")
     if strides and not isinstance(strides[0], (ast.Name, ast.Constant)):
-        raise CannotApply("a stride is not a name or a number")
+        raise NotApplicable("a stride is not a name or a number")
     axis, index = _placed(ranges[0])
     return axis, index, tree.text_of(strides[0]) if strides else "1"
 
@@ -103,7 +103,7 @@ def _placed(node: ast.expr) -> tuple[int, ast.expr]:
         new = [isinstance(e, ast.Constant) and e.value is None for e in node.slice.elts]
         if sum(new) == 1:
             return new.index(False), strip_hints(node.value)
-    raise CannotApply("a range is not laid along one of two axes")
+    raise NotApplicable("a range is not laid along one of two axes")
 
 
 def _wrapped(index: ast.expr) -> tuple[ast.expr, str | None]:
@@ -124,7 +124,7 @@ def _begin(index: ast.expr) -> tuple[str, str]:
     match ranges:
         case [(1, ast.Call(args=[zero, width]) as call)] if tree.is_tl(call, "arange") and tree.is_number(zero, 0):
             return _sum(rest) or "0", tree.text_of(width)
-    raise CannotApply("a range is not a start plus tl.arange")
+    raise NotApplicable("a range is not a start plus tl.arange")
 
 
 def _sum(parts: list[tuple[int, ast.expr]]) -> str:
@@ -141,11 +141,11 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     bounds: dict[tuple[int, str], str] = {}
     for part in _conjuncts(view, _expand_blocks(view, mask, stmt)) if mask is not None else ():
         if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Lt)):
-            raise CannotApply("a mask is more than ranges below bounds")
+            raise NotApplicable("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)
         key, bound = (axis, tree.text_of(index)), part.comparators[0]
         if tree.calls(bound, "arange") or key in bounds:
-            raise CannotApply("a mask is more than ranges below bounds")
+            raise NotApplicable("a mask is more than ranges below bounds")
         bounds[key] = tree.text_of(bound)
     return bounds
 

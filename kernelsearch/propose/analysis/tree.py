@@ -168,22 +168,23 @@ def strip_docstrings(body: list[ast.stmt]) -> list[ast.stmt]:
 def assignment(stmt: ast.stmt) -> tuple[str, ast.expr] | None:
     """(name, value) of `name = value` or `name: type = value`, or of `name op= value` as `name op value`; else None."""
     match stmt:
-        case (
-            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
-        ):
-            return (name, value) if value is not None else None
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return name, value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            return name, value
         case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
             return name, ast.BinOp(ast.Name(name, ast.Load()), op, value)
     return None
 
 
-def is_infinity(node: ast.AST, sign: int) -> bool:
+def is_infinity(node: ast.AST, *signs: int) -> bool:
     """Whether node is plus (1) or minus (-1) infinity, as `float("-inf")` or `-float("inf")`."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return is_infinity(node.operand, -sign)
-    if callee(node) == "float" and node.args and isinstance(node.args[0], ast.Constant):  # type: ignore[attr-defined]
-        word = str(node.args[0].value).strip().lower()  # type: ignore[attr-defined]
-        return word.lstrip("+-") in ("inf", "infinity") and word.startswith("-") == (sign < 0)
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return is_infinity(operand, *(-sign for sign in signs))
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=value), *_]):
+            word = str(value).strip().lower()
+            return word.lstrip("+-") in ("inf", "infinity") and (-1 if word.startswith("-") else 1) in signs
     return False
 
 
@@ -225,8 +226,8 @@ def rename(node: ast.AST, names: Mapping[str, str]) -> ast.AST:
     return fresh
 
 
-def rebuild(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] = (), drop: str | None = None) -> str:
-    """The function's text with another body; params (`NAME: tl.constexpr`) are added, the parameter drop is removed."""
+def rebuild(node: ast.FunctionDef, body: list[ast.stmt], drop: str | None = None) -> Patch:
+    """The function with another body and without the parameter drop, as a patch to which parameters can be added."""
     fresh = copy.deepcopy(node)
     old, defaults = fresh.args.args, fresh.args.defaults
     pairs = zip(old, [None] * (len(old) - len(defaults)) + defaults, strict=True)
@@ -234,10 +235,7 @@ def rebuild(node: ast.FunctionDef, body: list[ast.stmt], params: Iterable[str] =
     fresh.args.args = [param for param, _ in pairs]
     fresh.args.defaults = [default for _, default in pairs if default is not None]
     fresh.body = body or [ast.Pass()]
-    patch = Patch(ast.unparse(ast.fix_missing_locations(fresh)) + "\n")
-    for param in params:
-        patch.add_param(param)
-    return patch.text()
+    return Patch(ast.unparse(ast.fix_missing_locations(fresh)) + "\n")
 
 
 def make_loop(head: str, body: list[ast.stmt]) -> ast.For:
@@ -261,8 +259,8 @@ class Patch:
         self.node = function_of(self.source)
         self._expressions: dict[Span, str] = {}
         self._instead: dict[int, str] = {}  # these three by the statement's line
-        self._before: dict[int, list[str]] = defaultdict(list)
-        self._after: dict[int, list[str]] = defaultdict(list)
+        self._before: dict[int, str] = defaultdict(str)
+        self._after: dict[int, str] = defaultdict(str)
         self._params: list[str] = []
 
     @property
@@ -279,10 +277,10 @@ class Patch:
         self._instead[node.lineno] = text
 
     def insert_before(self, node: ast.stmt, text: str) -> None:
-        self._before[node.lineno].append(text)
+        self._before[node.lineno] += text
 
     def insert_after(self, node: ast.stmt, text: str) -> None:
-        self._after[node.lineno].append(text)
+        self._after[node.lineno] += text
 
     def add_param(self, text: str) -> None:
         """Adds a parameter, `NAME` or `NAME: tl.constexpr`, before those that have defaults."""
@@ -320,7 +318,7 @@ class _Apply(cst.CSTTransformer):
         where = self.get_metadata(PositionProvider, node)
         return (where.start.line, where.start.column, where.end.line, where.end.column)
 
-    def on_leave(self, original_node, updated_node):  # noqa: ANN001, ANN201 (LibCST's own signature)
+    def on_leave(self, original_node, updated_node):
         updated = super().on_leave(original_node, updated_node)
         if isinstance(original_node, (cst.SimpleStatementLine, cst.For, cst.If, cst.While)):
             return self._statement(original_node, updated)
@@ -333,22 +331,20 @@ class _Apply(cst.CSTTransformer):
                 return fresh
         return updated
 
-    def _statement(self, original, updated):  # noqa: ANN001, ANN202
+    def _statement(self, original, updated):
         line, patch = self._at(original)[0], self.patch
-        if line not in patch._before and line not in patch._after and line not in patch._instead:
+        texts = [patch._before.get(line), patch._instead.get(line), patch._after.get(line)]
+        if texts == [None] * 3:
             return updated
-        before = [s for text in patch._before.get(line, []) for s in cst.parse_module(text).body]
-        after = [s for text in patch._after.get(line, []) for s in cst.parse_module(text).body]
-        if line in patch._instead:
-            middle = list(cst.parse_module(patch._instead[line]).body)
-        else:
-            middle = [updated.with_changes(leading_lines=()) if before else updated]
-        new = [*before, *middle, *after]
+        before, instead, after = (cst.parse_module(text or "").body for text in texts)
+        if line not in patch._instead:
+            instead = [updated.with_changes(leading_lines=()) if before else updated]
+        new = [*before, *instead, *after]
         if new and original.leading_lines:
             new[0] = new[0].with_changes(leading_lines=original.leading_lines)
         return cst.FlattenSentinel(new) if new else cst.RemoveFromParent()
 
-    def leave_FunctionDef(self, original_node, updated_node):  # noqa: ANN001, ANN201
+    def leave_FunctionDef(self, original_node, updated_node):
         if not self.patch._params:
             return updated_node
         head = cst.parse_module("def f(" + ", ".join(self.patch._params) + "):\n    pass\n").body[0]

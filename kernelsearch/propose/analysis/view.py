@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value
@@ -14,11 +14,28 @@ from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.flow import Flow
-from kernelsearch.propose.analysis.shapes import Shapes
+from kernelsearch.propose.analysis.reader import Shapes
+
+Tunable = tuple[tuple[Value, ...], Value]
+"""The values of a new constexpr that the search tunes, and the one to start from."""
 
 
-class CannotApply(Exception):
-    """Raised inside an edit's analysis with the reason; `Edit.apply` turns it into a value."""
+@dataclass
+class NotApplicable(Exception):
+    """The reason why an edit makes nothing of a kernel, as one clause. Analyses raise it, `Edit.apply` returns it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """The kernel that one variant makes of one function, and one sentence that says why it may be faster."""
+
+    kernel: Kernel
+    rationale: str
+
+
+Changes = Iterable[Change]
 
 
 @dataclass(frozen=True)
@@ -83,10 +100,10 @@ class View:
 
     @cached_property
     def axes(self) -> tuple[int, ...]:
-        """The grid axes that the function's program ids use. Raises CannotApply if one is not literal."""
+        """The grid axes that the function's program ids use. Raises NotApplicable if one is not literal."""
         axes = {tree.program_axis(call) for call in tree.calls(self.node, "program_id", "num_programs")}
         if None in axes:
-            raise CannotApply("a program id's axis is not a literal")
+            raise NotApplicable("a program id's axis is not a literal")
         return tuple(sorted(axes))  # type: ignore[type-var]
 
     @cached_property
@@ -103,50 +120,52 @@ class View:
 
     def without_carried_pointers(self) -> View | None:
         """The view without pointers that a loop advances and arguments that change; None if it has neither."""
-        params, constexprs = self.function.params, self.function.constexprs
-        if not _has_carried_pointers(self.text, params, constexprs):
-            return None
         fresh = View(self.kernel, self.function, self.task).fresh_name
-        text = settle_arguments(self.text, fresh) or self.text
-        return self.with_text(compute_pointers(text, params, constexprs, fresh("start"), fresh("at")) or text)
+        settled = settle_arguments(self.text, fresh)
+        text = compute_pointers(settled or self.text, self.function, fresh("start"), fresh("at")) or settled
+        return self.with_text(text) if text else None
 
     def rewrite(
         self,
-        text: str,
-        *,
+        patch: tree.Patch,
+        rationale: str,
+        args: Mapping[str, str] = {},
+        tunables: Mapping[str, Tunable] = {},
+        flags: Mapping[str, str] = {},
         grid: str | None = None,
-        args: Mapping[str, str] | None = None,
-        space: Mapping[str, tuple[Value, ...]] | None = None,
-        config: Mapping[str, Value] | None = None,
-    ) -> Kernel:
-        """The kernel with another text of this function, and additions to its launch spec, space and config."""
-        kernel, name = self.with_text(text).kernel, self.function.name
+    ) -> Change:
+        """The change that a patch of this function makes, with new parameters and perhaps another grid.
+
+        args are numbers and flags constexprs that the launch computes, each by an expression of the launch spec.
+        """
+        for param in (*args, *(f"{name}: tl.constexpr" for name in (*tunables, *flags))):
+            patch.add_param(param)
+        kernel, name = self.with_text(patch.text()).kernel, self.function.name
         if grid is not None:
             kernel = kernel.with_changes(grid={**kernel.grid, name: grid})
-        if args:
-            kernel = kernel.with_changes(args={**kernel.args, name: {**kernel.args.get(name, {}), **args}})
-        return self.complete(kernel, space or {}, config or {})
+        if args or flags:
+            kernel = kernel.with_changes(args={**kernel.args, name: {**kernel.args.get(name, {}), **args, **flags}})
+        return Change(self.complete(kernel, tunables), rationale)
 
-    def complete(self, kernel: Kernel, space: Mapping[str, tuple[Value, ...]], config: Mapping[str, Value]) -> Kernel:
-        """A kernel made from this one, with its space and config: those of this kernel or the task, plus the additions.
+    def rewrite_rows(self, patch: tree.Patch, rationale: str, rows: str, count: str) -> Change:
+        """The change to several rows per program: of count programs along axis 0, each does the work of rows."""
+        grid = f"(cdiv({self.grid[0]}, {rows}), {self.grid[1]}, {self.grid[2]})"
+        tunables: dict[str, Tunable] = {rows: ((1, 2, 4, 8, 16, 32), 4)}
+        return self.rewrite(patch, rationale, {count: self.grid[0]}, tunables, grid=grid)
+
+    def complete(self, kernel: Kernel, tunables: Mapping[str, Tunable]) -> Kernel:
+        """A kernel made from this one, with its space and config: those of this kernel or the task, plus the tunables.
 
         Names of parameters that no function has any more are dropped from both, unless the launch spec uses them.
         """
         gone = {p for f in self.kernel.functions for p in f.params} - {p for f in kernel.functions for p in f.params}
         gone -= _spec_names(kernel)
         keep = lambda values: {k: v for k, v in values.items() if k.rpartition(".")[2] not in gone}  # noqa: E731
+        space, config = self.kernel.space or self.task.space, self.kernel.config or self.task.config
         return kernel.with_changes(
-            space=keep({**(self.kernel.space or self.task.space), **space}),
-            config=keep({**(self.kernel.config or self.task.config), **config}),
+            space=keep({**space, **{name: values for name, (values, _) in tunables.items()}}),
+            config=keep({**config, **{name: start for name, (_, start) in tunables.items()}}),
         )
-
-
-@lru_cache(maxsize=64)
-def _has_carried_pointers(text: str, params: tuple[str, ...], constexprs: tuple[str, ...]) -> bool:
-    """Whether `settled` or `indexed` changes a text. Cached, because every edit that does not apply asks."""
-    return (
-        settle_arguments(text, str) is not None or compute_pointers(text, params, constexprs, "start", "at") is not None
-    )
 
 
 def _spec_names(kernel: Kernel) -> set[str]:

@@ -1,6 +1,7 @@
 """Typed edits of a kernel's syntax tree, one per file. Each has the name that the field uses."""
 
-from kernelsearch.propose.edits.base import Edit, NotApplicable
+from kernelsearch.propose.analysis.view import NotApplicable
+from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.registry import EDITS, edit_named
 
 __all__ = ["EDITS", "Edit", "NotApplicable", "edit_named"]

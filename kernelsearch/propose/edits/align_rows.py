@@ -14,11 +14,9 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import update_of
 from kernelsearch.propose.analysis.flow import terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.peel_tail import remove_masks
-
-VECTORS = (8, 16, 64)
 
 
 @dataclass(frozen=True)
@@ -33,15 +31,15 @@ class RowLoop:
 
 
 class AlignRows(Edit):
-    name = "align_rows"
     summary = "tiles start at an aligned address, with a masked head and tail"
+    refusal = "no loop goes over the tiles of a row at a scalar address"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         for block in tree.blocks(view.body):
             loops = [r for s in block if isinstance(s, ast.For) and (r := _row_loop(view, s)) is not None]
             if loops:
-                return [_aligned(view, loops)]
-        raise CannotApply("no loop goes over the tiles of a row at a scalar address")
+                yield _aligned(view, loops)
+                return
 
 
 def _row_loop(view: View, loop: ast.For) -> RowLoop | None:
@@ -102,14 +100,13 @@ def _neutral(view: View, loop: ast.For, name: str, size: str) -> bool:
 def _aligned(view: View, loops: list[RowLoop]) -> Change:
     patch = tree.Patch(view.text)
     vec = view.fresh_name("VEC")
-    patch.add_param(f"{vec}: tl.constexpr")
     rows = _rows(view, loops)
     if not rows:
-        raise CannotApply("no row's address is a pointer argument plus an offset")
+        raise NotApplicable("no row's address is a pointer argument plus an offset")
     row_offset, floor, lead = view.fresh_name("row_offset"), view.fresh_name("row_floor"), view.fresh_name("lead")
     _, main = next(iter(rows.values()))
     head = f"{row_offset} = {main}\n{floor} = {row_offset} // {vec} * {vec}\n{lead} = {row_offset} - {floor}\n"
-    args: dict[str, str] = {}
+    flags: dict[str, str] = {}
     bases: dict[str, str] = {}
     for row, (pointer, offset) in rows.items():
         base = bases[row] = view.fresh_name(f"{pointer.removesuffix('_ptr')}_base")
@@ -117,18 +114,20 @@ def _aligned(view: View, loops: list[RowLoop]) -> Change:
         aligned, shifted = f"{base} = {pointer} + {floor}\n", f"{base} = {pointer} + ({offset} - {lead})\n"
         if strides is not None and offset != main:
             same = view.fresh_name("SAME_STRIDE")
-            args[same] = f"{strides[0]} == {strides[1]}"
-            patch.add_param(f"{same}: tl.constexpr")
+            flags[same] = f"{strides[0]} == {strides[1]}"
             head += f"if {same}:\n    {aligned}else:\n    {shifted}"
         else:
             head += aligned if offset == main else shifted
-    bounds: dict[tuple[str, str], tuple[str, str]] = {}
+    bounds: dict[tuple[str, str], tuple[str, str]] = {}  # names that loops of one size and step share
     for loop in loops:
-        patch.replace_stmt(loop.loop, head + _three_loops(view, loop, vec, lead, bases, bounds))
+        if (loop.size, loop.step) not in bounds:
+            first, whole = bounds[loop.size, loop.step] = view.fresh_name("first_whole"), view.fresh_name("whole")
+            head += f"{first} = ({vec} + {loop.step} - 1) // {loop.step} * {loop.step}\n"
+            head += f"{whole} = ({loop.size} + {lead}) // {loop.step} * {loop.step}\n"
+        patch.replace_stmt(loop.loop, head + _three_loops(loop, lead, bases, *bounds[loop.size, loop.step]))
         head = ""
-    kernel = view.rewrite(patch.text(), args=args, space={vec: VECTORS}, config={vec: 8})
     why = f"Tiles start at addresses that are multiples of {vec} elements, so inner accesses are whole vectors."
-    return Change(kernel, why)
+    return view.rewrite(patch, why, tunables={vec: ((8, 16, 64), 8)}, flags=flags)
 
 
 def _rows(view: View, loops: list[RowLoop]) -> dict[str, tuple[str, str]]:
@@ -156,10 +155,8 @@ def _differing(view: View, a: str, b: str) -> tuple[str, str] | None:
     return None
 
 
-def _three_loops(
-    view: View, row: RowLoop, vec: str, lead: str, bases: dict[str, str], bounds: dict[tuple[str, str], tuple[str, str]]
-) -> str:
-    """Head, whole tiles and tail of one loop, as text; bounds has the names that loops of one size and step share."""
+def _three_loops(row: RowLoop, lead: str, bases: dict[str, str], first: str, whole: str) -> str:
+    """Head, whole tiles (from first to whole) and tail of one loop, as text."""
     start, columns, step = tree.text_of(row.loop.target), row.columns, row.step
     mask = f"{columns} < {row.size}"
 
@@ -177,13 +174,7 @@ def _three_loops(
     loop = tree.with_range(row.loop, "0", row.size, step)
     first_line = tree.statements(f"{columns} = {start} - {lead} + tl.arange(0, {step})")
     loop.body = [*first_line, *(tree.transform(s, from_base) for s in loop.body[1:])]  # type: ignore[list-item]
-    text, key = "", (row.size, step)
-    if key not in bounds:
-        bounds[key] = (view.fresh_name("first_whole"), view.fresh_name("whole"))
-        text += f"{bounds[key][0]} = ({vec} + {step} - 1) // {step} * {step}\n"
-        text += f"{bounds[key][1]} = ({row.size} + {lead}) // {step} * {step}\n"
-    first, whole = bounds[key]
     head = tree.transform(tree.with_range(loop, "0", first, step), with_left_end)
     main = remove_masks(tree.with_range(loop, first, whole, step), [mask])
     tail = tree.with_range(loop, f"tl.maximum({first}, {whole})", f"{row.size} + {lead}", step)
-    return text + "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))
+    return "".join(tree.text_of(ast.fix_missing_locations(part)) + "\n" for part in (head, main, tail))

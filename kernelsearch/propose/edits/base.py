@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.analysis.view import CannotApply, View
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.contract import Rewrite
 
 MAX_SOURCE = 16_000
 """The most characters that a kernel may have after an edit; the gate refuses sources that are too large."""
 
 
-@dataclass(frozen=True)
-class NotApplicable:
-    """The reason why an edit makes nothing of a kernel, as one clause."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """The kernel that one variant makes of one function, and one sentence that says why it may be faster."""
-
-    kernel: Kernel
-    rationale: str
-
-
 class Edit:
     """One typed edit of a kernel's syntax tree. It looks at one launched function at a time, with `change`."""
 
-    name = ""
     summary = ""
+    refusal = ""
+    """The reason, as one clause, if `change` gives no variants."""
+
+    @property
+    def name(self) -> str:
+        """The name of the edit's file."""
+        return type(self).__module__.rpartition(".")[2]
 
     def apply(self, kernel: Kernel, task: TaskFacts) -> list[Rewrite] | NotApplicable:
         """The new kernels, without duplicates, that the edit makes of this one; at least one, or the reason."""
@@ -41,8 +30,8 @@ class Edit:
         for name in kernel.entries:
             try:
                 changes = self._changes(View(kernel, kernel.function(name), task))
-            except CannotApply as reason:
-                reasons.append(str(reason))
+            except NotApplicable as refused:
+                reasons.append(refused.reason)
                 continue
             for change in changes:
                 new = change.kernel
@@ -55,13 +44,18 @@ class Edit:
     def _changes(self, view: View) -> list[Change]:
         """The changes of the function as it is, or else of its form without carried pointers."""
         try:
-            return self.change(view)
-        except CannotApply:
+            return self._change_or_refuse(view)
+        except NotApplicable:
             computed = view.without_carried_pointers()
             if computed is None:
                 raise
-            return self.change(computed)
+            return self._change_or_refuse(computed)
 
-    def change(self, view: View) -> list[Change]:
-        """The variants of one function. Raises CannotApply, with one clause that says why, if there are none."""
+    def _change_or_refuse(self, view: View) -> list[Change]:
+        if changes := list(self.change(view)):
+            return changes
+        raise NotApplicable(self.refusal)
+
+    def change(self, view: View) -> Changes:
+        """The variants of one function; none, or NotApplicable is raised, where it does not apply."""
         raise NotImplementedError

@@ -6,15 +6,15 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import is_multiple
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class ContiguityHint(Edit):
-    name = "contiguity_hint"
     summary = "tl.multiple_of on loop starts that are multiples of the tile"
+    refusal = "no loop's start is a provable multiple of its tile without a hint"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
         for loop in tree.loops(view.body):
             bounds = tree.range_of(loop)
@@ -27,7 +27,5 @@ class ContiguityHint(Edit):
             for node in ast.walk(ast.Module(loop.body, [])):
                 if isinstance(node, ast.BinOp) and tree.text_of(node) == f"{name} + tl.arange(0, {wide})":
                     patch.replace_expr(node.left, f"tl.multiple_of({name}, {wide})")
-        if patch.is_empty:
-            raise CannotApply("no loop's start is a provable multiple of its tile without a hint")
-        why = "The compiler is told that tiles start at multiples of their width."
-        return [Change(view.rewrite(patch.text()), why)]
+        if not patch.is_empty:
+            yield view.rewrite(patch, "The compiler is told that tiles start at multiples of their width.")

@@ -5,33 +5,24 @@
 
 from __future__ import annotations
 
-import ast
-
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class DropMask(Edit):
-    name = "drop_mask"
     summary = "masks that a constexpr turns off where the size divides"
+    refusal = "no mask compares offsets with a size that could divide"
 
-    def change(self, view: View) -> list[Change]:
-        by_condition: dict[str, list[ast.Compare]] = {}
+    def change(self, view: View) -> Changes:
+        patch = tree.Patch(view.text)
+        flags: dict[str, str] = {}  # by condition
         for node in comparisons(view):
             condition = find_true_condition(view, node)
             if condition is not None:
-                by_condition.setdefault(condition, []).append(node)
-        if not by_condition:
-            raise CannotApply("no mask compares offsets with a size that could divide")
-        patch = tree.Patch(view.text)
-        args = {}
-        for condition, nodes in by_condition.items():
-            even = view.fresh_name("EVEN")
-            args[even] = condition
-            patch.add_param(f"{even}: tl.constexpr")
-            for node in nodes:
-                patch.replace_expr(node, f"(({tree.text_of(node)}) | {even})")
-        kernel = view.rewrite(patch.text(), args=args)
-        return [Change(kernel, f"Where {' and '.join(by_condition)} the masks vanish, and accesses are whole vectors.")]
+                flag = flags.get(condition) or flags.setdefault(condition, view.fresh_name("EVEN"))
+                patch.replace_expr(node, f"(({tree.text_of(node)}) | {flag})")
+        if flags:
+            why = f"Where {' and '.join(flags)} the masks vanish, and accesses are whole vectors."
+            yield view.rewrite(patch, why, flags={flag: condition for condition, flag in flags.items()})

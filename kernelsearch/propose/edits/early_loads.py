@@ -5,21 +5,19 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class EarlyLoads(Edit):
-    name = "early_loads"
     summary = "independent loads moved ahead of reductions and loops"
+    refusal = "no load comes after a reduction or a loop that it does not depend on"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
         moved = sum(_move(patch, block) for block in tree.blocks(view.body))
-        if not moved:
-            raise CannotApply("no load comes after a reduction or a loop that it does not depend on")
-        why = f"{moved} loads start before the reductions that they need not wait for."
-        return [Change(view.rewrite(patch.text()), why)]
+        if moved:
+            yield view.rewrite(patch, f"{moved} loads start before the reductions that they need not wait for.")
 
 
 def _move(patch: tree.Patch, block: list[ast.stmt]) -> int:

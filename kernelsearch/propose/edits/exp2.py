@@ -11,32 +11,30 @@ import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import strip_axes
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 LOG2E = "1.4426950408889634"
 
 
 class Exp2(Edit):
-    name = "exp2"
     summary = "exp2 with the factor log2(e) in place of exp"
+    refusal = "it has no tl.exp"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         uses = tree.calls(view.node, "exp")
         if not uses:
-            raise CannotApply("it has no tl.exp")
+            return
+        if folded := _folded(view, uses):
+            why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
+            yield view.rewrite(folded, why)
         patch = tree.Patch(view.text)
         nested = {n for call in uses for n in ast.walk(call) if n is not call}
         for call in uses:
             if call not in nested:
                 inner = tree.transform(tree.expression(tree.text_of(call.args[0])), _base_two)
                 patch.replace_expr(call, _exp2(inner))
-        plain = Change(view.rewrite(patch.text()), "exp2 is the machine's own instruction; exp is built on it.")
-        folded = _folded(view, uses)
-        if folded is None:
-            return [plain]
-        why = "The factor log2(e) joins the scale of the scores, which saves a multiplication per element."
-        return [Change(view.rewrite(folded), why), plain]
+        yield view.rewrite(patch, "exp2 is the machine's own instruction; exp is built on it.")
 
 
 def _exp2(exponent: ast.AST) -> str:
@@ -48,8 +46,8 @@ def _base_two(node: ast.AST) -> ast.AST | None:
     return tree.expression(_exp2(node.args[0])) if tree.is_tl(node, "exp") else None  # type: ignore[attr-defined]
 
 
-def _folded(view: View, uses: list[ast.Call]) -> str | None:
-    """The text with one scaled block and all that derives from it in units of log2, or None.
+def _folded(view: View, uses: list[ast.Call]) -> tree.Patch | None:
+    """The function with one scaled block and all that derives from it in units of log2, or None.
 
     Requires `s = block * scalar`, and that every use of s, through maxima and `where` with infinity, ends in
     `tl.exp(a - b)` with both sides derived from s.
@@ -69,7 +67,7 @@ def _folded(view: View, uses: list[ast.Call]) -> str | None:
         patch.replace_expr(pair[1].right, f"({right} * {LOG2E})")
         for call in uses:
             patch.replace_expr(call, f"tl.exp2({tree.text_of(call.args[0])})")
-        return patch.text()
+        return patch
     return None
 
 
@@ -118,23 +116,19 @@ def _unit(node: ast.expr, derived: set[str], some: bool = False) -> bool:
 
     With some, one derived side of a maximum is enough.
     """
-    node = strip_axes(node)
-    if isinstance(node, ast.Name):
-        return node.id in derived
-    if tree.is_tl(node, "max"):
-        return _unit(node.args[0], derived)  # type: ignore[attr-defined]
-    if tree.is_tl(node, "maximum"):
-        sides = node.args  # type: ignore[attr-defined]
-        return (
-            any(_unit(a, derived, some) for a in sides)
-            if some
-            else all(_unit(a, derived) or _infinite(a) for a in sides)
-        )
-    if tree.is_tl(node, "where"):
-        test, yes, no = node.args  # type: ignore[attr-defined]
-        units = [_unit(yes, derived), _unit(no, derived)]
-        fine = (units[0] or _infinite(yes)) and (units[1] or _infinite(no))
-        return any(units) and fine and not tree.reads(test) & derived
+    match strip_axes(node):
+        case ast.Name(id=name):
+            return name in derived
+        case ast.Call(args=[block, *_]) as call if tree.is_tl(call, "max"):
+            return _unit(block, derived)
+        case ast.Call(args=sides) as call if tree.is_tl(call, "maximum"):
+            if some:
+                return any(_unit(side, derived, some) for side in sides)
+            return all(_unit(side, derived) or _infinite(side) for side in sides)
+        case ast.Call(args=[test, *sides]) as call if tree.is_tl(call, "where"):
+            units = [_unit(side, derived) for side in sides]
+            fine = all(unit or _infinite(side) for unit, side in zip(units, sides, strict=True))
+            return any(units) and fine and not tree.reads(test) & derived
     return False
 
 
@@ -142,4 +136,4 @@ def _infinite(node: ast.expr) -> bool:
     if tree.is_tl(node, "full"):
         value = tree.argument(node, 1, "value")  # type: ignore[arg-type]
         return value is not None and _infinite(value)
-    return tree.is_infinity(node, -1) or tree.is_infinity(node, 1)
+    return tree.is_infinity(node, -1, 1)

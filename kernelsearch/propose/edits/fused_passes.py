@@ -10,25 +10,24 @@ import ast
 from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import format_reduction
+from kernelsearch.propose.analysis.accumulate import format_reduction, is_identity, update_of
 from kernelsearch.propose.analysis.idle import ZERO, Idle
-from kernelsearch.propose.analysis.lanes import sum_lanes
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class FusedPasses(Edit):
-    name = "fused_passes"
     summary = "mean and variance in one pass, merged tile by tile"
+    refusal = "no loop for a mean is followed by a loop for the squares of what is left"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         text = sum_lanes(view.text)
         for form in (view, *([view.with_text(text)] if text else [])):
             for passes in find_two_passes(form, "sum", "sum"):
                 if (moments := _moments(form, passes)) is not None:
-                    return [_merged(form, passes, *moments)]
-        raise CannotApply("no loop for a mean is followed by a loop for the squares of what is left")
+                    yield _merged(form, passes, *moments)
+                    return
 
 
 def _moments(view: View, passes: TwoPasses) -> tuple[ast.stmt, ast.expr] | None:
@@ -95,4 +94,49 @@ def _merged(view: View, passes: TwoPasses, mean_stmt: ast.stmt, mask: ast.expr) 
     text += f"{seen} = 0.0\n{mean} = {tree.text_of(first.start.value)}\n"
     text += f"for {start} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     why = "The row is read once for mean and variance, by merging the moments of its tiles."
-    return Change(view.rewrite(passes.merge(view, text, gone=(first.start,))), why)
+    return view.rewrite(passes.merge(view, text, gone=(first.start,)), why)
+
+
+def sum_lanes(text: str) -> str | None:
+    """The function with accumulators that have one element per lane as sums of every tile; None if it has none.
+
+    The inverse of `lane_accumulator`. An accumulator starts as float32 zeros, is added to once in a loop, and is read
+    once: by `tl.sum(name, axis=0)` after it.
+    """
+    patch = tree.Patch(text)
+    for block in tree.blocks(tree.strip_docstrings(patch.node.body)):
+        for place, loop in enumerate(block):
+            for stmt in loop.body if isinstance(loop, ast.For) else ():
+                update = update_of(stmt)
+                if update is None or update.kind != "sum" or tree.calls(update.value, "dot", "sum"):
+                    continue
+                name, behind = update.name, ast.Module(block[place + 1 :], [])
+                start = _start(block[:place], name)
+                total = next((c for c in tree.calls(behind, "sum") if _reduces(c, name)), None)
+                if start is None or total is None or _reads(patch.node, name) != _reads(stmt, name) + 1:
+                    continue
+                patch.replace_stmt(start, f"{name} = 0.0")
+                patch.replace_stmt(stmt, f"{name} += tl.sum({tree.text_of(update.value)}, axis=0)")
+                patch.replace_expr(total, name)
+    return None if patch.is_empty else patch.text()
+
+
+def _reads(node: ast.AST, name: str) -> int:
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name)
+    return sum(isinstance(n.ctx, ast.Load) for n in names)
+
+
+def _start(before: list[ast.stmt], name: str) -> ast.Assign | None:
+    """The statement that makes the lanes, float32 zeros along one axis."""
+    writers = [s for s in before if name in tree.writes(s)]
+    if len(writers) != 1 or not isinstance(writers[0], ast.Assign) or not tree.is_tl(writers[0].value, "zeros"):
+        return None
+    shape = tree.argument(writers[0].value, 0, "shape")  # type: ignore[arg-type]
+    one_axis = isinstance(shape, (ast.List, ast.Tuple)) and len(shape.elts) == 1
+    return writers[0] if one_axis and is_identity(writers[0].value, "sum") else None
+
+
+def _reduces(call: ast.Call, name: str) -> bool:
+    """Whether a `tl.sum` is of this name, along its only axis."""
+    first, axis = tree.argument(call, 0, "input"), tree.argument(call, 1, "axis")
+    return isinstance(first, ast.Name) and first.id == name and (axis is None or tree.is_number(axis, 0))

@@ -5,29 +5,24 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
-
-GROUPS = (1, 2, 4, 8, 16)
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class GroupedOrder(Edit):
-    name = "grouped_order"
     summary = "program order in groups of GROUP along the slow axis (tl.swizzle2d)"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         if tree.calls(view.node, "swizzle2d"):
-            raise CannotApply("its program order is grouped already")
+            raise NotApplicable("its program order is grouped already")
         first, second, sizes, last = _plain(view) or _split(view)
         group = view.fresh_name("GROUP")
         patch = tree.Patch(view.text)
         # Axis 0 runs fastest, so it is the column of swizzle2d: that has the order of launch.
         swizzled = f"tl.swizzle2d({second}, {first}, {sizes[1]}, {sizes[0]}, {group})"
         patch.insert_after(last, f"{second}, {first} = {swizzled}\n")
-        patch.add_param(f"{group}: tl.constexpr")
-        kernel = view.rewrite(patch.text(), space={group: GROUPS}, config={group: 8})
         why = f"Programs are visited in groups of {group} along the slow axis, so that neighbours share operands in L2."
-        return [Change(kernel, why)]
+        yield view.rewrite(patch, why, tunables={group: ((1, 2, 4, 8, 16), 8)})
 
 
 def _plain(view: View) -> tuple[str, str, tuple[str, str], ast.stmt] | None:
@@ -56,4 +51,4 @@ def _split(view: View) -> tuple[str, str, tuple[str, str], ast.stmt]:
         item, n, m = map(tree.text_of, (loop.target, bounds[1].left, bounds[1].right))
         if [tree.text_of(value) for _, value in pairs] == [f"{item} % {n}", f"{item} // {n}"]:
             return pairs[0][0], pairs[1][0], (n, m), loop.body[1]
-    raise CannotApply("it has no two program ids that it takes by plain assignments")
+    raise NotApplicable("it has no two program ids that it takes by plain assignments")

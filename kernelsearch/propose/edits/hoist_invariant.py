@@ -9,23 +9,19 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class HoistInvariant(Edit):
-    name = "hoist_invariant"
     summary = "loop-invariant loads (and what they need) out of loops"
+    refusal = "no load in a loop is the same in every iteration"
 
-    def change(self, view: View) -> list[Change]:
-        changes = []
+    def change(self, view: View) -> Changes:
         for loop in tree.loops(view.body):
-            moved = _invariant(view, loop) if tree.calls(loop, "load") else []
+            moved = _invariant(view, loop)
             if any(tree.calls(s, "load") for s in moved):
-                changes.append(_hoisted(view, loop, moved))
-        if not changes:
-            raise CannotApply("no load in a loop is the same in every iteration")
-        return changes
+                yield _hoisted(view, loop, moved)
 
 
 def _stored(view: View) -> set[str]:
@@ -94,4 +90,4 @@ def _hoisted(view: View, loop: ast.For, moved: list[ast.stmt]) -> Change:
             patch.replace_expr(node, new[node.id])
     loads = sum(len(tree.calls(s, "load")) for s in moved)
     why = f"{loads} loads that every iteration repeats are done once, before the loop."
-    return Change(view.rewrite(patch.text()), why)
+    return view.rewrite(patch, why)

@@ -14,19 +14,17 @@ from kernelsearch.propose.analysis.accumulate import (
     reduction_of,
     update_of,
 )
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class LaneAccumulator(Edit):
-    name = "lane_accumulator"
     summary = "one accumulator per lane, the reduction hoisted out of the loop"
+    refusal = "no loop folds a reduction of a block into a float32 accumulator"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         updates = [(loop, u) for loop in tree.loops(view.body) for u in _updates(view, loop)]
-        if not updates:
-            raise CannotApply("no loop folds a reduction of a block into a float32 accumulator")
-        choices = [updates] if len(updates) == 1 else [updates, *[[one] for one in updates]]
+        choices = [updates, *[[one] for one in updates]] if len(updates) > 1 else [updates] * len(updates)
         lanes = {u.stmt: view.fresh_name(f"{u.name}_lanes") for _, u in updates}
         return [_hoisted(view, choice, lanes) for choice in choices]
 
@@ -35,17 +33,14 @@ def _hoisted(view: View, updates: list[tuple[ast.For, Update]], lanes: dict[ast.
     """The function with these updates by lane; lanes names the accumulators."""
     patch = tree.Patch(view.text)
     for loop, update in updates:
-        call, name = reduction_of(update.value, update.kind), lanes[update.stmt]
-        assert call is not None
-        combine = COMBINE[update.kind].format
-        patch.insert_before(loop, f"{name} = {format_identity(view.shapes.of(call.args[0]), update.kind)}\n")  # type: ignore[arg-type]
-        patch.replace_stmt(
-            update.stmt, f"{name} = {combine(a=name, b=tree.parenthesise(tree.text_of(call.args[0])))}\n"
-        )
+        call: ast.Call = reduction_of(update.value, update.kind)  # type: ignore[assignment]
+        block, name, combine = call.args[0], lanes[update.stmt], COMBINE[update.kind].format
+        patch.insert_before(loop, f"{name} = {format_identity(view.shapes.of(block), update.kind)}\n")  # type: ignore[arg-type]
+        patch.replace_stmt(update.stmt, f"{name} = {combine(a=name, b=tree.parenthesise(tree.text_of(block)))}\n")
         patch.insert_after(loop, f"{update.name} = {combine(a=update.name, b=format_reduction(call, name))}\n")
     names = ", ".join(dict.fromkeys(update.name for _, update in updates))
     why = f"The loop keeps one accumulator per lane for {names}: one reduction in all."
-    return Change(view.rewrite(patch.text()), why)
+    return view.rewrite(patch, why)
 
 
 def _updates(view: View, loop: ast.For) -> list[Update]:

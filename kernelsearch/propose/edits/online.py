@@ -14,35 +14,28 @@ from textwrap import indent
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import format_identity, format_reduction
 from kernelsearch.propose.analysis.passes import TwoPasses, find_two_passes, inline_names
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class Online(Edit):
-    name = "online"
     summary = "maximum and sum of exponentials in one rescaled pass"
+    refusal = "no loop for a maximum is followed by a loop for a sum of exponentials of the same block"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         for passes in find_two_passes(view, "max", "sum"):
             if _is_softmax(passes):
-                return [_merged(view, passes, lanes) for lanes in (True, False)]
-        raise CannotApply("no loop for a maximum is followed by a loop for a sum of exponentials of the same block")
+                yield from (_merged(view, passes, lanes) for lanes in (True, False))
+                return
 
 
 def _is_softmax(passes: TwoPasses) -> bool:
     """Whether the second loop sums `tl.exp(block - maximum)` of the first loop's block and maximum."""
     first, second = passes.first, passes.second
+    block = inline_names(first.loop.body, first.reduction.args[0])
+    wanted = ast.BinOp(block, ast.Sub(), ast.Name(first.name, ast.Load()))
     exponential = inline_names(second.loop.body, second.reduction.args[0])
-    if not (isinstance(exponential, ast.Call) and tree.is_tl(exponential, "exp")):
-        return False
-    difference = inline_names(second.loop.body, exponential.args[0])
-    if not (isinstance(difference, ast.BinOp) and isinstance(difference.op, ast.Sub)):
-        return False
-    if tree.text_of(difference.right) != first.name:
-        return False
-    if not tree.is_same(
-        inline_names(second.loop.body, difference.left), inline_names(first.loop.body, first.reduction.args[0])
-    ):
+    if not (tree.is_tl(exponential, "exp") and tree.is_same(exponential.args[0], wanted)):  # type: ignore[attr-defined]
         return False
     rest = [s for s in passes.between if s not in (first.start, second.start)]
     return not tree.reads(rest) & {first.name, second.name} and not tree.writes(rest) & tree.reads(first.loop)
@@ -58,7 +51,7 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     if lanes:
         shape = view.shapes.of(first.reduction.args[0])
         if not shape:
-            raise CannotApply("the block's shape is not known")
+            raise NotApplicable("the block's shape is not known")
         ml, sl, last = view.fresh_name(f"{m}_lanes"), view.fresh_name(f"{s}_lanes"), view.fresh_name(f"{m}_last")
         head = f"{ml} = {format_identity(shape, 'max')}\n{sl} = {format_identity(shape, 'sum')}\n"
         step = f"{new} = tl.maximum({ml}, {block})\n" + format_rescaling(safe, new, sl, ml, exponential)
@@ -73,7 +66,7 @@ def _merged(view: View, passes: TwoPasses, lanes: bool) -> Change:
     body = "".join(tree.text_of(x) + "\n" for x in first.body) + step
     loop = f"for {tree.text_of(first.loop.target)} in {tree.text_of(first.loop.iter)}:\n{indent(body, '    ')}"
     moved = "".join(tree.text_of(x) + "\n" for x in passes.between)
-    return Change(view.rewrite(passes.merge(view, moved + head + loop + tail)), why)
+    return view.rewrite(passes.merge(view, moved + head + loop + tail), why)
 
 
 def format_rescaling(safe: str, new: str, total: str, maximum: str, fresh: str) -> str:

@@ -6,27 +6,26 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class PeelTail(Edit):
-    name = "peel_tail"
     summary = "full tiles unmasked, one masked tail"
+    refusal = "no innermost loop over tiles from 0 has a mask that only its last tile needs"
 
-    def change(self, view: View) -> list[Change]:
-        loops = [(loop, masks) for loop in tree.loops(view.body) if (masks := _tail_masks(view, loop))]
-        if not loops:
-            raise CannotApply("no innermost loop over tiles from 0 has a mask that only its last tile needs")
+    def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
-        for loop, masks in loops:
+        for loop in tree.loops(view.body):
+            if not (masks := _tail_masks(view, loop)):
+                continue
             _, size, step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
             whole = view.fresh_name("whole")
             patch.insert_before(loop, f"{whole} = {size} // {step} * {step}\n")
             main, tail = tree.with_range(loop, "0", whole, step), tree.with_range(loop, whole, size, step)
             patch.replace_stmt(loop, tree.text_of(remove_masks(main, masks)) + "\n" + tree.text_of(tail) + "\n")
-        why = "All tiles but the last are whole: their accesses need no mask."
-        return [Change(view.rewrite(patch.text()), why)]
+        if not patch.is_empty:
+            yield view.rewrite(patch, "All tiles but the last are whole: their accesses need no mask.")
 
 
 def _tail_masks(view: View, loop: ast.For) -> list[str]:
@@ -37,10 +36,8 @@ def _tail_masks(view: View, loop: ast.For) -> list[str]:
     start, size, step = bounds
     if not (tree.is_number(start, 0) and isinstance(size, ast.Name) and isinstance(step, ast.Name)):
         return []
-    inside = set(ast.walk(loop))
-    masks = (
-        c for c in comparisons(view) if c in inside and find_true_condition(view, c) == f"{size.id} % {step.id} == 0"
-    )
+    inside, whole = set(ast.walk(loop)), f"{size.id} % {step.id} == 0"
+    masks = (c for c in comparisons(view) if c in inside and find_true_condition(view, c) == whole)
     return list(dict.fromkeys(map(tree.text_of, masks)))
 
 
@@ -60,17 +57,16 @@ def remove_masks(loop: ast.For, masks: list[str]) -> ast.For:
                 return ast.Call(node.func, node.args[: 2 if tree.is_tl(node, "store") else 1], plain)
         return None
 
-    known: set[str] = set()
+    known: dict[str, ast.expr] = {}
     body = []
     for stmt in loop.body:
-        stmt = tree.transform(tree.substitute(stmt, {n: ast.Constant(True) for n in known}), rule)
-        stmt = tree.transform(stmt, rule)
-        pair = tree.assignment(stmt)  # type: ignore[arg-type]
-        if pair is not None and isinstance(stmt, ast.Assign):
-            if _is_true(pair[1]):
-                known.add(pair[0])
-                continue
-            known.discard(pair[0])
+        stmt = tree.transform(tree.transform(tree.substitute(stmt, known), rule), rule)
+        pair = tree.assignment(stmt) if isinstance(stmt, ast.Assign) else None
+        if pair is not None and _is_true(pair[1]):
+            known[pair[0]] = ast.Constant(True)
+            continue
+        if pair is not None:
+            known.pop(pair[0], None)
         body.append(stmt)
     loop.body = body or [ast.Pass()]  # type: ignore[assignment]
     return loop

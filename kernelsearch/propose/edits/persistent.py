@@ -6,22 +6,19 @@ import ast
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.programs import make_repeatable, own_name, replace_ids
-from kernelsearch.propose.analysis.view import View
-from kernelsearch.propose.edits.base import Change, Edit
-
-WAVES = (1, 2, 4, 8, 16)
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class Persistent(Edit):
-    name = "persistent"
     summary = "a grid of at most num_sms * WAVES programs that loop over the work"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         body = make_repeatable(view)
         axes = view.axes
         counts = {a: view.fresh_name("n_programs" if len(axes) == 1 else f"n_programs_{a}") for a in axes}
         waves = view.fresh_name("WAVES")
-        head: list[ast.stmt] = []
+        head = ""
         if len(axes) == 1:
             item = own_name(view, axes[0], "program")
             ids = {axes[0]: item}
@@ -29,21 +26,20 @@ class Persistent(Edit):
             rest = item = view.fresh_name("program")
             ids = {a: own_name(view, a, f"program_{a}") for a in axes}
             for a in axes[:-1]:
-                head += tree.statements(f"{ids[a]} = {rest} % {counts[a]}")
+                head += f"{ids[a]} = {rest} % {counts[a]}\n"
                 rest = f"({rest} // {counts[a]})"
-            head += tree.statements(f"{ids[axes[-1]]} = {rest}")
+            head += f"{ids[axes[-1]]} = {rest}\n"
         whole = " * ".join(counts.values())
         apart = [s for s in body if _makes_descriptor(view, s)]
-        inner = [*head, *replace_ids([s for s in body if s not in apart], ids, counts)]
+        inner = [*tree.statements(head), *replace_ids([s for s in body if s not in apart], ids, counts)]
         outer = tree.make_loop(f"for {item} in range(tl.program_id(0), {whole}, tl.num_programs(0))", inner)
-        kernel = view.rewrite(
-            tree.rebuild(view.node, [*apart, outer], [*counts.values(), f"{waves}: tl.constexpr"]),
-            grid=f"(min({' * '.join(view.grid[a] for a in axes)}, num_sms * {waves}),)",
+        yield view.rewrite(
+            tree.rebuild(view.node, [*apart, outer]),
+            f"At most {waves} programs per multiprocessor loop over the work, so launches are few.",
             args={counts[a]: view.grid[a] for a in axes},
-            space={waves: WAVES},
-            config={waves: 2},
+            tunables={waves: ((1, 2, 4, 8, 16), 2)},
+            grid=f"(min({' * '.join(view.grid[a] for a in axes)}, num_sms * {waves}),)",
         )
-        return [Change(kernel, f"At most {waves} programs per multiprocessor loop over the work, so launches are few.")]
 
 
 def _makes_descriptor(view: View, stmt: ast.stmt) -> bool:

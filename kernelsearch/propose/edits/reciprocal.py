@@ -5,20 +5,18 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.shapes import Shape
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.kinds import Shape
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class Reciprocal(Edit):
-    name = "reciprocal"
     summary = "block / scalar becomes block * (1 / scalar)"
+    refusal = "no block is divided by a scalar or by a smaller block"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         divisions = [n for n in ast.walk(view.node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div)]
         divisions = [n for n in divisions if _wider(view.shapes.of(n.left), view.shapes.of(n.right))]
-        if not divisions:
-            raise CannotApply("no block is divided by a scalar or by a smaller block")
         nested = {n for division in divisions for n in ast.walk(division) if n is not division}
         values = [s.value for s in tree.all_statements(view.body) if isinstance(s, ast.Assign)]
         patch = tree.Patch(view.text)
@@ -27,10 +25,11 @@ class Reciprocal(Edit):
                 left, right = (tree.parenthesise(tree.text_of(side)) for side in (node.left, node.right))
                 product = f"{left} * (1.0 / {right})"
                 patch.replace_expr(node, product if node in values else f"({product})")
-        return [Change(view.rewrite(patch.text()), "One division per row and a multiplication per element.")]
+        if divisions:
+            yield view.rewrite(patch, "One division per row and a multiplication per element.")
 
 
-def _wider(left: Shape, right: Shape) -> bool:
+def _wider(left: Shape | None, right: Shape | None) -> bool:
     """Whether the divisor has fewer elements than the block, whatever the sizes."""
     if left is None or right is None or not left:
         return False

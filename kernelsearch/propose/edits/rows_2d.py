@@ -10,38 +10,27 @@ import copy
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import find_dependent, touches
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.tile_loop import BY_ELEMENT
-
-ROWS = (1, 2, 4, 8, 16, 32)
 
 
 class Rows2D(Edit):
-    name = "rows_2d"
     summary = "a [ROWS, BLOCK] tile of several rows per program"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         if view.function.calls:
-            raise CannotApply("it calls helper functions")
+            raise NotApplicable("it calls helper functions")
         if 0 not in view.axes or tree.calls(view.node, "num_programs"):
-            raise CannotApply("it does not take its row from program id 0 alone")
+            raise NotApplicable("it does not take its row from program id 0 alone")
         for node in ast.walk(ast.Module(view.body, [])):
             if tree.callee(node).startswith("tl.") and not tree.is_tl(node, *BY_ELEMENT):
-                raise CannotApply(f"{tree.callee(node)} has no form with rows")
+                raise NotApplicable(f"{tree.callee(node)} has no form with rows")
             if isinstance(node, ast.Subscript):
-                raise CannotApply("it works on two-dimensional blocks already")
+                raise NotApplicable("it works on two-dimensional blocks already")
         rewriter = _Rewriter(view)
-        body = rewriter.body()
-        kernel = view.rewrite(
-            tree.rebuild(view.node, body, [rewriter.count, f"{rewriter.rows_name}: tl.constexpr"]),
-            grid=f"(cdiv({view.grid[0]}, {rewriter.rows_name}), {view.grid[1]}, {view.grid[2]})",
-            args={rewriter.count: view.grid[0]},
-            space={rewriter.rows_name: ROWS},
-            config={rewriter.rows_name: 4},
-        )
         why = f"Each program takes {rewriter.rows_name} rows at once, so short rows fill its threads."
-        return [Change(kernel, why)]
+        yield view.rewrite_rows(tree.rebuild(view.node, rewriter.body()), why, rewriter.rows_name, rewriter.count)
 
 
 class _Rewriter:
@@ -55,7 +44,7 @@ class _Rewriter:
         self.by_row = find_dependent([tree.transform(copy.deepcopy(s), mark) for s in view.body], {"<row>"})  # type: ignore
         for name, shape in view.shapes.names.items():
             if shape is None or len(shape) > 1:
-                raise CannotApply(f"{name} is not a scalar or a one-dimensional block")
+                raise NotApplicable(f"{name} is not a scalar or a one-dimensional block")
 
     def depends_on_row(self, node: ast.AST) -> bool:
         return any(map(_is_row, ast.walk(node))) or touches(node, self.by_row)
@@ -73,24 +62,24 @@ class _Rewriter:
         if isinstance(stmt, (ast.For, ast.If)):
             head = stmt.iter if isinstance(stmt, ast.For) else stmt.test
             if self.depends_on_row(head) or (isinstance(stmt, ast.If) and self.view.shapes.of(head) != ()):
-                raise CannotApply("a loop or branch depends on the row")
+                raise NotApplicable("a loop or branch depends on the row")
             fresh = copy.copy(stmt)
             fresh.body = [self._statement(s, carried) for s in stmt.body]
             fresh.orelse = [self._statement(s, carried) for s in stmt.orelse]
             return fresh
         if isinstance(stmt, (ast.While, ast.Return)):
-            raise CannotApply("it has a while loop or a return")
+            raise NotApplicable("it has a while loop or a return")
         pair = tree.assignment(stmt)
         if pair is None and not (isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store", "assume")):
-            raise CannotApply(f"it has a {type(stmt).__name__} statement")
-        fresh = _Widen(self).visit(copy.deepcopy(stmt))
+            raise NotApplicable(f"it has a {type(stmt).__name__} statement")
+        fresh = tree.transform(copy.deepcopy(stmt), self._widen)
         if pair is None or pair[0] not in carried:
             return fresh
         if pair[0] in self.view.function.params:
-            raise CannotApply("a loop changes a parameter")
+            raise NotApplicable("a loop changes a parameter")
         if not self.depends_on_row(pair[1]):
             if not isinstance(fresh, ast.Assign):
-                raise CannotApply("an accumulator does not start with a plain assignment")
+                raise NotApplicable("an accumulator does not start with a plain assignment")
             fresh.value = self._spread(pair[1], fresh.value)
         return fresh
 
@@ -99,12 +88,28 @@ class _Rewriter:
         if isinstance(new, ast.Call) and tree.is_tl(old, "zeros", "full"):
             new.args[0].elts[0] = ast.Name(self.rows_name, ast.Load())  # type: ignore[attr-defined]
             return new
-        infinite = tree.is_infinity(old, 1) or tree.is_infinity(old, -1)
-        if infinite or (isinstance(old, ast.Constant) and isinstance(old.value, float)):
+        if tree.is_infinity(old, -1, 1) or (isinstance(old, ast.Constant) and isinstance(old.value, float)):
             return tree.expression(f"tl.full([{self.rows_name}, 1], {tree.text_of(old)}, tl.float32)")
-        raise CannotApply("an accumulator starts with neither a float number nor tl.zeros or tl.full")
+        raise NotApplicable("an accumulator starts with neither a float number nor tl.zeros or tl.full")
 
-    def add_row_mask(self, node: ast.Call) -> ast.Call:
+    def _widen(self, node: ast.AST) -> ast.AST | None:
+        """A call with the shape of a block of rows; None for any other node."""
+        if _is_row(node):
+            return ast.Name(self.rows, ast.Load())
+        if tree.is_tl(node, "arange"):
+            return tree.expression(f"{tree.text_of(node)}[None, :]")
+        if tree.is_tl(node, "zeros", "full"):
+            return _ranked(node)
+        if tree.is_tl(node, "sum", "max", "min"):
+            return _along_columns(node)
+        if tree.is_tl(node, "load", "store"):
+            if touches(node.args[0], {*self.by_row, self.rows}):
+                return self._add_row_mask(node)
+            if tree.is_tl(node, "store"):
+                raise NotApplicable("a store does not depend on the row")
+        return None
+
+    def _add_row_mask(self, node: ast.Call) -> ast.Call:
         """The load or store with the mask of the rows as well."""
         is_load = tree.is_tl(node, "load")
         mask, other = tree.mask_of(node), tree.argument(node, 2, "other") if is_load else None
@@ -118,28 +123,6 @@ class _Rewriter:
         return ast.Call(node.func, node.args[: 1 if is_load else 2], [*keywords, *rest])
 
 
-class _Widen(ast.NodeTransformer):
-    """Gives calls the shapes of a block of rows."""
-
-    def __init__(self, rewriter: _Rewriter) -> None:
-        self.rewriter = rewriter
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        pointer_by_row = bool(node.args) and self.rewriter.depends_on_row(node.args[0])
-        self.generic_visit(node)
-        if _is_row(node):
-            return ast.Name(self.rewriter.rows, ast.Load())
-        if tree.is_tl(node, "arange"):
-            return tree.expression(f"{tree.text_of(node)}[None, :]")
-        if tree.is_tl(node, "zeros", "full"):
-            return _ranked(node)
-        if tree.is_tl(node, "sum", "max", "min"):
-            return _along_columns(node)
-        if tree.is_tl(node, "store") and not pointer_by_row:
-            raise CannotApply("a store does not depend on the row")
-        return self.rewriter.add_row_mask(node) if tree.is_tl(node, "load", "store") and pointer_by_row else node
-
-
 def _is_row(node: ast.AST) -> bool:
     return tree.is_tl(node, "program_id") and tree.program_axis(node) == 0
 
@@ -147,7 +130,7 @@ def _is_row(node: ast.AST) -> bool:
 def _ranked(node: ast.Call) -> ast.Call:
     """A `tl.zeros` or `tl.full` of shape [SIZE] with shape [1, SIZE]."""
     if not node.args or not isinstance(node.args[0], (ast.List, ast.Tuple)) or len(node.args[0].elts) != 1:
-        raise CannotApply("a block's shape is not written as [SIZE]")
+        raise NotApplicable("a block's shape is not written as [SIZE]")
     node.args[0].elts.insert(0, ast.Constant(1))
     return node
 
@@ -157,6 +140,6 @@ def _along_columns(node: ast.Call) -> ast.Call:
     axis = tree.argument(node, 1, "axis")
     plain = {k.arg for k in node.keywords} <= {"axis"} and len(node.args) <= 2
     if not plain or (axis is not None and tree.text_of(axis) not in ("0", "-1", "None")):
-        raise CannotApply("a reduction has more arguments than an axis")
+        raise NotApplicable("a reduction has more arguments than an axis")
     keywords = [ast.keyword("axis", ast.Constant(1)), ast.keyword("keep_dims", ast.Constant(True))]
     return ast.Call(node.func, node.args[:1], keywords)

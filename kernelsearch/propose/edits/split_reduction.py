@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from dataclasses import dataclass, replace
 
 from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
-
-SPLITS = (2, 4, 8, 16, 32)
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 
 
 @dataclass(frozen=True)
@@ -41,32 +40,31 @@ class Accumulator:
 
 
 class SplitReduction(Edit):
-    name = "split_reduction"
     summary = "split-k / split-rows: partial accumulators in scratch, summed by a second kernel"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         if set(view.function.params) & set(view.kernel.scratch):
-            raise CannotApply("it is one stage of several already")
+            raise NotApplicable("it is one stage of several already")
         if view.function.calls:
-            raise CannotApply("it calls helper functions")
+            raise NotApplicable("it calls helper functions")
         steps = [name for names in view.kernel.launches.values() for name in names]
         if steps.count(view.function.name) > 1:
-            raise CannotApply("it is launched more than once at a site")
+            raise NotApplicable("it is launched more than once at a site")
         loop = _one_loop(view)
         free = [a for a in (0, 1, 2) if a not in view.axes]
         if not free:
-            raise CannotApply("all three grid axes are in use")
-        return [_Split(view, loop, free[0]).change()]
+            raise NotApplicable("all three grid axes are in use")
+        yield _Split(view, loop, free[0]).change()
 
 
 def _one_loop(view: View) -> ast.For:
     loops = tree.loops(view.body)
     if len(loops) != 1 or loops[0] not in view.body:
-        raise CannotApply("it does not have exactly one loop, outside of branches")
+        raise NotApplicable("it does not have exactly one loop, outside of branches")
     if tree.range_of(loops[0]) is None or tree.callee(loops[0].iter) == "tl.static_range":
-        raise CannotApply("the loop does not run over a range")
+        raise NotApplicable("the loop does not run over a range")
     if any(isinstance(s, (ast.While, ast.Return, ast.If)) for s in tree.all_statements(view.body)):
-        raise CannotApply("it has branches")
+        raise NotApplicable("it has branches")
     return loops[0]
 
 
@@ -78,12 +76,12 @@ class _Split:
         at = view.body.index(loop)
         self.before, self.after = view.body[:at], view.body[at + 1 :]
         if any(tree.calls(s, "store", "atomic_add") for s in [*self.before, loop]):
-            raise CannotApply("it stores before the loop is over")
+            raise NotApplicable("it stores before the loop is over")
         if set(view.function.params) & tree.writes(view.body):
-            raise CannotApply("it assigns to a parameter")
+            raise NotApplicable("it assigns to a parameter")
         self.accumulators = [self._accumulator(name) for name in self._carried()]
         if not self.accumulators:
-            raise CannotApply("the loop accumulates nothing")
+            raise NotApplicable("the loop accumulates nothing")
         self.split = view.fresh_name("SPLIT")
         self.pointers = {a.name: view.fresh_name(f"{a.name}_partial_ptr") for a in self.accumulators}
 
@@ -93,18 +91,18 @@ class _Split:
         writers = [s for s in self.loop.body if name in tree.writes(s)]
         update = update_of(writers[0]) if len(writers) == 1 else None
         if update is None:
-            raise CannotApply(f"{name} is not a plain accumulator of the loop")
+            raise NotApplicable(f"{name} is not a plain accumulator of the loop")
         if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
-            raise CannotApply(f"the loop reads its accumulator {name}")
+            raise NotApplicable(f"the loop reads its accumulator {name}")
         starts = [s for s in self.before if name in tree.writes(s)]
         pair = tree.assignment(starts[-1]) if starts else None
         if pair is None or len(starts) != 1 or not is_identity(pair[1], update.kind):
-            raise CannotApply(f"{name} does not start as a float32 identity")
+            raise NotApplicable(f"{name} does not start as a float32 identity")
         shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
         shape = self.view.shapes.of(pair[1]) if shape is None else shape
         constexprs = set(self.view.function.constexprs)
         if shape is None or len(shape) > 2 or not all(tree.reads(tree.expression(d)) <= constexprs for d in shape):
-            raise CannotApply(f"the shape of {name} is not known before the launch")
+            raise NotApplicable(f"the shape of {name} is not known before the launch")
         return Accumulator(name, update.kind, shape)
 
     def _carried(self) -> list[str]:
@@ -126,8 +124,10 @@ class _Split:
         params = [*self.pointers.values(), f"{split}: tl.constexpr"]
         one_node = copy.deepcopy(view.node)
         one_node.name = first
-        texts = [tree.rebuild(one_node, self._stage_one(), params), tree.rebuild(view.node, self._stage_two(), params)]
-        stages = [replace(parse_function(text), calls=frozenset()) for text in texts]
+        patches = [tree.rebuild(one_node, self._stage_one()), tree.rebuild(view.node, self._stage_two())]
+        for patch, param in itertools.product(patches, params):
+            patch.add_param(param)
+        stages = [replace(parse_function(patch.text()), calls=frozenset()) for patch in patches]
         functions = [stage for f in kernel.functions for stage in (stages if f.name == name else [f])]
         axes = list(view.grid)
         axes[self.axis] = split
@@ -141,7 +141,7 @@ class _Split:
             launches=_launches(kernel, name, first),
         )
         why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
-        return Change(view.complete(new, {split: SPLITS}, {split: 4}), why)
+        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32), 4)}), why)
 
     def _slots(self, part: str, acc: Accumulator) -> str:
         """The address of a part's slot in an accumulator's scratch."""

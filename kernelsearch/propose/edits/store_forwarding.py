@@ -5,23 +5,22 @@ from __future__ import annotations
 import ast
 
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Changes, View
+from kernelsearch.propose.edits.base import Edit
 
 
 class StoreForwarding(Edit):
-    name = "store_forwarding"
     summary = "a value stored and loaded again at the same address is kept in registers"
+    refusal = "no block is loaded again from where it was stored"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         patch = tree.Patch(view.text)
         for block in tree.blocks(view.body):
             for at, stmt in enumerate(block):
                 if isinstance(stmt, ast.Expr) and tree.is_tl(stmt.value, "store"):
                     _forward(view, patch, stmt.value, block[at + 1 :])  # type: ignore[arg-type]
-        if patch.is_empty:
-            raise CannotApply("no block is loaded again from where it was stored")
-        return [Change(view.rewrite(patch.text()), "A block that was just stored is not read back from memory.")]
+        if not patch.is_empty:
+            yield view.rewrite(patch, "A block that was just stored is not read back from memory.")
 
 
 def _forward(view: View, patch: tree.Patch, store: ast.Call, after: list[ast.stmt]) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
 from kernelsearch.propose.analysis.tiles import Axis, Tile, tile_of
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
 
 ELEMENTS = 16
 """A stride that is a multiple of this many elements is a multiple of 16 bytes for every dtype."""
@@ -38,14 +38,13 @@ class Descriptor:
 
 
 class TensorDescriptor(Edit):
-    name = "tensor_descriptor"
     summary = "tiles are loaded and stored through tensor descriptors (TMA), where strides and addresses allow"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         if tree.calls(view.node, "make_tensor_descriptor"):
-            raise CannotApply("it has tensor descriptors already")
-        changes = [_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True)]
-        return [change for change in changes if change is not None]
+            raise NotApplicable("it has tensor descriptors already")
+        changes = (_described(View(view.kernel, view.function, view.task), stores) for stores in (False, True))
+        return filter(None, changes)
 
 
 def _tiles(view: View, function: str) -> tuple[list[Tile], list[str]]:
@@ -54,25 +53,24 @@ def _tiles(view: View, function: str) -> tuple[list[Tile], list[str]]:
     for call in tree.calls(view.node, function):
         try:
             if len(view.shapes.of(call.args[0]) or ()) != 2:
-                raise CannotApply("no access is to a tile of two axes")
+                raise NotApplicable("no access is to a tile of two axes")
             tiles.append(_eligible(view, tile_of(view, call)))
-        except CannotApply as reason:
+        except NotApplicable as reason:
             reasons.append(str(reason))
     return tiles, reasons
 
 
 def _eligible(view: View, tile: Tile) -> Tile:
     if not isinstance(tile.stmt, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)):
-        raise CannotApply("an access is in the head of a loop or a branch")
+        raise NotApplicable("an access is in the head of a loop or a branch")
     other = tree.argument(tile.call, 2, "other") if tree.is_tl(tile.call, "load") else None
     if other is not None and not tree.is_number(other, 0):
-        raise CannotApply("masked-out elements are not read as zero")
+        raise NotApplicable("masked-out elements are not read as zero")
     if any("int64" in a.origin for a in tile.axes):
-        raise CannotApply("a descriptor's coordinates have 32 bits")
+        raise NotApplicable("a descriptor's coordinates have 32 bits")
     known = set(view.function.params) - tree.writes(view.body)
-    for axis in tile.axes:
-        if not tree.reads(tree.expression(axis.stride)) <= known:
-            raise CannotApply("a stride is no argument")
+    if any(tree.reads(tree.expression(axis.stride)) - known for axis in tile.axes):
+        raise NotApplicable("a stride is no argument")
     return tile
 
 
@@ -80,7 +78,7 @@ def _described(view: View, stores: bool) -> Change | None:
     """The function with loads (and stores) through descriptors; None if no store can use one. Changes the view."""
     tiles, reasons = _tiles(view, "load")
     if not tiles:
-        raise CannotApply(next(iter(reasons), "there is no load"))
+        raise NotApplicable(next(iter(reasons), "there is no load"))
     more = _tiles(view, "store")[0] if stores else []
     if stores and not more:
         return None
@@ -92,12 +90,9 @@ def _described(view: View, stores: bool) -> Change | None:
         accesses.setdefault(tile.stmt, []).append((tile, descriptor))
     for stmt, used in accesses.items():
         patch.replace_stmt(stmt, _either(stmt, used))
-    args = {d.flag: d.condition for d in descriptors.values()}
-    for flag in args:
-        patch.add_param(f"{flag}: tl.constexpr")
     what = "Loads and stores" if stores else "Loads"
     why = f"{what} go through tensor descriptors, so that the copy engine computes addresses and bounds."
-    return Change(view.rewrite(patch.text(), args=args), why)
+    return view.rewrite(patch, why, flags={d.flag: d.condition for d in descriptors.values()})
 
 
 def _descriptor(view: View, tile: Tile, known: dict[tuple, Descriptor], patch: tree.Patch) -> Descriptor:
@@ -141,7 +136,7 @@ def _condition(view: View, tile: Tile, rows: Axis, columns: Axis) -> str:
     for _, term in terms(view.flow.expand(tree.expression(tile.offset), tile.stmt)) if tile.offset else ():
         names = [f.id for f in factors(term) if isinstance(f, ast.Name) and f.id in view.function.params]
         if not names:
-            raise CannotApply("an offset of the matrix may not be aligned")
+            raise NotApplicable("an offset of the matrix may not be aligned")
         parts.append(f"{names[-1]} % {ELEMENTS} == 0")
     parts.append(f"{columns.width} >= {ELEMENTS}")
     return " and ".join(dict.fromkeys(parts))
@@ -151,24 +146,20 @@ def _either(stmt: ast.stmt, accesses: list[tuple[Tile, Descriptor]]) -> str:
     """A branch: the statement with its accesses through descriptors, or as it was."""
     calls = {t.call: (t, d) for t, d in accesses}
 
-    class Through(ast.NodeTransformer):
-        def visit_Call(self, node: ast.Call) -> ast.AST:
-            if node not in calls:
-                return self.generic_visit(node)
-            tile, descriptor = calls[node]
-            axes = tile.axes[::-1] if descriptor.flipped else tile.axes
-            at = ", ".join(a.origin for a in axes)
-            if tree.is_tl(node, "load"):
-                text = f"{descriptor.name}.load([{at}])"
-                return tree.expression(f"tl.trans({text})" if descriptor.flipped else text)
-            value = tree.text_of(tree.argument(node, 1, "value"))  # type: ignore[arg-type]
-            cast = f".to({tile.pointer}.dtype.element_ty)"
-            value = value if value.endswith(cast) else tree.parenthesise(value) + cast
-            value = f"tl.trans({value})" if descriptor.flipped else value
-            return tree.expression(f"{descriptor.name}.store([{at}], {value})")
+    def through(node: ast.AST) -> ast.AST | None:
+        if node not in calls:
+            return None
+        tile, descriptor = calls[node]  # type: ignore[index]
+        at = ", ".join(a.origin for a in (tile.axes[::-1] if descriptor.flipped else tile.axes))
+        flip = "tl.trans({})" if descriptor.flipped else "{}"
+        if tree.is_tl(node, "load"):
+            return tree.expression(flip.format(f"{descriptor.name}.load([{at}])"))
+        value = tree.text_of(tree.argument(node, 1, "value"))  # type: ignore[arg-type]
+        cast = f".to({tile.pointer}.dtype.element_ty)"
+        value = value if value.endswith(cast) else tree.parenthesise(value) + cast
+        return tree.expression(f"{descriptor.name}.store([{at}], {flip.format(value)})")
 
-    old = tree.text_of(stmt)
-    new = tree.text_of(ast.fix_missing_locations(Through().visit(stmt)))
+    old, new = tree.text_of(stmt), tree.text_of(tree.transform(stmt, through))
     flags = " and ".join(dict.fromkeys(d.flag for _, d in accesses))
     definitions = "".join(f"    {text}\n" for text in dict.fromkeys(d.definition for _, d in accesses) if text)
     return f"if {flags}:\n{definitions}    {new}\nelse:\n    {old}\n"

@@ -10,21 +10,21 @@ from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import format_reduction, reduction_of, update_of
-from kernelsearch.propose.analysis.view import CannotApply, View
-from kernelsearch.propose.edits.base import Change, Edit
+from kernelsearch.propose.analysis.view import Change, Changes, View
+from kernelsearch.propose.edits.base import Edit
 from kernelsearch.propose.edits.online import format_rescaling
 
 
 class TwoPass(Edit):
-    name = "two_pass"
     summary = "a loop for the maximum and a loop for the sum, in place of one rescaled loop"
+    refusal = "no loop keeps a rescaled sum of exponentials and nothing else"
 
-    def change(self, view: View) -> list[Change]:
+    def change(self, view: View) -> Changes:
         for loop in tree.loops(view.body):
             updates = _online_updates(loop)
             if updates is not None:
-                return [_parted(view, loop, *updates)]
-        raise CannotApply("no loop keeps a rescaled sum of exponentials and nothing else")
+                yield _parted(view, loop, *updates)
+                return
 
 
 def _online_updates(loop: ast.For) -> tuple[str, str] | None:
@@ -61,5 +61,4 @@ def _parted(view: View, loop: ast.For, *updates: str) -> Change:
     common = "".join(tree.text_of(x) + "\n" for x in loop.body[:-4])
     patch = tree.Patch(view.text)
     patch.replace_stmt(loop, "".join(head + indent(common + update, "    ") for update in updates))
-    why = "The maximum is known before the sum: one exponential an element, no rescaling."
-    return Change(view.rewrite(patch.text()), why)
+    return view.rewrite(patch, "The maximum is known before the sum: one exponential an element, no rescaling.")
