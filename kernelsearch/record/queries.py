@@ -150,17 +150,14 @@ def study_runs(store: Store) -> list[Row]:
 
 def improvements(store: Store, run: int) -> list[Row]:
     """The trials of a run that were better than all before them: number, score, kernel, edit."""
-    best = float("inf")
-    rows = []
-    for row in store.query(
-        """SELECT number, score, kernel, edit FROM trial WHERE run = ? AND score IS NOT NULL AND NOT abandoned
-           ORDER BY number""",
+    return store.query(
+        """SELECT number, score, kernel, edit FROM (
+               SELECT *, min(score) OVER (
+                   ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS least
+               FROM trial WHERE run = ? AND score IS NOT NULL AND NOT abandoned)
+           WHERE least IS NULL OR score < least ORDER BY number""",
         [run],
-    ):
-        if row["score"] < best:
-            best = row["score"]
-            rows.append(row)
-    return rows
+    )
 
 
 def trial_counts(store: Store, run: int) -> Row:

@@ -129,7 +129,8 @@ def _parse_row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]
     if not isinstance(row, dict) or not isinstance(row.get("config"), dict):
         raise SpaceError(f"row {number} must be an object with a 'config'")
     config = _parse_config(number, row["config"], parameters)
-    time_us, failure = row.get("time_us"), row.get("failure")
+    time_us: Any = row.get("time_us")
+    failure = row.get("failure")
     if (time_us is None) == (failure is None):
         raise SpaceError(f"row {number} must have either a time_us or a failure")
     if failure is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 
@@ -11,6 +9,7 @@ from kernelsearch.core.errors import StoreError
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names, interval_columns
+from kernelsearch.record.exchange import trial_dump
 from kernelsearch.record.rows import Row, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report.findings import is_champion
@@ -120,10 +119,4 @@ def as_json(rows: list[Row]) -> str:
 
 
 def as_csv(rows: list[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        texts = {n: json.dumps(row[n]) for n in ("config", "clocks", "versions") if row[n] is not None}
-        writer.writerow({**row, **texts})
-    return out.getvalue()
+    return trial_dump.as_csv(rows, COLUMNS)

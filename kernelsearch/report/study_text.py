@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_markdown(study: Mapping[str, Any]) -> str:
-    """The report of `study_facts.collect_facts`: what was run where, gains by task, wins and ties, areas, costs, edits."""
+    """The report of `study_facts.collect_facts`: runs, gains by task, wins and ties, areas, costs, edits."""
     parts = (_head, _tasks, _won, _areas, _spent, _edits)
     return "".join(f"{line}\n" for part in parts for line in part(study))
 

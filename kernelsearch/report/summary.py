@@ -12,10 +12,9 @@ from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import columns
 from kernelsearch.record.store import Store
-from kernelsearch.report import by_shape_text as by_shape_text
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
-from kernelsearch.report.findings import Finding
+from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
 
 
@@ -72,7 +71,7 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
         lines += [f"  also confirmed: {confirmed.format_headline(other)}" for other in findings[1:]]
-        lines += [f"confirmed {text}"] if (text := by_shape_text.format_gain_by_shape(facts["by_shape"])) else []
+        lines += [f"confirmed {text}"] if (text := format_gain_by_shape(facts["by_shape"])) else []
     best = facts["best"]
     if best:
         lines += _gains(best)

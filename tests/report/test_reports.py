@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.rows import Structure
+from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
 
@@ -90,12 +91,12 @@ def test_a_confirmed_row_says_trial_proposer_and_config():
 def test_confirmed_times_stand_beside_the_searchs_own(search):
     store = Store.open_in_memory()
     result = search(store, trials=10)
-    best, kernel = result.best, store.load_structures(1)[result.best.kernel].kernel
+    candidate = candidate_digest(simulated.task().digest, result.best.kernel, result.best.config)
     for time_us in (7.0, 4.0):  # the newer one counts
         times = (ShapeTime("timed:0", time_us), ShapeTime("timed:1", 9.0))
         confirmed = Measurement(Evidence.CONFIRMED, "simulated", "paired", times)
         versions = {"triton": str(time_us)}
-        store.add_measurement(simulated.task(), Structure(kernel, best.number), best.config, confirmed, versions)
+        store._add_measurement(candidate, confirmed, versions)
     rows = leaderboard.build_rows(store)
     assert rows[0]["confirmed_us"] == pytest.approx(6.0) and rows[0]["time_us"] > 6.0
     assert all(r["confirmed_us"] is None for r in rows[1:])
@@ -107,7 +108,7 @@ def test_lineage_tells_every_step_from_the_seed_with_its_diff_and_gain(finished)
     story = lineage.as_dict(store, result.best.kernel)
     steps = story["ancestors"]
     assert steps[0]["edit"] is None and steps[0]["diff"] == "" and steps[-1]["kernel"] == result.best.kernel
-    for above, step in zip(steps, steps[1:], strict=False):
+    for above, step in itertools.pairwise(steps):
         assert step["parent"] == above["kernel"] and step["gain"] == pytest.approx(above["score"] / step["score"])
         new = [line for line in step["diff"].splitlines() if line.startswith("+")]
         assert all(any(line.startswith(f"+{edit} = ") for line in new) for edit in step["edit"].split("+"))

@@ -33,7 +33,9 @@ def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run
     for run in store.load_runs()[:runs]:
         study = optuna.create_study(storage=storage, study_name=run.name, direction="minimize", load_if_exists=True)
         if not study.user_attrs:
-            for name, value in _run_attributes(run).items():
+            plain = columns(run.facts, "strategy proposer seed target") | {"versions": dict(run.facts.versions)}
+            about = {"run": run.id, "task": run.task, **plain, "value": "time over the seed's time"}
+            for name, value in about.items():
                 study.set_user_attr(name, value)
         known = len(study.get_trials(deepcopy=False))
         structures = {digest: number for number, digest in enumerate(store.load_structures(run.id))}
@@ -57,17 +59,6 @@ def _open_storage(url: str) -> optuna.storages.RDBStorage:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         scheme = url.partition("://")[0]
         raise StoreError(f"the {scheme} storage cannot be opened: {why}") from None
-
-
-def _run_attributes(run: Run) -> dict[str, Any]:
-    facts = columns(run.facts, "strategy proposer seed target")
-    return {
-        "run": run.id,
-        "task": run.task,
-        **facts,
-        "versions": dict(run.facts.versions),
-        "value": "time over the seed's time",
-    }
 
 
 def _freeze_trial(trial: Trial, structures: Mapping[str, int], finished: str) -> optuna.trial.FrozenTrial:
