@@ -42,36 +42,20 @@ DIGITS = 4
 SLOW = 4.0
 """A config that takes this many times the best one's time is not sampled further than a few times."""
 
-FAILURE = {
-    Word.STATIC: "compile",
-    Word.COMPILE: "compile",
-    Word.TIMEOUT: "timeout",
-    Word.CRASH: "runtime",
-    Word.TIMING: "runtime",
-    Word.WRONG: "correctness",
-    Word.PRECISION: "correctness",
-    Word.MEMORY: "correctness",
-    Word.RACE: "correctness",
-}
+FAILURE = {Word.STATIC: "compile", Word.COMPILE: "compile", Word.TIMEOUT: "timeout"}
+FAILURE |= {Word.CRASH: "runtime", Word.TIMING: "runtime"}
+FAILURE |= dict.fromkeys((Word.WRONG, Word.PRECISION, Word.MEMORY, Word.RACE), "correctness")
 """The recorded word of every rejection."""
 
 
-@dataclass(frozen=True)
-class RecordOptions:
-    """The command's options, as the command line names them."""
-
-    shapes: tuple[str, ...] = ()
-    quiet: bool = False
-
-
-def main(path: str, out: str, options: RecordOptions) -> int:
+def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
-    say = make_say(options.quiet)
+    say = make_say(quiet)
     _refuse_unwritable(out)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
     with Bench.open(path, say=say) as bench:
-        facts = narrow_to_shapes(bench.facts, options.shapes)
+        facts = narrow_to_shapes(bench.facts, shapes)
         plan = RecordingPlan.of(bench, facts)
         with PartFile(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
@@ -135,23 +119,16 @@ class PartFile:
         if lines:
             self._read(lines)
         try:
-            self.file = open(self.path, "w")  # noqa: SIM115  closed in __exit__
+            self.file = open(self.path, "w")
         except OSError as error:
             raise KernelsearchError(f"{self.path} cannot be written: {error.strerror}") from None
-        print(
-            json.dumps(self.header),
-            *(_dump_row(row) for row in self.rows.values()),
-            sep="\n",
-            file=self.file,
-            flush=True,
-        )
+        print(json.dumps(self.header), *map(_dump_row, self.rows.values()), sep="\n", file=self.file, flush=True)
         return self
 
     def _read(self, lines: list[str]) -> None:
         if _load_line(lines[0]) != self.header:
-            raise SpaceError(
-                f"{self.path} is of another recording (task, device, versions or space differ): delete it first"
-            )
+            differ = "task, device, versions or space differ"
+            raise SpaceError(f"{self.path} is of another recording ({differ}): delete it first")
         for line in lines[1:]:
             fields = _load_line(line)
             if fields:  # the last line may be torn
@@ -247,10 +224,8 @@ class _Progress:
 def _summarise(space: RecordedSpace) -> str:
     times = [row.time_us for row in space.rows if row.time_us is not None]
     near = sum(t <= 1.02 * space.optimum_us for t in times)
-    return (
-        f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {formats.format_time(space.optimum_us)}, "
-        f"{near} within 2 % of it"
-    )
+    optimum, failed = formats.format_time(space.optimum_us), len(space.rows) - len(times)
+    return f"{len(space.rows)} configs, {failed} failed, optimum {optimum}, {near} within 2 % of it"
 
 
 def _refuse_unwritable(out: str) -> None:

@@ -39,6 +39,5 @@ def _evidence(best: Trial | None, first: Trial) -> str:
         verdict = first.outcome.verdict
         return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
     measurement = best.outcome.measurement
-    return (
-        f"{formats.format_speedup(best.score, measurement.evidence.value)} on {measurement.device}, trial {best.number}"
-    )
+    speedup = formats.format_speedup(best.score, measurement.evidence.value)
+    return f"{speedup} on {measurement.device}, trial {best.number}"

@@ -15,7 +15,7 @@ from kernelsearch.record.store import Store
 from kernelsearch.report.findings import is_champion
 from kernelsearch.report.leaderboard_text import as_text
 
-__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "compute_gains_by_shape", "refuse_unknown", "build_rows"]
+__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "build_rows", "compute_gains_by_shape", "refuse_unknown"]
 
 COLUMNS = tuple(
     "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
@@ -46,9 +46,8 @@ def refuse_unknown(store: Store, task: str | None, device: str | None) -> None:
         raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(others) or 'none'}")
     devices = queries.devices(store)
     if device is not None and device not in devices:
-        raise StoreError(
-            f"{store.path} has nothing of device {device!r}: it has {', '.join(sorted(devices)) or 'none'}"
-        )
+        known = ", ".join(sorted(devices)) or "none"
+        raise StoreError(f"{store.path} has nothing of device {device!r}: it has {known}")
 
 
 def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
