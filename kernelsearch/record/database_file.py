@@ -161,8 +161,13 @@ def _connection(path: Path | str) -> sqlite3.Connection:
     return connection
 
 
+def read_only_uri(path: Path) -> str:
+    """The name under which `sqlite3.connect` opens a file for reading only, with `uri=True`."""
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+
+
 def _read_only(path: Path) -> sqlite3.Connection:
-    name = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+    name = read_only_uri(path)
     connection = sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()

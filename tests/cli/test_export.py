@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
-from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial  # noqa: E402
+import databases
 
-from kernelsearch.core.types import Evidence  # noqa: E402
-from kernelsearch.export.examine import examine  # noqa: E402
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.record.rows import RunFacts, Structure  # noqa: E402
-from kernelsearch.record.store import Store  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
+from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial
+
+from kernelsearch.core.types import Evidence
+from kernelsearch.export.examine import examine
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +138,7 @@ def test_a_task_file_that_was_changed_is_refused(command, place, tmp_path):
 def test_a_newer_database_is_refused(command, place, tmp_path):
     newer = tmp_path / "newer.db"
     newer.write_bytes((place / "kernelsearch.db").read_bytes())
-    with sqlite3.connect(newer) as database:
-        columns = [row[1] for row in database.execute("PRAGMA table_info(_sqlite_migrations)")]
-        values = {"migration_set": "kernelsearch", "name": "m999_of_tomorrow", "applied_at": "2030"}
-        kept = [c for c in columns if c in values]
-        database.execute(f"INSERT INTO _sqlite_migrations ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})",
-                         [values[c] for c in kept])  # fmt: skip
+    databases.make_newer(newer)
     done = command("--db", str(newer))
     assert done.exit_code == 2 and "was written by a newer kernelsearch" in done.stderr
 
