@@ -205,18 +205,8 @@ def stopped(folder, place, files, number, *arguments):
 def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
     assert command("--format", form).exit_code == 0
     before = {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()}
-    arguments = [
-        "export",
-        "--task",
-        "gated_sum",
-        "--name",
-        "fast-sum",
-        "--out",
-        str(command.out),
-        "--force",
-        "--format",
-        form,
-    ]
+    arguments = "export --task gated_sum --name fast-sum --force".split()
+    arguments += ["--out", str(command.out), "--format", form]
     code, said = stopped(place, command.out.name, 2, number, *arguments, "--version", "2.0")
     assert code != 0 and "Traceback" not in said
     assert {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()} == before
