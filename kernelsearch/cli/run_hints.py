@@ -123,16 +123,10 @@ def examine(
         missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     labels = {s.key: s.label for s in facts.shapes}
     machine = {b.identity: sass.count_cubin(b.cubin) for b in binaries.values()}
-    return report.HintReport(
-        task=facts.name,
-        kernel=kernel.digest,
-        config=dict(config),
-        device=bench.where,
-        calls=tuple(
-            (labels[c.shape], c, tuple(machine[i] for i in candidate.identities(c.shape, binaries))) for c in calls
-        ),
-        missing=tuple(missing),
+    reported = tuple(
+        (labels[c.shape], c, tuple(machine[i] for i in candidate.identities(c.shape, binaries))) for c in calls
     )
+    return report.HintReport(facts.name, kernel.digest, dict(config), bench.where, reported, tuple(missing))
 
 
 def _add_counters(
@@ -144,10 +138,9 @@ def _add_counters(
     for call in calls:
         if not reason:
             functions = [one.function for one in call.launches]
+            counted = Counted(bench.path, call.shape, message, binaries)
             with bench.gpu:
-                counters = count_launches(
-                    Counted(bench.path, call.shape, message, binaries), functions, bench.workplace.cache
-                )
+                counters = count_launches(counted, functions, bench.workplace.cache)
             if isinstance(counters, str):
                 reason = counters
             else:

@@ -148,9 +148,8 @@ def refuse_newer(database: Database, path: Path) -> None:
     ours = {m.name for m in migrations.pending(Database(memory=True))}
     unknown = sorted(m.name for m in migrations.applied(database) if m.name not in ours)
     if unknown:
-        raise StoreError(
-            f"{path} was written by a newer kernelsearch (its schema has {unknown[0]}): upgrade, or name another --db"
-        )
+        newer = f"a newer kernelsearch (its schema has {unknown[0]})"
+        raise StoreError(f"{path} was written by {newer}: upgrade, or name another --db")
 
 
 def _connection(path: Path | str) -> sqlite3.Connection:

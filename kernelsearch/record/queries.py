@@ -56,11 +56,8 @@ def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
 
 def devices(store: Store) -> set[str]:
     """All devices of trials and confirmations, and all targets of runs."""
-    rows = store.query(
-        """SELECT device FROM trial WHERE device IS NOT NULL UNION SELECT device FROM confirmation
-           UNION SELECT target FROM run"""
-    )
-    return {row["device"] for row in rows}
+    sql = "SELECT device FROM trial WHERE device IS NOT NULL UNION SELECT device FROM confirmation"
+    return {row["device"] for row in store.query(f"{sql} UNION SELECT target FROM run")}
 
 
 # ---------------------------------------------------------------- a task on a device, for the HTML page
@@ -68,9 +65,8 @@ def devices(store: Store) -> set[str]:
 
 def totals(store: Store) -> Row:
     """The counts of trials and kernels, and the time of the newest trial."""
-    return store.query(
-        "SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest FROM trial"
-    )[0]
+    counts = "count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest"
+    return store.query(f"SELECT {counts} FROM trial")[0]
 
 
 def places(store: Store, task: str | None, device: str | None) -> list[Row]:

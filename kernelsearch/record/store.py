@@ -261,9 +261,8 @@ class Store:
 
     def find_digest(self, prefix: str) -> str:
         """The digest of the one kernel that starts with a prefix. Raises StoreError if none or several do."""
-        matches = self.query(
-            "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3", [len(prefix), prefix.lower()]
-        )
+        sql = "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3"
+        matches = self.query(sql, [len(prefix), prefix.lower()])
         if not prefix or not matches:
             raise StoreError(f"{self.path} has no kernel {prefix!r}: `kernelsearch leaderboard` lists them")
         if len(matches) > 1:

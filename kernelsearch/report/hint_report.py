@@ -32,9 +32,8 @@ class HintReport:
 
 def as_text(report: HintReport) -> str:
     """The report for people."""
-    lines = _wrapped(
-        f"{report.task} {report.kernel[:8]}, {formats.format_config(report.config)}, for {report.device}", "", "  "
-    )
+    config = formats.format_config(report.config)
+    lines = _wrapped(f"{report.task} {report.kernel[:8]}, {config}, for {report.device}", "", "  ")
     for label, call, machine in report.calls:
         lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
         for launch, counts in zip(call.launches, machine, strict=True):

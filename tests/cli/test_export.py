@@ -154,9 +154,8 @@ def test_only_confirmed_kernels_unless_said_otherwise(command, place, tmp_path):
 
 
 def test_a_launcher_that_cannot_be_shipped_is_refused_with_its_line(command, place, tmp_path):
-    text = TASK.replace('"""Sums', 'import numpy\n"""Sums').replace(
-        "    y = torch.empty_like(sums)", "    y = torch.empty_like(sums, dtype=None if numpy else None)"
-    )
+    text = TASK.replace('"""Sums', 'import numpy\n"""Sums')
+    text = text.replace("torch.empty_like(sums)", "torch.empty_like(sums, dtype=None if numpy else None)")
     path = tmp_path / "numeric.py"
     path.write_text(text)
     facts = examine(path).facts

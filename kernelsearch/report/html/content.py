@@ -43,9 +43,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "sizes": sizes,
         "evidence": best["evidence"],
         "runs": runs,
-        "curves": [
-            {"run": r["id"], "name": f"{r['strategy']}, seed {r['seed']}", "steps": _curve(store, r)} for r in runs
-        ],
+        "curves": [_curve(store, run) for run in runs],
         "baselines": _baselines(store, *where),
         "ceilings": store.load_ceilings(place["device"]),
         "confirmed": next(whole, None),
@@ -57,7 +55,7 @@ def _section(store: Store, place: Facts) -> Facts:
     }
 
 
-def _curve(store: Store, run: Facts) -> list[Facts]:
+def _curve(store: Store, run: Facts) -> Facts:
     """The best-so-far curve of a run: one point where it rises, and its end. speedup is over the seed."""
     steps = [
         {"trial": r["number"], "speedup": 1 / r["score"], "kernel": r["kernel"][:8], "edit": r["edit"] or "seed"}
@@ -65,7 +63,7 @@ def _curve(store: Store, run: Facts) -> list[Facts]:
     ]
     if steps and run["last"] > steps[-1]["trial"]:
         steps.append({**steps[-1], "trial": run["last"]})
-    return steps
+    return {"run": run["id"], "name": f"{run['strategy']}, seed {run['seed']}", "steps": steps}
 
 
 def _baselines(store: Store, task: str, device: str) -> list[Facts]:
