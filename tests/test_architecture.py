@@ -46,8 +46,8 @@ LAYERS = {
         "module_form", "package",
     ),
     "report": (
-        "findings hint_report lineage progress proposal_report model_costs study_text", "by_shape_text kernel_file study_facts", "leaderboard_text summary",
-        "leaderboard", "html",
+        "findings hint_report lineage progress proposal_report model_costs study_text",
+        "kernel_file leaderboard_text study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip
 """The layers of the package and of its large rooms, lowest first; what stands in one string may not import each other."""

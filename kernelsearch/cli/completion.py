@@ -5,7 +5,7 @@ A shell asks at every Tab, so nothing heavy is imported, and an unreadable datab
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
@@ -15,18 +15,21 @@ from kernelsearch.record import completions
 DEFAULT_DB = "kernelsearch.db"
 MOST = 50
 
-
-def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return _starting_with(incomplete, completions.task_names(_database(ctx)))
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return _starting_with(incomplete, completions.device_names(_database(ctx)))
+def _from_database(load: Callable[[Path], list[str]]) -> Completer:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        given = ctx.params.get("db") or ctx.params.get("dbs") or DEFAULT_DB
+        return _starting_with(incomplete, load(Path(given if isinstance(given, str) else given[0])))
+
+    return complete
 
 
-def kernels(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """`best`, then the beginnings of the newest accepted kernels' digests."""
-    return _starting_with(incomplete, ["best", *completions.kernel_prefixes(_database(ctx))])
+tasks = _from_database(completions.task_names)
+devices = _from_database(completions.device_names)
+kernels = _from_database(lambda path: ["best", *completions.kernel_prefixes(path)])
+"""`best`, then the beginnings of the newest accepted kernels' digests."""
 
 
 def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -51,8 +54,3 @@ def shipped_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def _starting_with(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(incomplete)][:MOST]
-
-
-def _database(ctx: click.Context) -> Path:
-    given = ctx.params.get("db") or ctx.params.get("dbs") or DEFAULT_DB
-    return Path(given if isinstance(given, str) else given[0])

@@ -74,10 +74,10 @@ def lineage(digest: str, db: str, task: str | None, diff: bool, as_json: bool) -
 
     with Store.open(db, write=False) as store:
         whole = find_best_kernel(store, task) if digest == "best" else store.find_digest(digest)
-        text = (
-            json.dumps(report.as_dict(store, whole), indent=2) if as_json else report.as_text(store, whole, diffs=diff)
-        )
-    click.echo(text.rstrip("\n"))
+        if as_json:
+            click.echo(json.dumps(report.as_dict(store, whole), indent=2))
+        else:
+            click.echo(report.as_text(store, whole, diffs=diff), nl=False)
 
 
 @click.command()

@@ -77,4 +77,4 @@ def hints(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_hints
 
-    sys.exit(run_hints.main(task, run_hints.HintsOptions(**options)))
+    sys.exit(run_hints.main(task, **options))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kernelsearch.cli.say import make_say
 from kernelsearch.compile import sass
@@ -18,7 +18,6 @@ from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
-from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
 from kernelsearch.report import hint_report as report
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -42,35 +41,25 @@ NO_COUNTERS = "hardware counters: {reason}; what needs them is estimated"
 RATES = "ceilings measured on this device: rates are the datasheet's"
 
 
-@dataclass(frozen=True)
-class HintsOptions:
-    """The command's options, as the command line names them."""
-
-    kernel: str | None = None
-    target: str = "auto"
-    db: str = DEFAULT_DB
-    shapes: tuple[str, ...] = ()
-    counters: bool = True
-    as_json: bool = False
-
-
-def main(path: str, options: HintsOptions) -> int:
+def main(
+    path: str, kernel: str | None, target: str, db: str, shapes: tuple[str, ...], counters: bool, as_json: bool
+) -> int:
     """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
     say = make_say()
-    text = referee.read_kernel_argument(path, options.kernel)
+    text = referee.read_kernel_argument(path, kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
-        return _print_refusal(verdict, options)
+        return _print_refusal(verdict, as_json)
     if note := nvml.check_busy(nvml.ALONE):  # before anything of ours runs on it
         say(f"note: {note}")
     with ExitStack() as stack:
-        bench = stack.enter_context(Bench.open(path, options.target, say=say))
+        bench = stack.enter_context(Bench.open(path, target, say=say))
         pool = open_counting_pool(bench)
-        bench.ceilings = find_ceilings(bench, options.db)
-        facts = narrow_to_shapes(bench.facts, options.shapes)
-        found = examine(bench, facts, text, pool, profile=options.counters)
+        bench.ceilings = find_ceilings(bench, db)
+        facts = narrow_to_shapes(bench.facts, shapes)
+        found = examine(bench, facts, text, pool, profile=counters)
     if isinstance(found, Verdict):
-        return _print_refusal(found, options)
-    print(json.dumps(report.as_dict(found), indent=2) if options.as_json else report.as_text(found).rstrip("\n"))
+        return _print_refusal(found, as_json)
+    print(json.dumps(report.as_dict(found), indent=2) if as_json else report.as_text(found).rstrip("\n"))
     return 0
 
 
@@ -134,16 +123,10 @@ def examine(
         missing += [NO_COUNTERS.format(reason=reason)] if reason else []
     labels = {s.key: s.label for s in facts.shapes}
     machine = {b.identity: sass.count_cubin(b.cubin) for b in binaries.values()}
-    return report.HintReport(
-        task=facts.name,
-        kernel=kernel.digest,
-        config=dict(config),
-        device=bench.where,
-        calls=tuple(
-            (labels[c.shape], c, tuple(machine[i] for i in candidate.identities(c.shape, binaries))) for c in calls
-        ),
-        missing=tuple(missing),
+    reported = tuple(
+        (labels[c.shape], c, tuple(machine[i] for i in candidate.identities(c.shape, binaries))) for c in calls
     )
+    return report.HintReport(facts.name, kernel.digest, dict(config), bench.where, reported, tuple(missing))
 
 
 def _add_counters(
@@ -155,10 +138,9 @@ def _add_counters(
     for call in calls:
         if not reason:
             functions = [one.function for one in call.launches]
+            counted = Counted(bench.path, call.shape, message, binaries)
             with bench.gpu:
-                counters = count_launches(
-                    Counted(bench.path, call.shape, message, binaries), functions, bench.workplace.cache
-                )
+                counters = count_launches(counted, functions, bench.workplace.cache)
             if isinstance(counters, str):
                 reason = counters
             else:
@@ -178,8 +160,8 @@ def _count(
         return None, f"the interpreter could not run them: {rejected.verdict.reason}"
 
 
-def _print_refusal(verdict: Verdict, options: HintsOptions) -> int:
-    if options.as_json:
+def _print_refusal(verdict: Verdict, as_json: bool) -> int:
+    if as_json:
         print(json.dumps({"refused": referee.as_json(verdict)}))
     make_say()(f"no hints for a kernel that is refused: {referee.explain(verdict)}")
     return 1

@@ -107,9 +107,8 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], opt
         print(json.dumps({**about, "known_error": asdict(KNOWN_ERROR), "shapes": rows}, indent=2))
         return 0
     for row in rows:
-        print(
-            f"{row['label']}: estimated {', '.join(f'{n} {formats.format_time(t)}' for n, t in row['estimated_us'].items())}"
-        )
+        estimates = ", ".join(f"{name} {formats.format_time(us)}" for name, us in row["estimated_us"].items())
+        print(f"{row['label']}: estimated {estimates}")
     return 0
 
 

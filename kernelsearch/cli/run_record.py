@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,85 +42,47 @@ DIGITS = 4
 SLOW = 4.0
 """A config that takes this many times the best one's time is not sampled further than a few times."""
 
-FAILURE = {
-    Word.STATIC: "compile",
-    Word.COMPILE: "compile",
-    Word.TIMEOUT: "timeout",
-    Word.CRASH: "runtime",
-    Word.TIMING: "runtime",
-    Word.WRONG: "correctness",
-    Word.PRECISION: "correctness",
-    Word.MEMORY: "correctness",
-    Word.RACE: "correctness",
-}
+FAILURE = {Word.STATIC: "compile", Word.COMPILE: "compile", Word.TIMEOUT: "timeout"}
+FAILURE |= {Word.CRASH: "runtime", Word.TIMING: "runtime"}
+FAILURE |= dict.fromkeys((Word.WRONG, Word.PRECISION, Word.MEMORY, Word.RACE), "correctness")
 """The recorded word of every rejection."""
 
 
-@dataclass(frozen=True)
-class RecordOptions:
-    """The command's options, as the command line names them."""
-
-    shapes: tuple[str, ...] = ()
-    quiet: bool = False
-
-
-def main(path: str, out: str, options: RecordOptions) -> int:
+def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
-    say = make_say(options.quiet)
+    say = make_say(quiet)
     _refuse_unwritable(out)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
     with Bench.open(path, say=say) as bench:
-        facts = narrow_to_shapes(bench.facts, options.shapes)
-        plan = RecordingPlan.of(bench, facts)
-        with PartFile(Path(f"{out}.part"), plan.header) as part, Interrupts(ending=True) as interrupts:
+        facts = narrow_to_shapes(bench.facts, shapes)
+        empty, configs = plan_recording(bench, facts)
+        header = recorded_space.as_json(empty) | {"digest": facts.digest}
+        del header["rows"]
+        with PartFile(Path(f"{out}.part"), header) as part, Interrupts(ending=True) as interrupts:
             if part.rows:
                 say(f"{facts.name}: {len(part.rows)} rows were recorded before; going on")
-            recording = SpaceRecorder(Evaluation.of(bench, facts), plan, say)
-            for row in recording.rows([c for c in plan.configs if config_key(c) not in part.rows], interrupts):
+            recording = SpaceRecorder(Evaluation.of(bench, facts), facts, say)
+            for row in recording.rows([c for c in configs if config_key(c) not in part.rows], interrupts):
                 part.add(row)
-            if len(part.rows) < len(plan.configs):
-                done = f"{len(part.rows)} of {len(plan.configs)} rows"
+            if len(part.rows) < len(configs):
+                done = f"{len(part.rows)} of {len(configs)} rows"
                 say(f"interrupted: {done} are in {out}.part; the same command goes on from there")
                 return 1
-            recorded_space.write(plan.space(part.rows), out)
+            space = replace(empty, rows=tuple(part.rows[config_key(c)] for c in configs))
+            recorded_space.write(space, out)
         os.remove(f"{out}.part")
-        say(f"wrote {out}: {_summarise(plan.space(part.rows))}")
+        say(f"wrote {out}: {_summarise(space)}")
     return 0
 
 
-@dataclass(frozen=True)
-class RecordingPlan:
-    """The configs to record: every possible one of the space, in enumeration order."""
-
-    facts: TaskFacts
-    device: str
-    parameters: Mapping[str, tuple[Value, ...]]
-    configs: tuple[dict[str, Value], ...]
-
-    @classmethod
-    def of(cls, bench: Bench, facts: TaskFacts) -> RecordingPlan:
-        space, possible = Space(facts.space), make_predicate(facts)
-        require_possible_config(space, bench.seed, possible)
-        configs = tuple(c for c in space.iterate_configs() if possible(bench.seed, {**facts.config, **c}))
-        return cls(facts, bench.device.name, space.values, configs)
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """Facts that must match for a recording to go on."""
-        return {
-            "task": self.facts.name,
-            "digest": self.facts.digest,
-            "device": self.device,
-            "versions": benches.versions(),
-            "shapes": [s.label for s in self.facts.shapes],
-            "parameters": {name: list(values) for name, values in self.parameters.items()},
-        }
-
-    def space(self, rows: Mapping[str, SpaceRow]) -> RecordedSpace:
-        ordered = tuple(rows[config_key(c)] for c in self.configs)
-        labels = tuple(s.label for s in self.facts.shapes)
-        return RecordedSpace(self.facts.name, self.device, benches.versions(), self.parameters, ordered, labels)
+def plan_recording(bench: Bench, facts: TaskFacts) -> tuple[RecordedSpace, list[dict[str, Value]]]:
+    """The recorded space without its rows, and the configs to record: every possible one, in enumeration order."""
+    space, possible = Space(facts.space), make_predicate(facts)
+    require_possible_config(space, bench.seed, possible)
+    labels = tuple(s.label for s in facts.shapes)
+    empty = RecordedSpace(facts.name, bench.device.name, benches.versions(), space.values, (), labels)
+    return empty, [c for c in space.iterate_configs() if possible(bench.seed, {**facts.config, **c})]
 
 
 class PartFile:
@@ -135,33 +97,26 @@ class PartFile:
         if lines:
             self._read(lines)
         try:
-            self.file = open(self.path, "w")  # noqa: SIM115  closed in __exit__
+            self.file = open(self.path, "a")
         except OSError as error:
             raise KernelsearchError(f"{self.path} cannot be written: {error.strerror}") from None
-        print(
-            json.dumps(self.header),
-            *(_dump_row(row) for row in self.rows.values()),
-            sep="\n",
-            file=self.file,
-            flush=True,
-        )
+        print("" if lines else json.dumps(self.header), file=self.file, flush=True)  # an empty line ends a torn one
         return self
 
     def _read(self, lines: list[str]) -> None:
         if _load_line(lines[0]) != self.header:
-            raise SpaceError(
-                f"{self.path} is of another recording (task, device, versions or space differ): delete it first"
-            )
+            differ = "task, device, versions or space differ"
+            raise SpaceError(f"{self.path} is of another recording ({differ}): delete it first")
         for line in lines[1:]:
             fields = _load_line(line)
-            if fields:  # the last line may be torn
+            if fields:  # a line may be torn, or empty
                 samples = tuple(fields.get("samples_us", ()))
                 row = SpaceRow(fields["config"], fields.get("time_us"), fields.get("failure"), samples)
                 self.rows[config_key(row.config)] = row
 
     def add(self, row: SpaceRow) -> None:
         self.rows[config_key(row.config)] = row
-        print(_dump_row(row), file=self.file, flush=True)
+        print(json.dumps(recorded_space.row_as_json(row)), file=self.file, flush=True)
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
@@ -170,8 +125,8 @@ class PartFile:
 class SpaceRecorder:
     """Evaluates configs with compiles running ahead; gives rows as they finish, in any order."""
 
-    def __init__(self, evaluation: Evaluation, plan: RecordingPlan, say: Say) -> None:
-        self.evaluation, self.plan, self.say = evaluation, plan, say
+    def __init__(self, evaluation: Evaluation, facts: TaskFacts, say: Say) -> None:
+        self.evaluation, self.facts, self.say = evaluation, facts, say
         self._best: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -179,7 +134,7 @@ class SpaceRecorder:
         """Ctrl-C finishes what is in flight, a second one drops it."""
         ahead = AHEAD * len(os.sched_getaffinity(0))
         pool = ThreadPoolExecutor(ahead, thread_name_prefix="record")
-        progress = _Progress(self.plan.facts.name, len(configs), self.say)
+        progress = _Progress(self.facts.name, len(configs), self.say)
         left, flight = iter(configs), set[Future]()
         try:
             while True:
@@ -198,7 +153,7 @@ class SpaceRecorder:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _measure_row(self, config: dict[str, Value]) -> tuple[SpaceRow, Verdict]:
-        facts = self.plan.facts
+        facts = self.facts
         one = len(facts.shapes) == 1  # of several shapes all are needed for the mean
         limits = {s: SLOW * t for s, t in self._best.items()} if one else {}
         verdict, samples = self.evaluation.sample_times(self.evaluation.bench.seed, {**facts.config, **config}, limits)
@@ -247,10 +202,8 @@ class _Progress:
 def _summarise(space: RecordedSpace) -> str:
     times = [row.time_us for row in space.rows if row.time_us is not None]
     near = sum(t <= 1.02 * space.optimum_us for t in times)
-    return (
-        f"{len(space.rows)} configs, {len(space.rows) - len(times)} failed, optimum {formats.format_time(space.optimum_us)}, "
-        f"{near} within 2 % of it"
-    )
+    optimum, failed = formats.format_time(space.optimum_us), len(space.rows) - len(times)
+    return f"{len(space.rows)} configs, {failed} failed, optimum {optimum}, {near} within 2 % of it"
 
 
 def _refuse_unwritable(out: str) -> None:
@@ -263,10 +216,6 @@ def _refuse_unwritable(out: str) -> None:
 
 def _round(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
-
-
-def _dump_row(row: SpaceRow) -> str:
-    return json.dumps(recorded_space.row_as_json(row))
 
 
 def _load_line(line: str) -> Any:

@@ -25,7 +25,7 @@ NOTED_KERNELS = 5
 
 def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: str | None) -> int:
     """Serves until Ctrl-C; returns the exit code. Raises KernelsearchError."""
-    _require({"optuna": "optuna_dashboard", "datasette": "datasette"}[tool])
+    _require(tool)
     with Store.open(db, write=False) as store:  # refuses a file that is not ours
         if tool == "optuna":
             url, folder = _mirror(store, Path(db), runs, artifacts)
@@ -35,9 +35,12 @@ def main(tool: str, db: str, host: str, port: int, runs: int | None, artifacts: 
         return 0
 
 
-def _require(module: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise KernelsearchError(f"{module.replace('_', '-')} is not installed: {extras.install_command('ui')}")
+def _require(tool: str) -> None:
+    """Raises KernelsearchError if the tool is missing; its module alone is not enough where its program is run."""
+    module = {"optuna": "optuna_dashboard", "datasette": "datasette"}[tool]
+    if importlib.util.find_spec(module) is None or (tool == "optuna" and not _dashboard().is_file()):
+        name = module.replace("_", "-")
+        raise KernelsearchError(f"{name} is not installed for {sys.executable}: {extras.install_command('ui')}")
 
 
 # ---------------------------------------------------------------- Datasette
@@ -107,6 +110,9 @@ def _add_notes(store: Store, run: Run, study, folder: Path) -> None:
             optuna.artifacts.upload_artifact(artifact_store=artifact_store, file_path=str(file), study_or_trial=study)
 
 
+def _dashboard() -> Path:
+    return Path(sys.executable).with_name("optuna-dashboard")
+
+
 def _serve_optuna(url: str, folder: Path, host: str, port: int) -> int:
-    command = Path(sys.executable).with_name("optuna-dashboard")
-    return subprocess.call([str(command), url, "--host", host, "--port", str(port), "--artifact-dir", str(folder)])
+    return subprocess.call([_dashboard(), url, "--host", host, "--port", str(port), "--artifact-dir", str(folder)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 import click
 
@@ -16,7 +15,7 @@ from kernelsearch.cli.options import quiet_option, shape_option, task_argument
 @click.argument("out", type=click.Path(dir_okay=False))
 @shape_option
 @quiet_option
-def record(task: str, out: str, **options: Any) -> None:
+def record(task: str, out: str, shapes: tuple[str, ...], quiet: bool) -> None:
     """Measures every config of a kernel, for `simulate`.
 
     The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was
@@ -24,7 +23,7 @@ def record(task: str, out: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_record
 
-    sys.exit(run_record.main(task, out, run_record.RecordOptions(**options)))
+    sys.exit(run_record.main(task, out, shapes, quiet))
 
 
 @click.command()

@@ -74,32 +74,20 @@ def explain_errors(path: Path | str) -> Iterator[None]:
     """Turns errors of SQLite and of the system about a file into a StoreError that says what to do."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        raise StoreError(_explain(str(path), str(error))) from error
-    except OSError as error:
-        raise StoreError(_explain(str(path), error.strerror or str(error))) from error
+    except (sqlite3.DatabaseError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        matches = (text for words, text in _SENTENCES if any(word in reason.lower() for word in words))
+        raise StoreError(f"{path} {next(matches, f'cannot be used: {reason}')}") from error
 
 
+_DISK_FULL = ("disk is full", "no space left", "disk quota", "disk i/o error")
 _SENTENCES = (
-    (
-        ("disk is full", "no space left", "disk quota", "disk i/o error"),
-        "{path} cannot grow: no disk space is left, or the disk fails; all stored rows are safe",
-    ),
-    (("readonly", "read-only", "permission denied"), "{path} cannot be written: the file or its folder is read-only"),
-    (("not a database", "malformed"), "{path} is not a SQLite database, or it is damaged: name another --db"),
-    (("is locked", "is busy"), "{path} is locked by another program: close it, or name another --db"),
-    (
-        ("unable to open", "no such file"),
-        "{path} cannot be opened: its folder does not exist, or it is a folder itself",
-    ),
+    (_DISK_FULL, "cannot grow: no disk space is left, or the disk fails; all stored rows are safe"),
+    (("readonly", "read-only", "permission denied"), "cannot be written: the file or its folder is read-only"),
+    (("not a database", "malformed"), "is not a SQLite database, or it is damaged: name another --db"),
+    (("is locked", "is busy"), "is locked by another program: close it, or name another --db"),
+    (("unable to open", "no such file"), "cannot be opened: its folder does not exist, or it is a folder itself"),
 )
-
-
-def _explain(path: str, error: str) -> str:
-    for words, sentence in _SENTENCES:
-        if any(word in error.lower() for word in words):
-            return sentence.format(path=path)
-    return f"{path} cannot be used: {error}"
 
 
 def open_for_writing(path: Path) -> tuple[Database, DatabaseLock]:
@@ -130,18 +118,17 @@ def open_for_reading(path: Path) -> Database:
             raise StoreError(f"no database at {path}: `kernelsearch optimize` makes one, --db names another")
         database = Database(_read_only(path))
         refuse_newer(database, path)
-        if not migrations.applied(database):  # another program's file, which reading must not change
-            database.close()
-            raise StoreError(
-                f"{path} is no database of kernelsearch: `kernelsearch optimize` makes one, --db names another"
-            )
-        if migrations.pending(database):
-            database.close()
-            upgraded, lock = open_for_writing(path)
-            upgraded.close()
-            lock.release()
-            database = Database(_read_only(path))
-    return database
+        known = migrations.applied(database)
+        if known and not migrations.pending(database):
+            return database
+        database.close()
+        if not known:  # another program's file, which reading must not change
+            why = "`kernelsearch optimize` makes one, --db names another"
+            raise StoreError(f"{path} is no database of kernelsearch: {why}")
+        upgraded, lock = open_for_writing(path)
+        upgraded.close()
+        lock.release()
+        return Database(_read_only(path))
 
 
 def _refuse_folder(path: Path) -> None:
@@ -161,9 +148,8 @@ def refuse_newer(database: Database, path: Path) -> None:
     ours = {m.name for m in migrations.pending(Database(memory=True))}
     unknown = sorted(m.name for m in migrations.applied(database) if m.name not in ours)
     if unknown:
-        raise StoreError(
-            f"{path} was written by a newer kernelsearch (its schema has {unknown[0]}): upgrade, or name another --db"
-        )
+        newer = f"a newer kernelsearch (its schema has {unknown[0]})"
+        raise StoreError(f"{path} was written by {newer}: upgrade, or name another --db")
 
 
 def _connection(path: Path | str) -> sqlite3.Connection:
@@ -174,8 +160,13 @@ def _connection(path: Path | str) -> sqlite3.Connection:
     return connection
 
 
+def read_only_uri(path: Path) -> str:
+    """The name under which `sqlite3.connect` opens a file for reading only, with `uri=True`."""
+    return f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+
+
 def _read_only(path: Path) -> sqlite3.Connection:
-    name = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+    name = read_only_uri(path)
     connection = sqlite3.connect(name, uri=True, timeout=WAIT_SECONDS)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()

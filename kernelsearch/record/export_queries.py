@@ -62,9 +62,8 @@ def best_trials(store: Store, task: str, device: str | None, most: int) -> list[
 
 def seed_times(store: Store, run: int) -> dict[str, float]:
     """The seed's times in a run in microseconds, by shape; empty where it was not timed."""
-    rows = store.query(
-        "SELECT times FROM trial WHERE run = ? AND kind = 'seed' AND times IS NOT NULL ORDER BY number LIMIT 1", [run]
-    )
+    sql = "SELECT times FROM trial WHERE run = ? AND kind = 'seed' AND times IS NOT NULL ORDER BY number LIMIT 1"
+    rows = store.query(sql, [run])
     return times_by_shape(rows[0]) if rows else {}
 
 

@@ -65,7 +65,7 @@ def ancestors(steps: dict[str, LineageStep], digest: str) -> list[LineageStep]:
     step = steps.get(digest)
     while step is not None:
         chain.append(step)
-        step = steps.get(step.parent)
+        step = steps.get(step.parent or "")
     return chain[::-1]
 
 

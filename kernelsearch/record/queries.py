@@ -56,11 +56,8 @@ def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
 
 def devices(store: Store) -> set[str]:
     """All devices of trials and confirmations, and all targets of runs."""
-    rows = store.query(
-        """SELECT device FROM trial WHERE device IS NOT NULL UNION SELECT device FROM confirmation
-           UNION SELECT target FROM run"""
-    )
-    return {row["device"] for row in rows}
+    sql = "SELECT device FROM trial WHERE device IS NOT NULL UNION SELECT device FROM confirmation"
+    return {row["device"] for row in store.query(f"{sql} UNION SELECT target FROM run")}
 
 
 # ---------------------------------------------------------------- a task on a device, for the HTML page
@@ -68,9 +65,8 @@ def devices(store: Store) -> set[str]:
 
 def totals(store: Store) -> Row:
     """The counts of trials and kernels, and the time of the newest trial."""
-    return store.query(
-        "SELECT count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest FROM trial"
-    )[0]
+    counts = "count(*) AS trials, count(DISTINCT kernel) AS kernels, max(finished) AS newest"
+    return store.query(f"SELECT {counts} FROM trial")[0]
 
 
 def places(store: Store, task: str | None, device: str | None) -> list[Row]:
@@ -150,17 +146,14 @@ def study_runs(store: Store) -> list[Row]:
 
 def improvements(store: Store, run: int) -> list[Row]:
     """The trials of a run that were better than all before them: number, score, kernel, edit."""
-    best = float("inf")
-    rows = []
-    for row in store.query(
-        """SELECT number, score, kernel, edit FROM trial WHERE run = ? AND score IS NOT NULL AND NOT abandoned
-           ORDER BY number""",
+    return store.query(
+        """SELECT number, score, kernel, edit FROM (
+               SELECT *, min(score) OVER (
+                   ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS least
+               FROM trial WHERE run = ? AND score IS NOT NULL AND NOT abandoned)
+           WHERE least IS NULL OR score < least ORDER BY number""",
         [run],
-    ):
-        if row["score"] < best:
-            best = row["score"]
-            rows.append(row)
-    return rows
+    )
 
 
 def trial_counts(store: Store, run: int) -> Row:

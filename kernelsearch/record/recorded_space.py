@@ -98,9 +98,8 @@ def parse(content: Any) -> RecordedSpace:
     versions, shapes = content.get("versions", {}), content.get("shapes", [])
     if not isinstance(versions, dict) or not isinstance(shapes, list):
         raise SpaceError("'versions' must be an object, and 'shapes' (if there) a list of labels")
-    return RecordedSpace(
-        str(content["task"]), str(content["device"]), versions, parameters, rows, tuple(map(str, shapes))
-    )
+    task, device = str(content["task"]), str(content["device"])
+    return RecordedSpace(task, device, versions, parameters, rows, tuple(map(str, shapes)))
 
 
 def _decompress(data: bytes) -> bytes:
@@ -117,9 +116,8 @@ def _parse_parameters(content: Any) -> dict[str, tuple[Value, ...]]:
             raise SpaceError(f"parameter {name!r} must have a list of at least one value")
         odd = next((v for v in values if isinstance(v, (list, dict)) or v != v), None)
         if odd is not None:
-            raise SpaceError(
-                f"parameter {name!r} has the value {odd!r}: only numbers, strings, booleans and null are values"
-            )
+            able = "only numbers, strings, booleans and null are values"
+            raise SpaceError(f"parameter {name!r} has the value {odd!r}: {able}")
         if len({config_key({"": v}) for v in values}) < len(values):
             raise SpaceError(f"parameter {name!r} has the same value twice")
     return {name: tuple(values) for name, values in content.items()}
@@ -129,7 +127,8 @@ def _parse_row(number: int, row: Any, parameters: Mapping[str, tuple[Value, ...]
     if not isinstance(row, dict) or not isinstance(row.get("config"), dict):
         raise SpaceError(f"row {number} must be an object with a 'config'")
     config = _parse_config(number, row["config"], parameters)
-    time_us, failure = row.get("time_us"), row.get("failure")
+    time_us: Any = row.get("time_us")
+    failure = row.get("failure")
     if (time_us is None) == (failure is None):
         raise SpaceError(f"row {number} must have either a time_us or a failure")
     if failure is not None:

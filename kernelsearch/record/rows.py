@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import (
@@ -29,8 +28,11 @@ from kernelsearch.core.types import (
 )
 from kernelsearch.kernel.source import Kernel, flatten_config, flatten_space
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Row = dict[str, Any]
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,9 @@ def columns(source: object, names: str) -> Row:
     return {name: getattr(source, name) for name in names.split()}
 
 
-@cache
-def _field_names(cls: type) -> frozenset[str]:
-    return frozenset(f.name for f in fields(cls))
-
-
 def from_row(cls: type[T], row: Row, **values: Any) -> T:
     """An instance of a dataclass from the columns that bear its fields' names; `values` replace or add some."""
-    names = _field_names(cls)
+    names = {f.name for f in fields(cls)}
     return cls(**{name: value for name, value in row.items() if name in names} | values)
 
 

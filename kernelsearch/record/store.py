@@ -12,7 +12,7 @@ from sqlite_utils import Database
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
-from kernelsearch.core.types import Config, Hint, Measurement, Outcome, TaskFacts, Trial, config_key
+from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, config_key
 from kernelsearch.record import confirmation_rows, database_file, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 
@@ -90,48 +90,34 @@ class Store:
             if trial.outcome.measurement:
                 self._add_measurement(candidate["digest"], trial.outcome.measurement, run.facts.versions)
 
-    def add_measurement(
-        self,
-        task: TaskFacts,
-        structure: Structure,
-        config: Config,
-        measurement: Measurement,
-        versions: Mapping[str, str],
-    ) -> None:
-        """Adds times that belong to no trial, such as confirmed ones."""
-        candidate = rows.candidate_row(task.digest, structure.kernel.digest, config)
-        with self._transaction():
-            self._add("task", rows.task_row(task), "OR IGNORE")
-            self._add("kernel", rows.kernel_row(structure), "OR IGNORE")
-            self._add("candidate", candidate, "OR IGNORE")
-            self._add_measurement(candidate["digest"], measurement, versions)
-
     def add_confirmation(
         self, task: TaskFacts, structure: Structure, config: Config, finding: Row, versions: Mapping[str, str]
     ) -> None:
-        """Adds a candidate's finding (`report.findings.build_finding`) with its times and baselines, in one transaction.
+        """Adds a finding (`report.findings.build_finding`) with its candidate, times and baselines, in one transaction.
 
         A finding at some shapes only (a champion's) does not replace a finding over all shapes.
         """
-        candidate = rows.candidate_digest(task.digest, structure.kernel.digest, config)
+        row = rows.candidate_row(task.digest, structure.kernel.digest, config)
+        candidate = row["digest"]
         with self._transaction():
-            self.add_measurement(task, structure, config, confirmation_rows.measurement_of(finding), versions)
-            if not (finding.get("champion_at") and self._confirmed_whole(candidate, finding, versions)):
-                self._add(
-                    "confirmation", confirmation_rows.confirmation_row(candidate, finding, versions), "OR REPLACE"
-                )
+            self._add("task", rows.task_row(task), "OR IGNORE")
+            self._add("kernel", rows.kernel_row(structure), "OR IGNORE")
+            self._add("candidate", row, "OR IGNORE")
+            self._add_measurement(candidate, confirmation_rows.measurement_of(finding), versions)
+            if not (finding.get("champion_at") and self._is_confirmed_whole(candidate, finding, versions)):
+                confirmation = confirmation_rows.confirmation_row(candidate, finding, versions)
+                self._add("confirmation", confirmation, "OR REPLACE")
             for row in confirmation_rows.baseline_rows(task.digest, finding, versions):
                 self._add("baseline", row, "OR REPLACE")
 
-    def _confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
+    def _is_confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
         """True if the candidate was already confirmed over all shapes."""
-        return bool(
-            self.query(
-                """SELECT 1 FROM confirmation WHERE candidate = ? AND device = ? AND protocol = ? AND versions = ?
+        matches = self.query(
+            """SELECT 1 FROM confirmation WHERE candidate = ? AND device = ? AND protocol = ? AND versions = ?
                AND status = 'confirmed' AND coalesce(json_array_length(detail, '$.champion_at'), 0) = 0""",
-                [candidate, finding["device"], finding["protocol"], config_key(versions)],
-            )
+            [candidate, finding["device"], finding["protocol"], config_key(versions)],
         )
+        return bool(matches)
 
     def add_ceilings(self, device: str, values: Mapping[str, float], versions: Mapping[str, str]) -> None:
         """Adds the best rates that a device reached; they stay until they are measured again."""
@@ -221,9 +207,8 @@ class Store:
     def load_calls(self, run: int) -> list[ModelCall]:
         """A run's requests to models in the order in which they were made."""
         answers: dict[int, list[Row]] = {}
-        sql = (
-            "SELECT answer.* FROM answer JOIN model_call ON model_call.id = call WHERE run = ? ORDER BY call, position"
-        )
+        sql = """SELECT answer.* FROM answer JOIN model_call ON model_call.id = call WHERE run = ?
+                 ORDER BY call, position"""
         for row in self.query(sql, [run]):
             answers.setdefault(row["call"], []).append(row)
         sql = """SELECT model_call.*, prompt.system, prompt.page FROM model_call
@@ -233,24 +218,17 @@ class Store:
     def load_evaluations(self, candidate: str = "", work: str = "") -> Iterator[tuple[Run, str, Outcome]]:
         """Up to 20 trials of a candidate or of a work digest, each as (its run, its candidate, its outcome).
 
-        Trials at full depth come first, then the newest ones. Hints are read lazily.
+        Trials at full depth come first, then the newest ones. They are read lazily.
         """
         column, value = ("candidate", candidate) if candidate else ("work", work)
         matches = self.query(
-            f"""SELECT * FROM trial WHERE {column} = ? AND {column} <> ''
+            f"""SELECT run, number, candidate FROM trial WHERE {column} = ? AND {column} <> ''
                 ORDER BY depth = 'full' DESC, finished DESC LIMIT 20""",
             [value],
         )
         for row in matches:
-            yield (
-                self.load_run(row["run"]),
-                row["candidate"],
-                rows.outcome_of(row, self._hints(row["run"], row["number"])),
-            )
-
-    def _hints(self, run: int, number: int) -> tuple[Hint, ...]:
-        matches = self.query("SELECT * FROM hint WHERE run = ? AND number = ? ORDER BY position", [run, number])
-        return tuple(map(rows.hint_of, matches))
+            (trial,) = self.load_trials(row["run"], row["number"], 1)
+            yield self.load_run(row["run"]), row["candidate"], trial.outcome
 
     def load_structures(self, run: int) -> dict[str, Structure]:
         """A run's kernels by digest, in the order of their first trials."""
@@ -283,9 +261,8 @@ class Store:
 
     def find_digest(self, prefix: str) -> str:
         """The digest of the one kernel that starts with a prefix. Raises StoreError if none or several do."""
-        matches = self.query(
-            "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3", [len(prefix), prefix.lower()]
-        )
+        sql = "SELECT digest FROM kernel WHERE substr(digest, 1, ?) = ? LIMIT 3"
+        matches = self.query(sql, [len(prefix), prefix.lower()])
         if not prefix or not matches:
             raise StoreError(f"{self.path} has no kernel {prefix!r}: `kernelsearch leaderboard` lists them")
         if len(matches) > 1:
@@ -315,4 +292,4 @@ class Store:
         return self._execute(f"INSERT {conflict} INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
 
     def _execute(self, sql: str, values: Sequence[Any]) -> int:
-        return self.database.conn.execute(sql, values).lastrowid
+        return self.database.conn.execute(sql, values).lastrowid or 0

@@ -15,7 +15,8 @@ class StoredTrials(Sequence[Trial]):
 
     def __init__(self, store: Store, run: int, count: int) -> None:
         self._store, self._run, self._count = store, run, count
-        self._number, self._page = -1, []
+        self._number = -1
+        self._page: list[Trial] = []
 
     def __len__(self) -> int:
         return self._count
@@ -36,10 +37,6 @@ class StoredTrials(Sequence[Trial]):
             yield from self._store.load_trials(self._run, first, PAGE)[: self._count - first]
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Sequence)
-            and len(self) == len(other)
-            and all(a == b for a, b in zip(self, other, strict=True))
-        )
-
-    __hash__ = None
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return False
+        return all(a == b for a, b in zip(self, other, strict=True))

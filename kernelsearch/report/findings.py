@@ -166,6 +166,20 @@ def describe_gain(finding: Mapping[str, Any]) -> str:
     return text
 
 
+def format_gain_by_shape(gain: Mapping[str, Any] | None) -> str:
+    """What the best candidate of each shape gains together (`measure.timing.by_shape.compute_gain`), in one line.
+
+    `by shape: 1.03x [1.02, 1.04] the fastest baseline (...); who runs where`. Empty without a gain, and where one
+    candidate runs at all shapes: its own headline says it.
+    """
+    if gain is None or len({(s["name"], str(s["config"])) for s in gain["shapes"]}) == 1:
+        return ""
+    labels: dict[str, list[str]] = {}
+    for shape in gain["shapes"]:
+        labels.setdefault("the seed" if shape["name"] == SEED else shape["name"], []).append(shape["label"])
+    return f"by shape: {describe_gain(gain)}; " + ", ".join(f"{n} at {' and '.join(at)}" for n, at in labels.items())
+
+
 def as_text(finding: Finding) -> str:
     """The finding as a page of at most 100 columns where names allow."""
     lines = [format_headline(finding)]

@@ -32,9 +32,8 @@ class HintReport:
 
 def as_text(report: HintReport) -> str:
     """The report for people."""
-    lines = _wrapped(
-        f"{report.task} {report.kernel[:8]}, {formats.format_config(report.config)}, for {report.device}", "", "  "
-    )
+    config = formats.format_config(report.config)
+    lines = _wrapped(f"{report.task} {report.kernel[:8]}, {config}, for {report.device}", "", "  ")
     for label, call, machine in report.calls:
         lines += ["", *_wrapped(f"{label}: {_time(call)}", "", "  ")]
         for launch, counts in zip(call.launches, machine, strict=True):
@@ -84,8 +83,8 @@ def _time(call: LauncherCall) -> str:
     roofline = _roofline_us(call)
     if call.time_us is None:
         return f"roofline {formats.format_time(roofline)}"
-    percent = 100 * roofline / call.time_us
-    return f"{formats.format_time(call.time_us)} {_evidence(call)}, roofline {formats.format_time(roofline)} ({percent:.0f} %)"
+    percent, time = 100 * roofline / call.time_us, formats.format_time(call.time_us)
+    return f"{time} {_evidence(call)}, roofline {formats.format_time(roofline)} ({percent:.0f} %)"
 
 
 def _launch(launch: DeviceLaunch, counts: Mapping[str, int]) -> str:
@@ -120,12 +119,11 @@ def _counters(c: Counters) -> str:
 
 def _launch_dict(launch: DeviceLaunch, counts: Mapping[str, int]) -> dict[str, Any]:
     m = launch.machine
+    parts = {name: getattr(launch, f"{name}_us") for name in ("dram", "l2", "tensor", "issue", "special")}
+    parts |= {"shared": launch.shared_memory_us(True), "launch": launch.target.launch_us}
     return {
-        "function": launch.function,
-        "programs": launch.programs,
-        "num_warps": m.num_warps,
-        "registers": m.registers,
-        "stack_bytes": m.stack_bytes,
+        **columns(launch, "function programs"),
+        **columns(m, "num_warps registers stack_bytes"),
         "shared_bytes": m.shared,
         "programs_per_sm": launch.occupancy,
         "loads_by_bytes": dict(m.mix.loads),
@@ -133,14 +131,7 @@ def _launch_dict(launch: DeviceLaunch, counts: Mapping[str, int]) -> dict[str, A
         "layout_conversion_bytes": launch.code.conversions,
         "sass": dict(counts),
         "counters": {**vars(c), "waits": dict(c.waits)} if (c := launch.counters) else None,
-        "parts_us": {
-            **{
-                name: round_for_people(getattr(launch, f"{name}_us"))
-                for name in ("dram", "l2", "tensor", "issue", "special")
-            },
-            "shared": round_for_people(launch.shared_memory_us(True)),
-            "launch": round_for_people(launch.target.launch_us),
-        },
+        "parts_us": {name: round_for_people(us) for name, us in parts.items()},
     }
 
 

@@ -11,7 +11,7 @@ from kernelsearch.report import findings
 
 
 def render_kernel_file(store: Store, which: str = "best", task: str | None = None, run: int | None = None) -> str:
-    """The text of a kernel file; which is a digest, the beginning of one, or `best` (see `record.family_tree.find_best_kernel`).
+    """The text of a kernel file; which is a digest, its beginning, or `best` (`record.family_tree.find_best_kernel`).
 
     Comments at its head say where it came from and how its time was obtained. Raises StoreError.
     """
@@ -39,6 +39,5 @@ def _evidence(best: Trial | None, first: Trial) -> str:
         verdict = first.outcome.verdict
         return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
     measurement = best.outcome.measurement
-    return (
-        f"{formats.format_speedup(best.score, measurement.evidence.value)} on {measurement.device}, trial {best.number}"
-    )
+    speedup = formats.format_speedup(best.score, measurement.evidence.value)
+    return f"{speedup} on {measurement.device}, trial {best.number}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 
@@ -11,12 +9,13 @@ from kernelsearch.core.errors import StoreError
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import queries
 from kernelsearch.record.confirmation_rows import CONFIRMED, fastest_names, interval_columns
+from kernelsearch.record.exchange import trial_dump
 from kernelsearch.record.rows import Row, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report.findings import is_champion
 from kernelsearch.report.leaderboard_text import as_text
 
-__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "compute_gains_by_shape", "refuse_unknown", "build_rows"]
+__all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "build_rows", "compute_gains_by_shape", "refuse_unknown"]
 
 COLUMNS = tuple(
     "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
@@ -47,9 +46,8 @@ def refuse_unknown(store: Store, task: str | None, device: str | None) -> None:
         raise StoreError(f"{store.path} has no task {task!r}: it has {', '.join(others) or 'none'}")
     devices = queries.devices(store)
     if device is not None and device not in devices:
-        raise StoreError(
-            f"{store.path} has nothing of device {device!r}: it has {', '.join(sorted(devices)) or 'none'}"
-        )
+        known = ", ".join(sorted(devices)) or "none"
+        raise StoreError(f"{store.path} has nothing of device {device!r}: it has {known}")
 
 
 def _confirmed_rows(store: Store, task: str | None, device: str | None, limit: int | None) -> list[Row]:
@@ -120,10 +118,4 @@ def as_json(rows: list[Row]) -> str:
 
 
 def as_csv(rows: list[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        texts = {n: json.dumps(row[n]) for n in ("config", "clocks", "versions") if row[n] is not None}
-        writer.writerow({**row, **texts})
-    return out.getvalue()
+    return trial_dump.as_csv(rows, COLUMNS)

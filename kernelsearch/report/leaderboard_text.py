@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelsearch.core import formats
 from kernelsearch.record.rows import Row
-from kernelsearch.report import by_shape_text
+from kernelsearch.report.findings import format_gain_by_shape
 
 GAP = "  "
 LEFT = ("kernel", "last edit", "by", "config", "baseline")
@@ -20,7 +20,7 @@ LEFT = ("kernel", "last edit", "by", "config", "baseline")
 def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = None, width: int = 80) -> str:
     """One table per task, device and evidence; the evidence stands in each title and over each speedup.
 
-    gains (`leaderboard.compute_gains_by_shape`) add a line below a confirmed table where the best kernels differ by shape.
+    gains (`leaderboard.compute_gains_by_shape`) add a line to a confirmed table where the best kernels differ by shape.
     """
     if not rows:
         return "no accepted kernel yet\n"
@@ -31,7 +31,7 @@ def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = N
     for (task, device, evidence), members in groups.items():
         if evidence == "confirmed":
             lines = _confirmed_table(members, width)
-            line = by_shape_text.format_gain_by_shape((gains or {}).get((task, device)))
+            line = format_gain_by_shape((gains or {}).get((task, device)))
             lines += textwrap.wrap(line, width, subsequent_indent="   ", break_long_words=False)
         else:
             lines = _searched_table(members, evidence, width)
@@ -71,42 +71,32 @@ def _confirmed_table(members: Sequence[Row], width: int) -> list[str]:
     """
     table, notes = [], []
     for row in members:
-        interval = (
-            f"{row['vs_fastest']:.3f} [{row['vs_fastest_low']:.3f}, {row['vs_fastest_high']:.3f}]"
-            if row["vs_fastest"]
-            else "-"
-        )
-        table.append(
-            {
-                "#": str(row["rank"]),
-                "kernel": row["kernel"][:8],
-                "x fastest baseline": interval,
-                "x seed": f"{row['speedup']:.2f}",
-                "time": formats.format_time(row["time_us"]),
-                "roofline": f"{row['roofline']:.1%}" if row["roofline"] else "-",
-                "baseline": row["fastest"] or "-",
-            }
-        )
+        interval = "{vs_fastest:.3f} [{vs_fastest_low:.3f}, {vs_fastest_high:.3f}]" if row["vs_fastest"] else "-"
+        line = {
+            "#": str(row["rank"]),
+            "kernel": row["kernel"][:8],
+            "x fastest baseline": interval.format_map(row),
+            "x seed": f"{row['speedup']:.2f}",
+            "time": formats.format_time(row["time_us"]),
+            "roofline": f"{row['roofline']:.1%}" if row["roofline"] else "-",
+            "baseline": row["fastest"] or "-",
+        }
+        table.append(line)
         origin = f"{row['edit']} by {row['proposer'] or '-'}" if row["edit"] else "the seed"
-        found = f"trial {row['number']} of run {row['run']}" if row["number"] is not None else "measured on its own"
+        own = row["number"] is None
+        origin_trial = "measured on its own" if own else f"trial {row['number']} of run {row['run']}"
         clocks = sorted({round(c["sm_mhz"]) for c in (row["clocks"] or {}).values() if c})
         extremes = " to ".join(map(str, dict.fromkeys((clocks[0], clocks[-1])))) if clocks else ""
-        notes.append(
-            f"{origin}, {found}; {formats.format_config(row['config'])}"
-            + (f"; SMs at {extremes} MHz" if clocks else "")
-        )
+        at = f"; SMs at {extremes} MHz" if clocks else ""
+        notes.append(f"{origin}, {origin_trial}; {formats.format_config(row['config'])}{at}")
     return _interleave(_align(table), notes, width)
 
 
 def _interleave(table: list[str], notes: list[str], width: int) -> list[str]:
     """The table with a note, wrapped and indented, below each row."""
-    lines = [table[0]]
-    for row, note in zip(table[1:], notes, strict=True):
-        lines += [
-            row,
-            *textwrap.wrap(note, width, initial_indent="   ", subsequent_indent="   ", break_long_words=False),
-        ]
-    return lines
+    wrapper = textwrap.TextWrapper(width, initial_indent="   ", subsequent_indent="   ", break_long_words=False)
+    rows = zip(table[1:], notes, strict=True)
+    return [table[0], *(line for row, note in rows for line in (row, *wrapper.wrap(note)))]
 
 
 def _align(table: list[dict[str, str]]) -> list[str]:

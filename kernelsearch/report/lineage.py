@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import pairwise
 from typing import Any
 
 from kernelsearch.core import formats
@@ -17,7 +18,7 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
     run = family_tree.run_of(store, digest, run)
     steps = family_tree.load_tree(store, run)
     chain = family_tree.ancestors(steps, digest)
-    diffs = ["", *(diff_structures(parent, step) for parent, step in zip(chain, chain[1:], strict=False))]
+    diffs = ["", *(diff_structures(parent, step) for parent, step in pairwise(chain))]
     return {
         "run": run,
         "evidence": queries.evidence_of(store, run),

@@ -40,11 +40,11 @@ def as_text(arms: list[dict[str, Any]]) -> list[str]:
     lines = []
     for arm in arms:
         tokens, improvements = arm["tokens_in"] + arm["tokens_out"], arm["improvements"]
+        seconds, waited = formats.format_duration(arm["seconds"]), formats.format_duration(arm["waited"])
         parts = [
-            f"{formats.format_count(arm['calls'], 'call')}"
-            + (f" ({arm['failures']} failed)" if arm["failures"] else ""),
+            formats.format_count(arm["calls"], "call") + (f" ({arm['failures']} failed)" if arm["failures"] else ""),
             f"{tokens:,} tokens" + (f", ${arm['usd']:.4f}" if arm["usd"] else ""),
-            f"{formats.format_duration(arm['seconds'])} of thinking, {formats.format_duration(arm['waited'])} of waiting for it",
+            f"{seconds} of thinking, {waited} of waiting for it",
             f"{arm['kernels']} kernels tried, {improvements} faster than their parents",
         ]
         if improvements:

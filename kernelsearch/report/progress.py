@@ -40,9 +40,9 @@ def format_progress(progress: Progress) -> str:
 class ProgressLine:
     """The `on_trial` of `Search.run`. Close it (or leave its `with`) before you write anything else."""
 
-    def __init__(self, stream: TextIO | None = None, live: bool | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
-        self.live = self.stream.isatty() if live is None else live
+        self.live = self.stream.isatty()
         self._drawn = 0.0
         self._best: int | None = None
         self._pending = ""

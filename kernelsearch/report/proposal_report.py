@@ -54,10 +54,8 @@ def as_text(report: ProposalReport) -> str:
     """The table, the commonest reasons, and the best proposal."""
     n = len(report.proposals)
     kernels = len({p.kernel.digest for p in report.proposals if p.kernel})
-    counts = (
-        f"{formats.format_count(n, 'answer')} of {report.proposer}, {formats.format_count(kernels, 'different kernel')}"
-    )
-    lines = [f"{report.task} {report.kernel[:8]}: {counts}"]
+    answers, different = formats.format_count(n, "answer"), formats.format_count(kernels, "different kernel")
+    lines = [f"{report.task} {report.kernel[:8]}: {answers} of {report.proposer}, {different}"]
     if n:
         lines += [f"  {stage:9s} {count:5d}  {100 * rate:5.1f} %" for stage, count, rate in compute_rates(report)]
     reasons = Counter((p.refused, _shorten(p.reason)) for p in report.proposals if p.refused not in ("", "faster"))

@@ -8,7 +8,8 @@ seeds they are rough, and they do not generalise to other machines or tasks.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,10 +99,8 @@ def collect_facts(
         "spent": {arm: _spent(store, arm_runs) for arm, arm_runs in runs_by_arm.items()},
         "edits": {arm: _edits(store, arm_runs) for arm, arm_runs in runs_by_arm.items()},
         "runs": [
-            {
-                **columns(run, "task arm seed trials finished reused rejected"),
-                "curve": [[at, round(score, 5)] for at, score in run.curve],
-            }
+            columns(run, "task arm seed trials finished reused rejected")
+            | {"curve": [[at, round(score, 5)] for at, score in run.curve]}
             for run in runs
         ],
     }
@@ -142,11 +141,11 @@ def _fastest(store: Store, run: StudyRun) -> dict[str, Any] | None:
     baselines = queries.fastest_baselines(store, run.task_digest, run.target)
     if not seed or not seed.keys() <= baselines.keys():
         return None
-    times = {shape: baselines[shape]["time_us"] for shape in seed}
+    fastest = [baselines[shape] for shape in seed]
     return {
-        "names": list(dict.fromkeys(baselines[shape]["name"] for shape in seed)),
-        "gain": geometric_mean([seed[shape] / times[shape] for shape in seed]),
-        "time_us": geometric_mean(list(times.values())),
+        "names": list(dict.fromkeys(b["name"] for b in fastest)),
+        "gain": geometric_mean([us / b["time_us"] for us, b in zip(seed.values(), fastest, strict=True)]),
+        "time_us": geometric_mean([b["time_us"] for b in fastest]),
         "seed_us": geometric_mean(list(seed.values())),
     }
 
@@ -215,15 +214,11 @@ def _won(tasks: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
 
 def _spent(store: Store, runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
     """The costs and results of an arm's models: one entry for each of the bandit's arms, summed over the runs."""
-    sums: dict[str, dict[str, Any]] = {}
+    sums: dict[str, Counter[str]] = defaultdict(Counter)
     for run in runs:
         for one in model_costs.as_dict(store, run.run):
-            total = sums.setdefault(one["arm"], {"by": one["arm"], "runs": 0})
-            total["runs"] += 1
-            for name, value in one.items():
-                if name != "arm":
-                    total[name] = total.get(name, 0) + value
-    return list(sums.values())
+            sums[one.pop("arm")].update(one, runs=1)
+    return [{"by": arm, **total} for arm, total in sums.items()]
 
 
 def _edits(store: Store, runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
@@ -231,9 +226,7 @@ def _edits(store: Store, runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
 
     In a rewrite that composes several edits, each of them counts.
     """
-    table: dict[str, dict[str, Any]] = defaultdict(
-        lambda: dict.fromkeys(("tried", "accepted", "improved", "in_best"), 0)
-    )
+    table: dict[str, dict[str, Any]] = defaultdict(lambda: dict(tried=0, accepted=0, improved=0, in_best=0))
     gains: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         steps = family_tree.load_tree(store, run.run)
@@ -249,9 +242,8 @@ def _edits(store: Store, runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
             table[edit]["in_best"] += 1
     rows = []
     for edit, counts in table.items():
-        ordered = sorted(gains[edit])
-        median = ordered[len(ordered) // 2] if ordered else None
-        rows.append({"edit": edit, **counts, "median_gain": median, "best_gain": ordered[-1] if ordered else None})
+        median = statistics.median_high(gains[edit]) if gains[edit] else None
+        rows.append({"edit": edit, **counts, "median_gain": median, "best_gain": max(gains[edit], default=None)})
     return sorted(rows, key=lambda e: (-e["in_best"], -e["improved"], e["edit"]))
 
 

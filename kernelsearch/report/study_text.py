@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_markdown(study: Mapping[str, Any]) -> str:
-    """The report of `study_facts.collect_facts`: what was run where, gains by task, wins and ties, areas, costs, edits."""
+    """The report of `study_facts.collect_facts`: runs, gains by task, wins and ties, areas, costs, edits."""
     parts = (_head, _tasks, _won, _areas, _spent, _edits)
     return "".join(f"{line}\n" for part in parts for line in part(study))
 
@@ -19,18 +19,17 @@ def _head(study: Mapping[str, Any]) -> list[str]:
     runs = study["runs"]
     trials, reused = sum(r["trials"] for r in runs), sum(r["reused"] for r in runs)
     whole = sum(r["finished"] for r in runs)
-    warning = [
-        "",
+    warning = (
         "**These times are estimated by the static model, not measured: they say how the arms search, not what is "
-        "gained.**",
-    ]
+        "gained.**"
+    )
     return [
         f"# Study {study['study']}",
         "",
         f"{study['first_run'][:10]}, {', '.join(study['targets'])}, {measured} ({versions}).",
         f"{len(runs)} runs, {whole} of them finished; {trials} trials, {reused} of which had been measured before in "
         "the same database and were not measured again (they count as trials all the same).",
-        *(warning if study["evidence"] != ["measured"] else []),
+        *(["", warning] if study["evidence"] != ["measured"] else []),
         "",
         "Gain is the seed's time over the best time so far: geometric mean over the seeds, 95 % bootstrap interval "
         "over the seeds in brackets.",
@@ -53,7 +52,7 @@ def _tasks(study: Mapping[str, Any]) -> list[str]:
             gains = [*map(_gain, points), f"{over:.3f}{names}" if over else "-"]
             rows.append(["" if i else task, arm, seeds, *gains])
     head = ["task", "arm", "seeds", *checkpoints, "over the fastest baseline"]
-    return ["## Gain over the seed", "", *_table(head, rows), ""]
+    return _section("## Gain over the seed", "", head, rows)
 
 
 def _won(study: Mapping[str, Any]) -> list[str]:
@@ -61,17 +60,13 @@ def _won(study: Mapping[str, Any]) -> list[str]:
     if not others:
         return []
     rows = [[task, *(_ratio(t["against"][arm]) for arm in others)] for task, t in study["tasks"].items()]
-    return [
-        f"## {subject} against the others after {study['checkpoints'][-1]} trials",
-        "",
+    title = f"## {subject} against the others after {study['checkpoints'][-1]} trials"
+    text = (
         f"Ratio of gains, above 1 where {subject} is ahead, with the interval of the ratio. A win or a loss: the two "
-        "arms' intervals do not cross.",
-        "",
-        *_table(["task", *others], rows),
-        "",
-        *(_describe_wins(arm, study["won"][arm]) for arm in others),
-        "",
-    ]
+        "arms' intervals do not cross."
+    )
+    wins = [_describe_wins(arm, study["won"][arm]) for arm in others]
+    return [*_section(title, text, ["task", *others], rows), *wins, ""]
 
 
 def _describe_wins(arm: str, won: Mapping[str, Any]) -> str:
@@ -83,14 +78,8 @@ def _describe_wins(arm: str, won: Mapping[str, Any]) -> str:
 
 def _areas(study: Mapping[str, Any]) -> list[str]:
     rows = [[task, *(_gain(t["arms"][arm]["area"]) for arm in study["arms"])] for task, t in study["tasks"].items()]
-    return [
-        "## Area under the curve",
-        "",
-        f"The mean over trials 1 to {study['checkpoints'][-1]} of the gain's logarithm, as a gain.",
-        "",
-        *_table(["task", *study["arms"]], rows),
-        "",
-    ]
+    text = f"The mean over trials 1 to {study['checkpoints'][-1]} of the gain's logarithm, as a gain."
+    return _section("## Area under the curve", text, ["task", *study["arms"]], rows)
 
 
 def _spent(study: Mapping[str, Any]) -> list[str]:
@@ -103,46 +92,32 @@ def _spent(study: Mapping[str, Any]) -> list[str]:
             *(f"{one[name]:,}" for name in ("runs", "calls", "failures", "tokens_in", "tokens_out")),
             f"{one['usd']:.4f}",
             f"{one['seconds']:.1f} s",
-            str(one["kernels"]),
-            str(one["improvements"]),
+            *(str(one[name]) for name in ("kernels", "improvements")),
         ]
         for arm, models in study["spent"].items()
         for one in models
     ]
     head = "arm,asked,runs,calls,failed,tokens in,tokens out,US dollars,waited,tried,improved".split(",")
-    return [
-        "## What the models cost",
-        "",
+    text = (
         "Sums over the runs of an arm. Tried: kernels of theirs that were judged; improved: "
-        "faster than their parents, each after its own tuning; waited: seconds of their answers.",
-        "",
-        *_table(head, rows),
-        "",
-    ]
+        "faster than their parents, each after its own tuning; waited: seconds of their answers."
+    )
+    return _section("## What the models cost", text, head, rows)
 
 
 def _edits(study: Mapping[str, Any]) -> list[str]:
+    text = (
+        "Tried: structures made with it; improved: by 1 % or more on their parent, each after its own tuning; "
+        "in the best: runs whose best kernel it helped to make."
+    )
+    head = "edit,tried,accepted,improved,in the best,median gain,best gain".split(",")
     lines = ["## What the edits contributed", ""]
     for arm, edits in study["edits"].items():
-        if not edits:
-            continue
-        rows = [
-            [
-                e["edit"],
-                *(str(e[name]) for name in ("tried", "accepted", "improved", "in_best")),
-                *(f"{e[name]:.3f}" if e[name] else "-" for name in ("median_gain", "best_gain")),
-            ]
-            for e in edits
-        ]
-        lines += [
-            f"### {arm}",
-            "",
-            "Tried: structures made with it; improved: by 1 % or more on their parent, each after its own tuning; "
-            "in the best: runs whose best kernel it helped to make.",
-            "",
-            *_table("edit,tried,accepted,improved,in the best,median gain,best gain".split(","), rows),
-            "",
-        ]
+        rows = []
+        for e in edits:
+            counts = [str(e[name]) for name in ("edit", "tried", "accepted", "improved", "in_best")]
+            rows.append(counts + [f"{e[name]:.3f}" if e[name] else "-" for name in ("median_gain", "best_gain")])
+        lines += _section(f"### {arm}", text, head, rows) if rows else []
     return lines
 
 
@@ -157,5 +132,7 @@ def _ratio(result: Mapping[str, Any] | None) -> str:
     return f"{result['said']} {result['ratio']:.3f} [{result['low']:.3f}, {result['high']:.3f}]" if result else "-"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]
+def _section(title: str, text: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A title, a sentence (if any) and a table."""
+    table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return [title, "", *([text, ""] if text else []), *table, ""]

@@ -12,10 +12,9 @@ from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import columns
 from kernelsearch.record.store import Store
-from kernelsearch.report import by_shape_text as by_shape_text
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
-from kernelsearch.report.findings import Finding
+from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
 
 
@@ -72,7 +71,7 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
         lines += [f"  also confirmed: {confirmed.format_headline(other)}" for other in findings[1:]]
-        lines += [f"confirmed {text}"] if (text := by_shape_text.format_gain_by_shape(facts["by_shape"])) else []
+        lines += [f"confirmed {text}"] if (text := format_gain_by_shape(facts["by_shape"])) else []
     best = facts["best"]
     if best:
         lines += _gains(best)
@@ -99,9 +98,9 @@ def _counts(facts: dict[str, Any]) -> str:
 def _gains(best: dict[str, Any]) -> list[str]:
     if best["speedup"] <= 1.0005:
         return [f"nothing was gained: the seed with its own config is the best ({best['evidence']})"]
+    speedup = formats.format_speedup(best["score"], best["evidence"])
     lines = [
-        f"best: {best['speedup']:.2f}x the seed ({best['evidence']}), "
-        f"kernel {best['kernel'][:8]}, trial {best['trial']}",
+        f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
         f"  gained by ({best['evidence']}, each step after its own tuning):",
     ]
@@ -131,8 +130,9 @@ def _shape(task: TaskFacts, result: Result, key: str) -> dict[str, Any]:
 def _shape_line(shape: dict[str, Any], evidence: str) -> str:
     if shape["best_us"] is None:
         return f"    {shape['label']}: {formats.format_time(shape['seed_us'])} (seed)"
-    gain = shape["seed_us"] / shape["best_us"]
-    line = f"    {shape['label']}: {formats.format_time(shape['seed_us'])} -> {formats.format_time(shape['best_us'])}, {gain:.2f}x"
+    seed, best = formats.format_time(shape["seed_us"]), formats.format_time(shape["best_us"])
+    line = f"    {shape['label']}: {seed} -> {best}, {shape['seed_us'] / shape['best_us']:.2f}x"
     if shape["fastest_us"] and shape["fastest_us"] < 0.99 * shape["best_us"]:
-        line += f"; alone {formats.format_time(shape['fastest_us'])} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"
+        alone = formats.format_time(shape["fastest_us"])
+        line += f"; alone {alone} by {shape['fastest'][:8]}, trial {shape['fastest_trial']}"
     return line

@@ -7,24 +7,15 @@ import sys
 import pytest
 from test_bad_input import GOOD, KERNEL, one_line
 
-import simulated
-from kernelsearch.record.rows import RunFacts
+import databases
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
 
 
 @pytest.fixture
 def database(tmp_path):
     """A finished simulated run of 12 trials in kernelsearch.db, in the command's folder."""
-    task = simulated.task()
     with Store.open(tmp_path / "kernelsearch.db") as store:
-        strategy = strategies.make("evolve", make_start(task, 0, 12))
-        settings = Settings(RunFacts("evolve", "simulated", 0, 4, 12))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run(
-            lambda *_: None
-        )
+        databases.search(store, trials=12)
     return tmp_path / "kernelsearch.db"
 
 
@@ -71,10 +62,8 @@ def test_a_full_output_is_one_line(database, command):
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "kernelsearch.cli", command], cwd=database.parent, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=120)  # fmt: skip
-    assert (
-        done.returncode == 2
-        and done.stderr == "kernelsearch: standard output cannot be written: No space left on device\n"
-    )
+    said = "kernelsearch: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_verify_takes_the_tasks_own_kernel_and_refuses_one_that_would_not_run(run, tmp_path):

@@ -11,11 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import simulated
+import databases
 from kernelsearch.cli import main
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "studies").rglob("*.md"))]
@@ -25,7 +23,7 @@ COMMANDS = sorted(main.commands)
 def said():
     """(document, the words after `kernelsearch`) of every command line in backticks or in a block."""
     for document in DOCUMENTS:
-        for line in re.findall(r"(?:`|^\$ |/bin/)kernelsearch ([^`\n]+)", document.read_text(), re.M):
+        for line in re.findall(r"(?:`|^\$ |/bin/)kernelsearch ([^`\n]+)", document.read_text(), re.MULTILINE):
             yield pytest.param(line, id=f"{document.parent.name}/{document.name}: {line[:60]}")
 
 
@@ -79,21 +77,12 @@ def test_shells_complete_values(completed, tmp_path):
     assert completed("optimize t.py --strategy m") == ["map_elites", "mine.py"]
     assert completed("show ") == ["best"] and completed("leaderboard --task ") == [], "there is no database yet"
     with Store.open(tmp_path / "kernelsearch.db") as store:
-        _short_run(store)
+        databases.search(store, trials=4)
         digest = store.load_trials(1)[0].kernel[:8]
     assert completed("leaderboard --task ") == ["simulated"] == completed("export --task s")
     assert completed("leaderboard --device ") == ["simulated"] and digest in completed(f"lineage {digest[:2]}")
     (tmp_path / "kernelsearch.db").write_text("no database")
     assert completed("show ") == ["best"]
-
-
-def _short_run(store):
-    task, land = simulated.task(), simulated.Landscape(5)
-    settings = Settings(RunFacts("evolve", "simulated", 0, 4, 4))
-    strategy = strategies.make("evolve", make_start(task, 0, 4))
-    Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run(
-        lambda *_: None
-    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -30,19 +30,15 @@ ELSEWHERE = {"ui"}
 
 def table():
     """The commands of the README's table, in its order: the first cell may hold several."""
-    rows = re.search(r"\| command \| does \|\n\|---\|---\|\n(.*?)\n\n", README, re.S).group(1)
+    rows = re.search(r"\| command \| does \|\n\|---\|---\|\n(.*?)\n\n", README, re.DOTALL).group(1)
     return [c for row in rows.splitlines() for c in re.findall(r"`(kernelsearch [^`]*)`", row.split(" | ")[0])]
 
 
 def blocks():
     """Command lines of the README's console blocks that begin with kernelsearch."""
-    found = re.findall(r"```console\n(.*?)```", README, re.S)
-    return [
-        line[2:].split("#  ")[0].split("   #")[0].strip()
-        for b in found
-        for line in b.splitlines()
-        if line.startswith("$ kernelsearch")
-    ]
+    lines = "".join(re.findall(r"```console\n(.*?)```", README, re.DOTALL)).splitlines()
+    commands = [line[2:] for line in lines if line.startswith("$ kernelsearch")]
+    return [command.split("#  ")[0].split("   #")[0].strip() for command in commands]
 
 
 def filled(command):
@@ -66,10 +62,7 @@ def did(run, command, folder):
     target = words.pop(words.index(">") + 1) if ">" in words else None
     words = [w for w in words if w != ">"]
     if words[0] == "export":
-        words += [
-            "--evidence",
-            "estimated",
-        ]  # nothing is confirmed without a GPU; the README's export names no evidence
+        words += ["--evidence", "estimated"]  # nothing is confirmed without a GPU; the README's names no evidence
     done = run(*words)
     assert done.code == EXIT.get(words[0], 0), (command, done.err, done.out)
     assert "Traceback" not in done.err
@@ -88,18 +81,15 @@ def test_the_commands_of_the_table_run(run, folder):
 
 
 def test_the_command_lines_of_the_blocks_run(run, folder):
-    able = [
-        c
-        for c in blocks()
-        if "--model" not in c and "openai:" not in c and "replay:" not in c and c.split()[1] not in ELSEWHERE
-    ]
+    models = ("--model", "openai:", "replay:")
+    able = [c for c in blocks() if not any(word in c for word in models) and c.split()[1] not in ELSEWHERE]
     assert len(able) >= 3, "the rest needs a model or a server: tests/propose and tests/cli/test_propose.py"
     for command in able:
         did(run, command, folder)
 
 
 def test_the_task_of_the_readme_is_accepted_as_it_stands(run, tmp_path):
-    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "def reference" in b]
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "def reference" in b]
     (tmp_path / "gate.py").write_text(block)
     assert run("verify", "gate.py").json["verdict"] == "accept"
 

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
-from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial  # noqa: E402
+import databases
 
-from kernelsearch.core.types import Evidence  # noqa: E402
-from kernelsearch.export.examine import examine  # noqa: E402
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.record.rows import RunFacts, Structure  # noqa: E402
-from kernelsearch.record.store import Store  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
+from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial
+
+from kernelsearch.core.types import Evidence
+from kernelsearch.export.examine import examine
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +138,7 @@ def test_a_task_file_that_was_changed_is_refused(command, place, tmp_path):
 def test_a_newer_database_is_refused(command, place, tmp_path):
     newer = tmp_path / "newer.db"
     newer.write_bytes((place / "kernelsearch.db").read_bytes())
-    with sqlite3.connect(newer) as database:
-        columns = [row[1] for row in database.execute("PRAGMA table_info(_sqlite_migrations)")]
-        values = {"migration_set": "kernelsearch", "name": "m999_of_tomorrow", "applied_at": "2030"}
-        kept = [c for c in columns if c in values]
-        database.execute(f"INSERT INTO _sqlite_migrations ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})",
-                         [values[c] for c in kept])  # fmt: skip
+    databases.make_newer(newer)
     done = command("--db", str(newer))
     assert done.exit_code == 2 and "was written by a newer kernelsearch" in done.stderr
 
@@ -157,9 +154,8 @@ def test_only_confirmed_kernels_unless_said_otherwise(command, place, tmp_path):
 
 
 def test_a_launcher_that_cannot_be_shipped_is_refused_with_its_line(command, place, tmp_path):
-    text = TASK.replace('"""Sums', 'import numpy\n"""Sums').replace(
-        "    y = torch.empty_like(sums)", "    y = torch.empty_like(sums, dtype=None if numpy else None)"
-    )
+    text = TASK.replace('"""Sums', 'import numpy\n"""Sums')
+    text = text.replace("torch.empty_like(sums)", "torch.empty_like(sums, dtype=None if numpy else None)")
     path = tmp_path / "numeric.py"
     path.write_text(text)
     facts = examine(path).facts
@@ -208,18 +204,8 @@ def stopped(folder, place, files, number, *arguments):
 def test_an_export_that_is_killed_while_it_writes_leaves_the_old_folder_whole(command, place, form, number):
     assert command("--format", form).exit_code == 0
     before = {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()}
-    arguments = [
-        "export",
-        "--task",
-        "gated_sum",
-        "--name",
-        "fast-sum",
-        "--out",
-        str(command.out),
-        "--force",
-        "--format",
-        form,
-    ]
+    arguments = "export --task gated_sum --name fast-sum --force".split()
+    arguments += ["--out", str(command.out), "--format", form]
     code, said = stopped(place, command.out.name, 2, number, *arguments, "--version", "2.0")
     assert code != 0 and "Traceback" not in said
     assert {p: p.read_bytes() for p in command.out.rglob("*") if p.is_file()} == before

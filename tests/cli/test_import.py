@@ -66,11 +66,8 @@ def test_of_several_kernels_in_t4_results_only_the_tasks_own_gives_its_config(ru
     run("optimize", "softmax.py", "--trials", 1, "--quiet", "--shape", 0)
     (seed,) = {line.split(",")[3] for line in run("trials").out.splitlines()[1:]}
     other = "f" * 16
-    both = (
-        (seed, {"num_warps": 8}, 0.3),
-        (other, {"num_warps": 2, "SPLIT": 4}, 0.1),
-        (other, {"num_warps": 4, "SPLIT": 4}, 0.2),
-    )
+    others = ((other, {"num_warps": 2, "SPLIT": 4}, 0.1), (other, {"num_warps": 4, "SPLIT": 4}, 0.2))
+    both = ((seed, {"num_warps": 8}, 0.3), *others)
     (tmp_path / "both.json").write_text(t4(*both))
     done = run("import", "both.json", "--task", "softmax.py")
     assert done.code == 0 and "best of 1 configs" in done.out and "'num_warps': 8" in done.out
@@ -78,6 +75,6 @@ def test_of_several_kernels_in_t4_results_only_the_tasks_own_gives_its_config(ru
     assert done.code == 0 and "of the 2 kernels" in done.err and other[:8] in done.err
     space = recorded_space.read(tmp_path / "both.space.json")
     assert set(space.parameters) == {"num_warps", "SPLIT"} and space.optimum_us == 100
-    (tmp_path / "found.json").write_text(t4(*both[1:]))
+    (tmp_path / "found.json").write_text(t4(*others))
     done = run("import", "found.json", "--task", "softmax.py")
     assert done.code == 2 and "no config of the task's own kernel" in done.err

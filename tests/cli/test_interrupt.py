@@ -20,9 +20,8 @@ COMMAND = [sys.executable, "-c", "from kernelsearch.cli import main; main()", "o
 
 
 def started(folder, *options):
-    return subprocess.Popen(
-        [*COMMAND, "softmax.py", *options], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*COMMAND, "softmax.py", *options], cwd=folder, **pipes)
 
 
 def stored(folder):

@@ -79,9 +79,8 @@ def test_a_study_is_run_resumed_and_reported_from_its_database(run, folder):
     again = run("study", file, "--json")
     assert again.code == 0 and "trials (" not in again.err  # nothing was run again
     found = again.json
-    assert {(r["arm"], r["seed"], r["trials"], r["finished"]) for r in found["runs"]} == {
-        (arm, seed, 4, True) for arm in ("tpe", "walk") for seed in (0, 1)
-    }
+    runs = {(r["arm"], r["seed"], r["trials"], r["finished"]) for r in found["runs"]}
+    assert runs == {(arm, seed, 4, True) for arm in ("tpe", "walk") for seed in (0, 1)}
     file.unlink()
     (folder / "softmax.py").unlink()
     alone = run("study", folder / "study.db", "--report", "--json")
@@ -93,8 +92,6 @@ def test_a_study_is_run_resumed_and_reported_from_its_database(run, folder):
 
 
 def test_what_one_run_measured_no_other_measures_again_and_it_still_counts(run, folder):
-    from kernelsearch.record.store import Store
-
     assert run("study", folder / "study.toml", "--quiet").code == 0
     with Store.open(folder / "study.db", write=False) as store:
         rows = store.query("SELECT candidate, measured_by, seconds FROM trial ORDER BY run, number")
@@ -134,10 +131,8 @@ def with_models(folder):
     from kernelsearch.propose.grammar import build_grammar
 
     text = shipped.path("softmax").read_text()
-    kernel = (
-        "import triton\nimport triton.language as tl\n\n\n"
-        + text[text.index("@triton.jit") : text.index("def softmax(x)")]
-    )
+    kernel = text[text.index("@triton.jit") : text.index("def softmax(x)")]
+    kernel = f"import triton\nimport triton.language as tl\n\n\n{kernel}"
     grammar, rng = build_grammar(Kernel.parse(kernel), simulated.task()), random.Random(0)
     answers = [grammar.rules.sample(grammar.start, rng) for _ in range(40)]
     rows = [{"samples": [{"text": text, "tokens": 10}], "tokens_in": 20} for text in answers]

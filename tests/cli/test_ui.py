@@ -12,23 +12,15 @@ import urllib.request
 
 import pytest
 
-import simulated
-from kernelsearch.record.rows import RunFacts
+import databases
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
 
 
 @pytest.fixture
 def database(tmp_path):
-    path = tmp_path / "some.db"
-    with Store.open(path) as store:
-        task = simulated.task()
-        settings = Settings(RunFacts("evolve", "simulated", 0, 4, 20))
-        strategy = strategies.make("evolve", make_start(task, 0, 20))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
-    return path
+    with Store.open(tmp_path / "some.db") as store:
+        databases.search(store, trials=20)
+    return tmp_path / "some.db"
 
 
 @pytest.fixture
@@ -82,3 +74,11 @@ def test_a_missing_database_is_one_line(run, tmp_path):
     for tool in ("optuna", "datasette"):
         result = run("ui", tool, "--db", str(tmp_path / "none.db"))
         assert result.code == 2 and len(result.err.strip().splitlines()) == 1
+
+
+def test_a_dashboard_without_its_program_is_one_line_that_says_what_to_install(run, database, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    result = run("ui", "optuna", "--db", str(database))
+    assert result.code == 2 and len(result.err.strip().splitlines()) == 1
+    assert "optuna-dashboard is not installed" in result.err and "pip install" in result.err and "[ui]" in result.err
+    assert [path.name for path in tmp_path.iterdir()] == ["some.db"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import databases
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
@@ -36,10 +37,7 @@ def test_a_reader_sees_what_a_writer_has_stored(tmp_path, task, facts, seed, mak
 
 @pytest.mark.parametrize("write", [True, False])
 def test_a_newer_schema_is_refused(tmp_path, write):
-    with Store.open(tmp_path / "a.db") as store:
-        store.database["_sqlite_migrations"].insert(
-            {"migration_set": "kernelsearch", "name": "m999_later", "applied_at": ""}
-        )
+    databases.make_newer(tmp_path / "a.db", "m999_later")
     with pytest.raises(StoreError, match="newer kernelsearch.*m999_later"):
         Store.open(tmp_path / "a.db", write=write)
     assert not (tmp_path / "a.db-lock").exists()

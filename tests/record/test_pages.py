@@ -12,9 +12,7 @@ def stored(store, task, facts, seed, make, monkeypatch):
     """A run of ten trials, read four at a time."""
     monkeypatch.setattr(stored_trials, "PAGE", 4)
     run = store.add_run(task, facts)
-    put = [
-        make.accepted(n, seed, {"BLOCK": n}, 1.0 + n, **({"parents": (seed.digest,)} if n else {})) for n in range(10)
-    ]
+    put = [make.accepted(n, seed, {"BLOCK": n}, 1.0 + n, (seed.digest,) if n else ()) for n in range(10)]
     for n, trial in enumerate(put):
         store.add_trial(run, trial, None if n else Structure(seed, 0))
     return store, run.id, put

@@ -59,16 +59,18 @@ def test_a_kernel_of_two_runs_keeps_the_space_that_each_run_gave_it(store, task,
 
 def test_a_trial_is_stored_wholly_or_not_at_all(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
-    before = {
-        t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in ("candidate", "trial", "measurement", "hint")
-    }
+
+    def count():
+        tables = ("candidate", "trial", "measurement", "hint")
+        return [store.query(f"SELECT count(*) AS n FROM {table}") for table in tables]
+
+    before = count()
     orphan = make.accepted(1, seed.with_changes(constants=("edit_09 = 1",)), {"BLOCK": 1}, 0.5, parents=(seed.digest,))
     with pytest.raises(StoreError):
         store.add_trial(run, orphan)  # its kernel was never introduced: the foreign key refuses it
     with pytest.raises(StoreError):
         store.add_trial(run, make.accepted(0, seed, {"BLOCK": 2048}, 0.5, parents=(seed.digest,)))  # number 0 is taken
-    after = {t: store.query(f"SELECT count(*) AS n FROM {t}")[0]["n"] for t in before}
-    assert after == before
+    assert count() == before
 
 
 def test_a_confirmation_is_stored_wholly_or_not_at_all(store, task, seed):
@@ -102,11 +104,8 @@ def test_every_foreign_key_holds_and_every_table_is_strict(store, task, facts, s
 def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
     child = seed.with_changes(constants=("edit_01 = tl.constexpr(1)",))
-    store.add_trial(
-        run,
-        make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)),
-        Structure(child, 1, seed.digest, "edit_01", "w"),
-    )
+    structure = Structure(child, 1, seed.digest, "edit_01", "w")
+    store.add_trial(run, make.accepted(1, child, {"BLOCK": 1}, 0.7, (seed.digest,)), structure)
     store.add_trial(run, make.accepted(2, child, {"BLOCK": 2}, 0.5, (child.digest,)))
     store.add_trial(run, make.accepted(3, child, {"BLOCK": 4}, 0.6, (child.digest,)))
     store.add_trial(run, make.accepted(4, seed, {"BLOCK": 8}, 0.1, (seed.digest,), device="other"))
@@ -123,9 +122,8 @@ def test_the_leaderboard_has_a_kernels_best_trial_and_ranks_per_device(store, ta
 def test_source_and_rationale_can_be_searched(store, task, facts, seed, make):
     run = begun(store, task, facts, seed, make)
     child = seed.with_changes(constants=("edit_01 = tl.constexpr(1)",))
-    store.add_trial(
-        run, make.rejected(1, child, {}), Structure(child, 1, seed.digest, "edit_01", "hoists the reduction")
-    )
+    structure = Structure(child, 1, seed.digest, "edit_01", "hoists the reduction")
+    store.add_trial(run, make.rejected(1, child, {}), structure)
     sql = "SELECT kernel.digest FROM kernel_fts JOIN kernel ON kernel.rowid = kernel_fts.rowid WHERE kernel_fts MATCH ?"
     assert store.query(sql, ["reduction"]) == [{"digest": child.digest}]
     assert len(store.query(sql, ["simulated_kernel"])) == 2
@@ -159,17 +157,10 @@ def test_migrations_only_grow():
     from sqlite_utils import Database
 
     names = [m.name for m in migrations.pending(Database(memory=True))]
-    assert names[:9] == [
-        "m001_tasks_runs_kernels",
-        "m002_structures_candidates_trials",
-        "m003_measurements_hints",
-        "m004_views",
-        "m005_confirmations_baselines_ceilings",
-        "m006_what_ran_and_whose_measurement",
-        "m007_model_calls",
-        "m008_leaderboard_by_index",
-        "m009_extended_runs",
-    ]
+    released = """m001_tasks_runs_kernels m002_structures_candidates_trials m003_measurements_hints m004_views
+        m005_confirmations_baselines_ceilings m006_what_ran_and_whose_measurement m007_model_calls
+        m008_leaderboard_by_index m009_extended_runs"""
+    assert names[:9] == released.split()
 
 
 def test_geometric_mean():
@@ -189,10 +180,8 @@ def test_words_fit_the_check_between_verdict_and_times(store, task, facts, seed,
 def test_no_sql_has_numbered_placeholders():
     """`?1` with a sequence is an error from Python 3.14 on."""
     package = Path(kernelsearch.__file__).parent
-    numbered = [
-        p for p in package.rglob("*.py") if re.search(r"(WHERE|AND|OR|LIMIT|=|<=|IN|VALUES) *\(?\?[0-9]", p.read_text())
-    ]
-    assert numbered == []
+    numbered = re.compile(r"(WHERE|AND|OR|LIMIT|=|<=|IN|VALUES) *\(?\?[0-9]")
+    assert [p for p in package.rglob("*.py") if numbered.search(p.read_text())] == []
 
 
 def test_a_run_that_accepted_nothing_is_no_unknown_task(store, task, facts, seed, make):

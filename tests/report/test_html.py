@@ -20,7 +20,7 @@ from kernelsearch.core.types import (
     Word,
 )
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.rows import RunFacts, Structure, candidate_row, hint_rows, kernel_row, structure_row, trial_row
+from kernelsearch.record.rows import RunFacts, Structure
 from kernelsearch.record.store import Store
 from kernelsearch.report import html, leaderboard
 
@@ -30,52 +30,28 @@ HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=\"
 
 
 def large(trials, kernels, rationale="why"):
-    """A store of one run whose rows were written without a search: every kernel has trials, parents and a diff."""
+    """A store of one run that no search made: every kernel has trials, parents and a diff."""
     store, task = Store.open_in_memory(), simulated.task()
     run = store.add_run(task, RunFacts("evolve", "edits", 0, 8, trials, "simulated"))
     seed = Kernel.parse(simulated.SEED_KERNEL)
     made = [seed]
-    with store.database.conn as connection:
-
-        def add(table, row, conflict=""):
-            marks = ", ".join("?" * len(row))
-            connection.execute(
-                f"INSERT {conflict} INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values())
-            )
-
-        for number in range(trials):
-            fresh = number < kernels
-            if fresh and number:
-                text = (
-                    simulated.SEED_KERNEL.rstrip()
-                    + f"\n    extra = {number} * tl.program_id(0)  # {'x' * 40}\n    extra += {number}\n"
-                )
-                made.append(Kernel.parse(text))
-            kernel = made[number % kernels]
-            if fresh:
-                structure = Structure(
-                    kernel,
-                    number,
-                    made[(number - 1) // 3].digest if number else None,
-                    f"edit_{number % 20}" if number else None,
-                    rationale if number else "",
-                )
-                add("kernel", kernel_row(structure), "OR IGNORE")
-                add("structure", structure_row(run.id, structure))
-            config = {"BLOCK": 64, "num_warps": 1 + number // kernels}
-            score = 1.0 / (1 + (number * 7919 % trials) / trials) if number else 1.0
-            measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 100 * score),))
-            outcome = Outcome(
-                Verdict(Word.ACCEPT, "judge"), measured, (Hint("memory latency", {"gbps": 1900.0}, rationale),)
-            )
-            if number % 10 == 9:
-                outcome = Outcome(Verdict(Word.WRONG, "judge", rationale))
-            trial = Trial(number, Proposal(ProposalKind.RETUNE, (kernel.digest,)), kernel.digest, config, outcome,
-                          score if outcome.measurement else None, f"edit_{number % 20}", rationale)  # fmt: skip
-            add("candidate", candidate_row(task.digest, kernel.digest, config), "OR IGNORE")
-            add("trial", trial_row(run.id, task.digest, trial))
-            for row in hint_rows(run.id, trial):
-                add("hint", row)
+    for number in range(trials):
+        if 0 < number < kernels:
+            body = f"\n    extra = {number} * tl.program_id(0)  # {'x' * 40}\n    extra += {number}\n"
+            made.append(Kernel.parse(simulated.SEED_KERNEL.rstrip() + body))
+        kernel, edit, structure = made[number % kernels], f"edit_{number % 20}", None
+        if 0 < number < kernels:
+            structure = Structure(kernel, number, made[(number - 1) // 3].digest, edit, rationale)
+        config = {"BLOCK": 64, "num_warps": 1 + number // kernels}
+        score = 1.0 / (1 + (number * 7919 % trials) / trials) if number else 1.0
+        measured = Measurement(Evidence.MEASURED, "simulated", "search-1", (ShapeTime("timed:0", 100 * score),))
+        hints = (Hint("memory latency", {"gbps": 1900.0}, rationale),)
+        outcome = Outcome(Verdict(Word.ACCEPT, "judge"), measured, hints)
+        if number % 10 == 9:
+            outcome, score = Outcome(Verdict(Word.WRONG, "judge", rationale)), None
+        proposal = Proposal(ProposalKind.RETUNE, (kernel.digest,))
+        trial = Trial(number, proposal, kernel.digest, config, outcome, score, edit, rationale)
+        store.add_trial(run, trial, structure if number else Structure(seed, 0))
     return store
 
 
@@ -123,7 +99,7 @@ def test_the_page_needs_no_network_and_is_the_same_each_time(finished):
 
 def test_ten_thousand_trials_fit_in_three_megabytes():
     text = html.render_page(large(10_000, 1_500))
-    trees = json.loads(re.search(r'id="trees">(.*?)</script>', text, re.S).group(1))
+    trees = json.loads(re.search(r'id="trees">(.*?)</script>', text, re.DOTALL).group(1))
     (tree,) = trees.values()
     assert len(tree["nodes"]) == 1_500 and any(n["diff"] for n in tree["nodes"])
     assert len(text.encode()) <= 3_000_000
@@ -159,19 +135,9 @@ def test_filter_open_a_node_and_read_its_diff(finished, opened):
 def test_long_configs_and_names_widen_no_page(finished, opened, width):
     """Names of several launch sites are long: the page never scrolls sideways, and names break after `_` or `+`."""
     long = {f"mean_of_the_columns_kernel.{name}": 128 for name in ("BLOCK", "ROWS", "num_warps", "num_stages")}
-    rows = [
-        {
-            **r,
-            "config": long,
-            "edit": "persistent+lane_accumulator",
-            "vs_fastest": 1.234,
-            "vs_fastest_low": 1.2,
-            "vs_fastest_high": 1.3,
-            "fastest": "max-autotune",
-            "roofline": 0.5,
-        }
-        for r in leaderboard.build_rows(finished[0], limit=3)
-    ]
+    wide = {"config": long, "edit": "persistent+lane_accumulator", "fastest": "max-autotune", "roofline": 0.5}
+    wide |= {"vs_fastest": 1.234, "vs_fastest_low": 1.2, "vs_fastest_high": 1.3}
+    rows = [r | wide for r in leaderboard.build_rows(finished[0], limit=3)]
     facts = {**html.content.page(finished[0], None, None, 3), "rows": rows}
     for section in facts["sections"]:
         section["edits"] = [{**e, "name": f"persistent+lane_accumulator+{e['name']}"} for e in section["edits"]]
@@ -181,11 +147,10 @@ def test_long_configs_and_names_widen_no_page(finished, opened, width):
     assert "persistent+<wbr>lane_<wbr>accumulator" in text
     page = opened(text, viewport={"width": width, "height": 900})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("[...document.querySelectorAll('figure.wide')].every(f => f.scrollWidth <= f.clientWidth)"), (
-        "a cut drawing"
-    )
+    whole = "[...document.querySelectorAll('%s')].every(f => f.scrollWidth <= f.clientWidth)"
+    assert page.evaluate(whole % "figure.wide"), "a cut drawing"
     if width > 900:
-        assert page.evaluate("[...document.querySelectorAll('figure')].every(f => f.scrollWidth <= f.clientWidth)")
+        assert page.evaluate(whole % "figure")
 
 
 def test_a_column_that_no_row_fills_is_left_out(finished):

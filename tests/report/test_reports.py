@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.rows import Structure
+from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
 
@@ -79,9 +80,8 @@ def test_a_confirmed_row_says_trial_proposer_and_config():
     confirmed = {**ROW, "evidence": "confirmed", "confirmed_us": 40.0, "vs_fastest": 1.2, "vs_fastest_low": 1.19,
                  "vs_fastest_high": 1.21, "fastest": "eager", "roofline": 0.9,
                  "clocks": {"x": {"sm_mhz": 1980.0}}, "proposer": "mix"}  # fmt: skip
-    lines = leaderboard.as_text(
-        [confirmed, {**confirmed, "run": None, "number": None, "edit": None, "proposer": None}]
-    ).splitlines()
+    seed = confirmed | dict.fromkeys(("run", "number", "edit", "proposer"))
+    lines = leaderboard.as_text([confirmed, seed]).splitlines()
     assert "1.200 [1.190, 1.210]" in lines[2] and "90.0%" in lines[2]
     assert lines[3].strip() == "tile_loop by mix, trial 7 of run 1; BLOCK=64; SMs at 1980 MHz"
     assert lines[5].strip() == "the seed, measured on its own; BLOCK=64; SMs at 1980 MHz"
@@ -90,12 +90,12 @@ def test_a_confirmed_row_says_trial_proposer_and_config():
 def test_confirmed_times_stand_beside_the_searchs_own(search):
     store = Store.open_in_memory()
     result = search(store, trials=10)
-    best, kernel = result.best, store.load_structures(1)[result.best.kernel].kernel
+    candidate = candidate_digest(simulated.task().digest, result.best.kernel, result.best.config)
     for time_us in (7.0, 4.0):  # the newer one counts
         times = (ShapeTime("timed:0", time_us), ShapeTime("timed:1", 9.0))
         confirmed = Measurement(Evidence.CONFIRMED, "simulated", "paired", times)
         versions = {"triton": str(time_us)}
-        store.add_measurement(simulated.task(), Structure(kernel, best.number), best.config, confirmed, versions)
+        store._add_measurement(candidate, confirmed, versions)
     rows = leaderboard.build_rows(store)
     assert rows[0]["confirmed_us"] == pytest.approx(6.0) and rows[0]["time_us"] > 6.0
     assert all(r["confirmed_us"] is None for r in rows[1:])
@@ -107,7 +107,7 @@ def test_lineage_tells_every_step_from_the_seed_with_its_diff_and_gain(finished)
     story = lineage.as_dict(store, result.best.kernel)
     steps = story["ancestors"]
     assert steps[0]["edit"] is None and steps[0]["diff"] == "" and steps[-1]["kernel"] == result.best.kernel
-    for above, step in zip(steps, steps[1:], strict=False):
+    for above, step in itertools.pairwise(steps):
         assert step["parent"] == above["kernel"] and step["gain"] == pytest.approx(above["score"] / step["score"])
         new = [line for line in step["diff"].splitlines() if line.startswith("+")]
         assert all(any(line.startswith(f"+{edit} = ") for line in new) for edit in step["edit"].split("+"))
@@ -137,9 +137,8 @@ def test_show_gives_a_file_that_reads_back_to_the_kernel_with_its_best_config(fi
     assert kernel.digest == result.best.kernel and dict(kernel.config) == dict(result.best.config)
     assert f"{1 / result.best.score:.2f}x the seed (estimated) on simulated" in text
     assert kernel_file.render_kernel_file(store, result.best.kernel[:12]) == text
-    rejected = next(
-        t for t in result.trials if not t.accepted and t.kernel not in {r.kernel for r in result.trials if r.accepted}
-    )
+    accepted = {t.kernel for t in result.trials if t.accepted}
+    rejected = next(t for t in result.trials if t.kernel not in accepted)
     assert "# never accepted: " in kernel_file.render_kernel_file(store, rejected.kernel)
     with pytest.raises(StoreError, match="no kernel 'zz'"):
         kernel_file.render_kernel_file(store, "zz")
@@ -171,10 +170,9 @@ def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
     assert "nothing was gained: the seed with its own config is the best (estimated)" in text
     assert "ended early" in text
     cut = dataclasses.replace(result, interrupted=True)
-    text = summary.as_text(store, task, cut, "kernelsearch optimize softmax.py --resume")
-    assert (
-        "interrupted after 1 of 20 trials" in text and "go on with: kernelsearch optimize softmax.py --resume" in text
-    )
+    again = "kernelsearch optimize softmax.py --resume"
+    text = summary.as_text(store, task, cut, again)
+    assert "interrupted after 1 of 20 trials" in text and f"go on with: {again}" in text
 
 
 class Terminal(io.StringIO):
@@ -206,11 +204,9 @@ def test_progress_is_one_line_on_a_terminal(search):
     assert empty.getvalue() == ""
 
 
-@pytest.mark.parametrize(
-    ("us", "said"), [(8.214, "8.21 us"), (94.0, "94 us"), (512.34, "512.3 us"), (1310.0, "1.31 ms"), (2.4e6, "2.4 s")]
-)
-def test_times_have_units(us, said):
-    assert formats.format_time(us) == said
+def test_times_have_units():
+    times = [formats.format_time(us) for us in (8.214, 94.0, 512.34, 1310.0, 2.4e6)]
+    assert times == ["8.21 us", "94 us", "512.3 us", "1.31 ms", "2.4 s"]
 
 
 def test_durations_and_configs():

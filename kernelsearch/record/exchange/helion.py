@@ -37,9 +37,7 @@ def translate_config(config: Mapping[str, Any], tiles: Sequence[str], space: Map
     """
     sizes = config.get("block_sizes") or []
     if len(sizes) != len(tiles):
-        tile_names = ", ".join(tiles) or "none"
-        raise SpaceError(
-            f"Helion's {len(sizes)} block sizes {list(sizes)} do not fit the kernel's {len(tiles)} tiles ({tile_names})"
-        )
+        own = f"the kernel's {len(tiles)} tiles ({', '.join(tiles) or 'none'})"
+        raise SpaceError(f"Helion's {len(sizes)} block sizes {list(sizes)} do not fit {own}")
     options = {name: config[name] for name in CARRIED if name in config and (name in space or name.startswith("num_"))}
     return dict(zip(tiles, sizes, strict=True)) | options

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,12 +60,9 @@ def _copy_database(source: Path, target: Path) -> None:
     if not source.is_file():
         Store.open(source, write=False).close()  # raises StoreError with the sentence for a missing file
     with database_file.explain_errors(source):
-        reading, writing = sqlite3.connect(f"file:{source.absolute()}?mode=ro", uri=True), sqlite3.connect(target)
-        try:
+        reading = sqlite3.connect(database_file.read_only_uri(source), uri=True)
+        with closing(reading), closing(sqlite3.connect(target)) as writing:
             reading.backup(writing)
-        finally:
-            reading.close()
-            writing.close()
 
 
 def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
@@ -72,15 +70,17 @@ def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
     rows = {}
     for table in _tables(connection):
         columns = _columns(connection, table)
-        before = connection.total_changes
+        values, source, conflict = columns, f'other."{table}" AS there', "IGNORE"
         if "run" in columns:
-            _copy_rows_of_runs(connection, table, columns)
-        elif "measured" in columns:
-            _copy_newer_rows(connection, table, columns)
-        else:
-            names = ", ".join(columns)
-            connection.execute(f'INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {names} FROM other."{table}"')
-        rows[table] = connection.total_changes - before
+            values = ["same.here" if name == "run" else f"there.{name}" for name in columns]
+            source += " JOIN temp.same_run AS same ON same.there = there.run"
+        elif "measured" in columns:  # the newer one stays
+            key = " AND ".join(f"here.{name} = there.{name}" for name in _columns(connection, table, key=True))
+            newer = f'SELECT 1 FROM main."{table}" AS here WHERE {key} AND here.measured >= there.measured'
+            source, conflict = f"{source} WHERE NOT EXISTS ({newer})", "REPLACE"
+        into = f'main."{table}" ({", ".join(columns)})'
+        query = f"INSERT OR {conflict} INTO {into} SELECT {', '.join(values)} FROM {source}"
+        rows[table] = connection.execute(query).rowcount
     return MergeCounts(new_runs, rows)
 
 
@@ -119,21 +119,3 @@ def _merge_runs(connection: sqlite3.Connection) -> int:
            WHERE id IN (SELECT here FROM temp.same_run)"""
     )
     return new_runs
-
-
-def _copy_rows_of_runs(connection: sqlite3.Connection, table: str, columns: list[str]) -> None:
-    names = ", ".join(columns)
-    values = ", ".join("s.here" if c == "run" else f"t.{c}" for c in columns)
-    connection.execute(
-        f"""INSERT OR IGNORE INTO main."{table}" ({names}) SELECT {values}
-            FROM other."{table}" AS t JOIN temp.same_run AS s ON s.there = t.run"""
-    )
-
-
-def _copy_newer_rows(connection: sqlite3.Connection, table: str, columns: list[str]) -> None:
-    names = ", ".join(columns)
-    same = " AND ".join(f"here.{c} = there.{c}" for c in _columns(connection, table, key=True))
-    connection.execute(
-        f"""INSERT OR REPLACE INTO main."{table}" ({names}) SELECT {names} FROM other."{table}" AS there
-            WHERE NOT EXISTS (SELECT 1 FROM main."{table}" AS here WHERE {same} AND here.measured >= there.measured)"""
-    )

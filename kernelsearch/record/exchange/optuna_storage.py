@@ -33,7 +33,9 @@ def write(store: Store, url: str, runs: int | None = None) -> Iterator[tuple[Run
     for run in store.load_runs()[:runs]:
         study = optuna.create_study(storage=storage, study_name=run.name, direction="minimize", load_if_exists=True)
         if not study.user_attrs:
-            for name, value in _run_attributes(run).items():
+            plain = columns(run.facts, "strategy proposer seed target") | {"versions": dict(run.facts.versions)}
+            about = {"run": run.id, "task": run.task, **plain, "value": "time over the seed's time"}
+            for name, value in about.items():
                 study.set_user_attr(name, value)
         known = len(study.get_trials(deepcopy=False))
         structures = {digest: number for number, digest in enumerate(store.load_structures(run.id))}
@@ -59,17 +61,6 @@ def _open_storage(url: str) -> optuna.storages.RDBStorage:
         raise StoreError(f"the {scheme} storage cannot be opened: {why}") from None
 
 
-def _run_attributes(run: Run) -> dict[str, Any]:
-    facts = columns(run.facts, "strategy proposer seed target")
-    return {
-        "run": run.id,
-        "task": run.task,
-        **facts,
-        "versions": dict(run.facts.versions),
-        "value": "time over the seed's time",
-    }
-
-
 def _freeze_trial(trial: Trial, structures: Mapping[str, int], finished: str) -> optuna.trial.FrozenTrial:
     import optuna
 
@@ -80,7 +71,7 @@ def _freeze_trial(trial: Trial, structures: Mapping[str, int], finished: str) ->
         state = optuna.trial.TrialState.FAIL
     elif measurement.abandoned:
         state = optuna.trial.TrialState.PRUNED
-    params, attributes = _split_config(trial, structures)
+    params, distributions, attributes = _split_config(trial, structures)
     more = {
         **columns(trial, "kernel edit rationale"),
         "verdict": outcome.verdict.word.value,
@@ -94,8 +85,8 @@ def _freeze_trial(trial: Trial, structures: Mapping[str, int], finished: str) ->
     frozen = optuna.trial.create_trial(
         state=state,
         value=None if state == optuna.trial.TrialState.FAIL else trial.score,
-        params={name: value for name, (value, _) in params.items()},
-        distributions={name: distribution for name, (_, distribution) in params.items()},
+        params=params,
+        distributions=distributions,
         user_attrs=attributes | {name: value for name, value in more.items() if value},
     )
     frozen.datetime_start = end - timedelta(seconds=outcome.seconds)
@@ -103,17 +94,15 @@ def _freeze_trial(trial: Trial, structures: Mapping[str, int], finished: str) ->
     return frozen
 
 
-def _split_config(trial: Trial, structures: Mapping[str, int]) -> tuple[dict[str, tuple[Any, Any]], dict[str, Any]]:
-    """(Numbers as parameters with distributions, the rest as attributes); `structure` counts the run's kernels."""
+def _split_config(trial: Trial, structures: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+    """(Numbers as parameters, their distributions, the rest as attributes); `structure` counts the run's kernels."""
     import optuna
 
-    params: dict[str, tuple[Any, Any]] = {}
-    attributes: dict[str, Any] = {}
-    for name, value in {"structure": structures.get(trial.kernel, 0), **trial.config}.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            attributes[f"config.{name}"] = value
-        elif isinstance(value, int):
-            params[name] = value, optuna.distributions.IntDistribution(min(value, 0), max(value, 1))
-        else:
-            params[name] = value, optuna.distributions.FloatDistribution(min(value, 0.0), max(value, 1.0))
-    return params, attributes
+    config = {"structure": structures.get(trial.kernel, 0), **trial.config}
+    params: dict[str, Any] = {
+        n: v for n, v in config.items() if isinstance(v, (int, float)) and not isinstance(v, bool)
+    }
+    ints, floats = optuna.distributions.IntDistribution, optuna.distributions.FloatDistribution
+    ranges = {n: (ints if isinstance(v, int) else floats)(min(v, 0), max(v, 1)) for n, v in params.items()}
+    attributes = {f"config.{name}": value for name, value in config.items() if name not in params}
+    return params, ranges, attributes

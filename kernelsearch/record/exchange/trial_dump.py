@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 
 from kernelsearch.record.exchange.tuner_files import KERNEL, MILLISECONDS
 from kernelsearch.record.rows import Row
@@ -34,20 +35,21 @@ def load_rows(store: Store, task: str | None = None, device: str | None = None) 
     )
 
 
-def as_csv(trials: list[Row]) -> str:
+def as_csv(rows: list[Row], columns: Sequence[str] = COLUMNS) -> str:
+    """The rows as CSV; values that are dicts become JSON."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(trials)
+    for row in rows:
+        writer.writerow({name: json.dumps(v) if isinstance(v, dict) else v for name, v in row.items()})
     return out.getvalue()
 
 
 def as_t4(trials: list[Row]) -> str:
     """T4 results 1.0.0: `kernel` is one of the configuration's entries, times are in milliseconds."""
     results = [_t4_result(row) for row in trials]
-    return json.dumps(
-        {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}, "results": results}, indent=1
-    )
+    head = {"schema_version": "1.0.0", "metadata": {"timeunit": "milliseconds"}}
+    return json.dumps({**head, "results": results}, indent=1)
 
 
 def _t4_result(row: Row) -> Row:

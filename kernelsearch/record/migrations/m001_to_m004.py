@@ -56,7 +56,7 @@ def m001_tasks_runs_kernels(db: Database) -> None:
         """
     )
     db.execute("CREATE INDEX kernel_parent ON kernel(parent)")
-    db["kernel"].enable_fts(["source", "rationale"], create_triggers=True)
+    db.table("kernel").enable_fts(["source", "rationale"], create_triggers=True)
 
 
 @migrations()

@@ -21,13 +21,12 @@ def render_page(store: Store, task: str | None = None, device: str | None = None
     """
     facts = content.page(store, task, device, limit)
     for section in facts["sections"]:
-        section["charts"] = {
-            name: [draw(section, w) for w in (charts.WIDE, charts.NARROW)] for name, draw in _CHARTS.items()
-        }
-    script, style = _file("page.js"), _file("page.css")
+        widths = (charts.WIDE, charts.NARROW)
+        section["charts"] = {name: [draw(section, w) for w in widths] for name, draw in _CHARTS.items()}
+    script = _file("page.js")
     return _template().render(
         **facts,
-        style=style,
+        style=_file("page.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         trees=_inert({s["id"]: {"evidence": s["evidence"], **s["tree"]} for s in facts["sections"]}),
@@ -54,9 +53,8 @@ def _inert(value: Any) -> str:
 def _template() -> Any:
     import jinja2
 
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
+    spacing = {"trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, **spacing)
     environment.filters["breakable"] = _breakable
     return environment.from_string(_file("page.html.j2"))
 

@@ -52,9 +52,8 @@ def draw_svg(spec: Spec, title: str) -> str:
     except ImportError:
         hint = extras.install_command("html")
         raise KernelsearchError(f"--html draws with vl-convert, which is not installed: {hint}") from None
-    drawn = vl_convert.vegalite_to_svg(
-        {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "config": CONFIG, **spec}
-    )
+    schema = "https://vega.github.io/schema/vega-lite/v5.json"
+    drawn = vl_convert.vegalite_to_svg({"$schema": schema, "config": CONFIG, **spec})
     width, height = re.match(r'<svg[^>]* width="([\d.]+)" height="([\d.]+)"', drawn).groups()
     head = f'<svg role="img" aria-label="{title}" viewBox="0 0 {width} {height}" style="max-width:{width}px">'
     return head + drawn[drawn.index(">") + 1 :]
@@ -64,13 +63,15 @@ def _quantity(field: str, title: str | list[str], **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
-def _mark(kind: str, **more: Any) -> Spec:
-    """A mark without an aria-label of its own."""
-    return {"type": kind, "aria": False, **more}
+def _layer(mark: Spec, values: list[Spec] | None = None, description: bool = False, **encoding: Spec) -> Spec:
+    """One layer; with a description each mark has its row's `label` as aria-label, without one it has none."""
+    encoding |= {"description": {"field": "label"}} if description else {}
+    layer = {"mark": mark if description else {"aria": False, **mark}, "encoding": encoding}
+    return layer if values is None else {"data": {"values": values}, **layer}
 
 
 def _text(align: str, **more: Any) -> Spec:
-    return _mark("text", align=align, color=MUTED, fontSize=11, **more)
+    return {"type": "text", "align": align, "color": MUTED, "fontSize": 11, **more}
 
 
 def draw_curve(section: Facts, width: int = WIDE) -> str | None:
@@ -93,33 +94,19 @@ def draw_curve(section: Facts, width: int = WIDE) -> str | None:
     if scale["type"] == "log":
         y["axis"] = {"values": _round_numbers(*scale["domain"])}
     rules = [{**b, "label": f"{b['name']}: {b['speedup']:.3f}x the seed (confirmed)"} for b in baselines]
-    layers: list[Spec] = [
-        {
-            "data": {"values": rules},
-            "mark": {"type": "rule", "strokeDash": [5, 4], "color": MUTED},
-            "encoding": {"y": y, "description": {"field": "label"}},
-        },
-        {
-            "data": {"values": rules},
-            "mark": _text("right", x=width, dy=-5),
-            "encoding": {"y": y, "text": {"field": "name"}},
-        },
-        {
-            "data": {"values": points},
-            "mark": _mark("line", interpolate="step-after", strokeWidth=2.5),
-            "encoding": {
-                "x": x,
-                "y": y,
-                "color": {"condition": {"test": "datum.best", "value": ACCENT}, "value": SECOND},
-                "detail": {"field": "run"},
-                "opacity": {"condition": {"test": "datum.best", "value": 1}, "value": 0.45},
-            },
-        },
-        {
-            "data": {"values": [p for p in points if p["best"]]},
-            "mark": {"type": "point", "filled": True, "size": 55, "color": ACCENT},
-            "encoding": {"x": x, "y": y, "description": {"field": "label"}},
-        },
+    best = {"test": "datum.best", "value": ACCENT}
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5}
+    styles: Spec = {
+        "color": {"condition": best, "value": SECOND},
+        "detail": {"field": "run"},
+        "opacity": {"condition": {**best, "value": 1}, "value": 0.45},
+    }
+    dot = {"type": "point", "filled": True, "size": 55, "color": ACCENT}
+    layers = [
+        _layer({"type": "rule", "strokeDash": [5, 4], "color": MUTED}, rules, True, y=y),
+        _layer(_text("right", x=width, dy=-5), rules, y=y, text={"field": "name"}),
+        _layer(line, points, x=x, y=y, **styles),
+        _layer(dot, [p for p in points if p["best"]], True, x=x, y=y),
     ]
     spec = {"width": width, "height": 260, "layer": layers if rules else layers[2:]}
     return draw_svg(spec, f"Best so far of {section['task']} over trials")
@@ -147,11 +134,10 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
     if not rows:
         return None
     wide = width >= WIDE
+    title = ["share of this device's measured roofline (confirmed)"]
     x = _quantity(
         "share",
-        ["share of this device's measured roofline (confirmed)"]
-        if wide
-        else ["share of the roofline", "measured here (confirmed)"],
+        title if wide else ["share of the roofline", "measured here (confirmed)"],
         axis={"format": ".0%", "tickCount": width // 70},
         scale={"domain": [0, max(1.0, *(r["share"] for r in rows)) * 1.08]},
     )
@@ -162,13 +148,10 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
         "sort": {"field": "share", "order": "descending"},
         "axis": {"labelColor": INK, "ticks": False, "domain": False},
     }
-    bars: list[Spec] = [
-        {
-            "mark": {"type": "bar", "cornerRadiusEnd": 3, "height": {"band": 0.7}},
-            "encoding": {"x": x, "y": y, "color": _FOUND, "description": {"field": "label"}},
-        },
-        {"mark": _text("left", dx=4), "encoding": {"x": x, "y": y, "text": {"field": "text"}}},
-        {"mark": _mark("rule", color=INK, strokeDash=[2, 3]), "encoding": {"x": {"datum": 1}}},
+    bars = [
+        _layer({"type": "bar", "cornerRadiusEnd": 3, "height": {"band": 0.7}}, None, True, x=x, y=y, color=_FOUND),
+        _layer(_text("left", dx=4), x=x, y=y, text={"field": "text"}),
+        _layer({"type": "rule", "color": INK, "strokeDash": [2, 3]}, x={"datum": 1}),
     ]
     label = {"Angle": 0, "Align": "left", "Orient": "top", "Anchor": "start", "FontSize": 12, "Color": MUTED}
     header = {f"label{name}": value for name, value in label.items()}
@@ -188,9 +171,8 @@ def draw_roofline(section: Facts, width: int = WIDE) -> str | None:
     One point a shape for the kernel found and for the seed; None without confirmed times, bytes, flops or ceilings.
     """
     ceilings, confirmed = section["ceilings"], section["confirmed"]
-    peaks = {
-        n.removeprefix("matmul_").removesuffix("_tflops"): v for n, v in ceilings.items() if n.startswith("matmul_")
-    }
+    matmuls = {name: tflops for name, tflops in ceilings.items() if name.startswith("matmul_")}
+    peaks = {n.removeprefix("matmul_").removesuffix("_tflops"): tflops for n, tflops in matmuls.items()}
     gbps = ceilings.get("copy_gbps")
     sizes = {s["key"]: s for s in section["sizes"] if s.get("bytes_moved") and s.get("flops")}
     if not confirmed or not gbps or not peaks or not sizes:
@@ -217,33 +199,17 @@ def draw_roofline(section: Facts, width: int = WIDE) -> str | None:
         for name, peak in peaks.items()
         for i in (left, peak * 1e3 / gbps, right)
     ]
-    x, y = (
-        _quantity(
-            field,
-            title,
-            scale={"type": "log", "domain": [low, high], "nice": False},
-            axis={"tickCount": max(2, math.ceil(math.log10(last / low)))},
-        )
-        for field, title, low, high, last in (
-            ("intensity", "flop / byte", left, right, right),
-            ("rate", "TFLOP/s", bottom, top * 2, top),
-        )
-    )
+
+    def axis(field: str, title: str, low: float, high: float, last: float) -> Spec:
+        scale = {"type": "log", "domain": [low, high], "nice": False}
+        return _quantity(field, title, scale=scale, axis={"tickCount": max(2, math.ceil(math.log10(last / low)))})
+
+    x = axis("intensity", "flop / byte", left, right, right)
+    y = axis("rate", "TFLOP/s", bottom, top * 2, top)
+    ends, dot = [r for r in roofs if r["intensity"] == right], {"type": "point", "filled": True, "size": 80}
     layers = [
-        {
-            "data": {"values": roofs},
-            "mark": _mark("line", color=MUTED),
-            "encoding": {"x": x, "y": y, "detail": {"field": "dtype"}},
-        },
-        {
-            "data": {"values": [r for r in roofs if r["intensity"] == right]},
-            "mark": _text("right", dy=-6),
-            "encoding": {"x": x, "y": y, "text": {"field": "dtype"}},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "size": 80},
-            "encoding": {"x": x, "y": y, "color": _FOUND, "description": {"field": "label"}},
-        },
+        _layer({"type": "line", "color": MUTED}, roofs, x=x, y=y, detail={"field": "dtype"}),
+        _layer(_text("right", dy=-6), ends, x=x, y=y, text={"field": "dtype"}),
+        _layer(dot, points, True, x=x, y=y, color=_FOUND),
     ]
     return draw_svg({"width": width, "height": 260, "layer": layers}, f"Roofline of {section['task']}")

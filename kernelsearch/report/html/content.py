@@ -10,8 +10,8 @@ from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.rows import columns, geometric_mean
 from kernelsearch.record.store import Store
-from kernelsearch.report import by_shape_text, leaderboard
-from kernelsearch.report.findings import is_champion
+from kernelsearch.report import leaderboard
+from kernelsearch.report.findings import format_gain_by_shape, is_champion
 from kernelsearch.report.lineage import diff_structures
 
 Facts = dict[str, Any]
@@ -43,13 +43,11 @@ def _section(store: Store, place: Facts) -> Facts:
         "sizes": sizes,
         "evidence": best["evidence"],
         "runs": runs,
-        "curves": [
-            {"run": r["id"], "name": f"{r['strategy']}, seed {r['seed']}", "steps": _curve(store, r)} for r in runs
-        ],
+        "curves": [_curve(store, run) for run in runs],
         "baselines": _baselines(store, *where),
         "ceilings": store.load_ceilings(place["device"]),
         "confirmed": next(whole, None),
-        "by_shape": by_shape_text.format_gain_by_shape(gains.get((place["task"], place["device"]))),
+        "by_shape": format_gain_by_shape(gains.get((place["task"], place["device"]))),
         "verdicts": queries.verdict_counts(store, *where),
         "edits": queries.rewrites_by(store, *where, "edit"),
         "proposers": queries.rewrites_by(store, *where, "proposer"),
@@ -57,20 +55,15 @@ def _section(store: Store, place: Facts) -> Facts:
     }
 
 
-def _curve(store: Store, run: Facts) -> list[Facts]:
+def _curve(store: Store, run: Facts) -> Facts:
     """The best-so-far curve of a run: one point where it rises, and its end. speedup is over the seed."""
     steps = [
-        {
-            "trial": row["number"],
-            "speedup": 1 / row["score"],
-            "kernel": row["kernel"][:8],
-            "edit": row["edit"] or "seed",
-        }
-        for row in queries.improvements(store, run["id"])
+        {"trial": r["number"], "speedup": 1 / r["score"], "kernel": r["kernel"][:8], "edit": r["edit"] or "seed"}
+        for r in queries.improvements(store, run["id"])
     ]
     if steps and run["last"] > steps[-1]["trial"]:
         steps.append({**steps[-1], "trial": run["last"]})
-    return steps
+    return {"run": run["id"], "name": f"{run['strategy']}, seed {run['seed']}", "steps": steps}
 
 
 def _baselines(store: Store, task: str, device: str) -> list[Facts]:
@@ -99,7 +92,7 @@ def _tree(store: Store, run: int) -> Facts:
     hints = queries.first_hints(store, run)
 
     def node(step: LineageStep) -> Facts:
-        parent = steps.get(step.parent)
+        parent = steps.get(step.parent or "")
         trial, rejection = best.get(step.kernel), rejections.get(step.kernel)
         why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
         return {

@@ -2,23 +2,16 @@
 
 import pytest
 
-import simulated
+import databases
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record.exchange import merge
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
 
 
 def searched(path, seed, trials=12):
     with Store.open(path) as store:
-        task = simulated.task()
-        settings = Settings(RunFacts("evolve", "simulated", seed, 4, trials))
-        strategy = strategies.make("evolve", make_start(task, seed, trials))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
+        databases.search(store, trials=trials, seed=seed)
     return path
 
 
@@ -36,7 +29,7 @@ def told(store):
 
 @pytest.fixture
 def two(tmp_path):
-    return searched(tmp_path / "a.db", 1), searched(tmp_path / "b.db", 2)
+    return searched(tmp_path / "a.db", 1), searched(tmp_path / "b?%20.db", 2)
 
 
 def test_both_files_rows_are_there_and_a_second_time_adds_nothing(two, tmp_path):
@@ -93,10 +86,7 @@ def test_a_file_that_is_no_database_leaves_this_one_as_it_was(two, tmp_path):
 
 def test_a_newer_database_is_named_as_the_user_named_it(tmp_path):
     other = tmp_path / "newer.db"
-    with Store.open(other) as store:
-        table = next(t for t in store.database.table_names() if "migration" in t)
-        row = dict(next(store.database[table].rows))
-        store.database[table].insert({**row, "name": "m999_from_the_future", **({"id": 999} if "id" in row else {})})
+    databases.make_newer(other)
     with Store.open_in_memory() as store, pytest.raises(StoreError) as refused:
         merge.merge(store, other)
     assert str(refused.value).startswith(f"{other} was written by a newer kernelsearch")

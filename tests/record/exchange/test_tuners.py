@@ -66,16 +66,11 @@ results = st.one_of(st.floats(0.01, 1e7), st.sampled_from(["compile", "runtime",
 
 @given(st.dictionaries(st.tuples(values, values), results, min_size=1, max_size=12))
 def test_t4_results_become_the_same_space(tmp_path_factory, found):
-    rows, seen = [], set()
-    for (a, b), result in found.items():
-        key = json.dumps([a, b])
-        if key not in seen:
-            seen.add(key)
-            rows.append(
-                SpaceRow({"a": a, "b": b}, failure=result)
-                if isinstance(result, str)
-                else SpaceRow({"a": a, "b": b}, result)
-            )
+    distinct = {json.dumps([a, b]): ({"a": a, "b": b}, result) for (a, b), result in reversed(found.items())}
+    rows = [
+        SpaceRow(config, failure=result) if isinstance(result, str) else SpaceRow(config, result)
+        for config, result in distinct.values()
+    ]
     if not any(r.time_us for r in rows):
         rows.append(SpaceRow({"a": 99999, "b": 1}, 3.0))
     results = [
@@ -110,11 +105,7 @@ def test_a_helion_config_from_its_cache_or_saved(tmp_path):
     config = {"block_sizes": [64, 128], "num_warps": 8, "num_stages": 3, "indexing": "pointer"}
     for value in (config, {"config": json.dumps(config), "key": {"type": "x", "fields": {}}}):
         found = helion.read(written(tmp_path, value))
-        assert helion.translate_config(found, ["BLOCK_M", "BLOCK_N"], {}) == {
-            "BLOCK_M": 64,
-            "BLOCK_N": 128,
-            "num_warps": 8,
-            "num_stages": 3,
-        }
+        translated = helion.translate_config(found, ["BLOCK_M", "BLOCK_N"], {})
+        assert translated == {"BLOCK_M": 64, "BLOCK_N": 128, "num_warps": 8, "num_stages": 3}
     with pytest.raises(SpaceError, match="2 block sizes"):
         helion.translate_config(config, ["BLOCK"], {})
