@@ -219,11 +219,10 @@ class Strategy:
             return
         if self._may_grow(member):
             self.young.setdefault(digest)
-        elif digest in self.young:
-            del self.young[digest]
+        else:
+            self.young.pop(digest, None)
         if self.leaders[0] == digest:  # a new leader leaves others behind
-            for other in [d for d in self.young if not self._may_grow(self.members[d])]:
-                del self.young[other]
+            self.young = {d: None for d in self.young if self._may_grow(self.members[d])}
 
     def _may_grow(self, member: Member) -> bool:
         near = member.best / self.members[self.leaders[0]].best

@@ -19,8 +19,8 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejection, ask_or_reject
+from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.slow_steps import report_progress
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool

@@ -7,6 +7,8 @@ import threading
 import time
 
 import pytest
+from simulated_search import EXACT, LAND, story
+from simulated_search import make_search as search
 
 import simulated
 from kernelsearch.core.errors import SpaceError, StoreError, StrategyError, TaskError
@@ -22,14 +24,10 @@ from kernelsearch.core.types import (
     config_key,
 )
 from kernelsearch.propose.contract import Proposer, Rewrite
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.trial.evaluator import Evaluator
-
-LAND = simulated.Landscape(5)
-EXACT = simulated.Simulated(LAND)
 
 
 class Counting(Evaluator):
@@ -42,39 +40,6 @@ class Counting(Evaluator):
         with self.lock:
             self.asked.append((kernel.digest, config_key(config)))
         return self.inner.evaluate(kernel, config, incumbent)
-
-
-def search(
-    store,
-    name="evolve",
-    evaluator=EXACT,
-    trials=40,
-    window=4,
-    resume=None,
-    task=None,
-    proposer=None,
-    strategy=None,
-    seed=0,
-    **settings,
-):
-    task = task or simulated.task()
-    strategy = strategy or strategies.make(name, make_start(task, seed, trials))
-    facts = RunFacts(name, "simulated", seed, window, trials)
-    return Search(
-        task,
-        strategy,
-        proposer or simulated.SimulatedProposer(LAND),
-        evaluator,
-        store,
-        Settings(facts, **settings),
-        resume,
-    )
-
-
-def story(trials):
-    return [
-        (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.score, t.edit) for t in trials
-    ]
 
 
 class Recording(Strategy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, StoreError
@@ -22,6 +25,7 @@ from kernelsearch.propose.mix import RunLimits
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
+from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import Search
 from kernelsearch.search.planned_run import PlannedRun, count_threads
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
@@ -92,10 +96,12 @@ class StudyRunner:
             stack.callback(self.engines.close)
             stack.callback(self.tasks.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-            self.stopping = lambda: interrupts.count > 0 or self._out_of_time()
+            budget = self.options.budget_seconds
+            deadline = self.began + (math.inf if budget is None else budget)
+            self.stopping = lambda: interrupts.count > 0 or time.monotonic() >= deadline
             try:
                 if device:
-                    todo = (t for t, arm, seed in self._planned() if not self._done_before(t, arm, seed))
+                    todo = (task for task, arm, seed in self._planned() if not self._is_done(task, arm, seed))
                     self.tasks.open_ahead(list(dict.fromkeys(todo)))
                 self._interleave(pool, jobs)
                 if device and not self.stopping():
@@ -105,10 +111,6 @@ class StudyRunner:
         for label, reason in self.failed.items():
             self.say(f"{label} could not be run: {reason}")
         return len(self.failed)
-
-    def _out_of_time(self) -> bool:
-        budget = self.options.budget_seconds
-        return budget is not None and time.monotonic() - self.began >= budget
 
     def _interleave(self, pool: ThreadPoolExecutor, jobs: int) -> None:
         """Keeps `jobs` runs under way; each is advanced when the result that it waits for is there."""
@@ -128,10 +130,8 @@ class StudyRunner:
             wait([a.awaited for a in active if a.awaited], return_when=FIRST_COMPLETED)
 
     def _planned(self) -> Iterator[tuple[StudyTask, Arm, int]]:
-        for seed in self.study.seeds:
-            for task in self.study.tasks:
-                for arm in self.study.arms:
-                    yield task, arm, seed
+        """The runs in their order: whole comparisons first."""
+        return ((task, arm, seed) for seed, task, arm in product(self.study.seeds, self.study.tasks, self.study.arms))
 
     def _begin(self, task: StudyTask, arm: Arm, seed: int, pool: ThreadPoolExecutor) -> _Active | None:
         """Begins a run; None when it is done already or cannot be done."""
@@ -139,7 +139,7 @@ class StudyRunner:
         if task.name in self.failed:
             return None
         try:
-            if self._done_before(task, arm, seed):
+            if self._is_done(task, arm, seed):
                 return None
             opened = self.tasks.open_task(task)
             search, proposer = self._set_up(opened, arm, seed)
@@ -178,11 +178,10 @@ class StudyRunner:
     def _summarise(self, active: _Active) -> str:
         result = active.search.result()
         reused = sum(1 for t in result.trials if t.outcome.measured_by)
-        gain = f"{1 / result.best.score:.3f}x" if result.best else "nothing accepted"
+        gain = f"{1 / score_of(result.best):.3f}x" if result.best else "nothing accepted"
         spent = formats.format_duration(time.monotonic() - active.started)
         ended = "" if result.used_up or len(result.trials) >= self.study.trials else ", unfinished"
-        cost = active.proposer.spending()
-        cost = f", {cost}" if cost else ""
+        cost = f", {spending}" if (spending := active.proposer.spending()) else ""
         return f"{active.label}: {gain}, {len(result.trials)} trials ({reused} known) in {spent}{cost}{ended}"
 
     def _set_up(self, opened: OpenTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
@@ -197,7 +196,7 @@ class StudyRunner:
             self.study.window,
             self.study.trials,
             arm.params,
-            {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)},
+            self._settings(task, arm),
         )
         proposer = proposers.open_proposer(
             arm.opening,
@@ -210,19 +209,19 @@ class StudyRunner:
         resumed = _find_stored(self.store, opened.facts.digest, plan.facts)
         return plan.set_up(proposer, opened.evaluator, self.store, resumed), proposer
 
-    def _done_before(self, task: StudyTask, arm: Arm, seed: int) -> bool:
+    def _is_done(self, task: StudyTask, arm: Arm, seed: int) -> bool:
         """Whether the database has this run whole; looked up before the task is opened, which takes seconds."""
-        wanted = (self.study.name, _digest(task), arm.name, dict(arm.params), arm.model.name, seed)
-
-        def described(run: Run) -> tuple:
-            settings = run.facts.settings
-            ours = [settings.get(name) for name in ("study", "task", "arm", "params")]
-            return (*ours, run.facts.proposer, run.facts.seed)
-
+        own = self._settings(task, arm).items()
         return any(
-            run.finished is not None and run.facts.trials >= self.study.trials and described(run) == wanted
+            run.finished is not None
+            and run.facts.trials >= self.study.trials
+            and own <= run.facts.settings.items()
+            and (run.facts.proposer, run.facts.seed) == (arm.model.name, seed)
             for run in self.store.load_runs()
         )
+
+    def _settings(self, task: StudyTask, arm: Arm) -> dict[str, Any]:
+        return {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)}
 
 
 def _digest(task: StudyTask) -> str:
