@@ -131,7 +131,7 @@ class Strategy:
         The expected gain is `hinted` for an edit that hints about the leading kernels suggest, else 0. A rejected
         rewrite counts as a small loss; an edit that was neither tried nor suggested has odds of 1.
         """
-        expected = self._expected()
+        expected = self._expect_gains()
         return {e: math.exp(self.params.sharpness * self._mean(e, expected)) for e in sorted({*self.gains, *expected})}
 
     # ------------------------------------------------------------ asking
@@ -252,7 +252,7 @@ class Strategy:
         gains = self.gains.get(edit, Gains())
         return (expected.get(edit, 0.0) + gains.total) / (gains.count + 1)
 
-    def _expected(self) -> dict[str, float]:
+    def _expect_gains(self) -> dict[str, float]:
         """The prior: gains of the edits that hints about the leading kernels (the most frequent parents) suggest."""
         leading = self.leaders[: max(1, self.params.population // self.params.tournament)]
         return {e: self.params.hinted for digest in leading for e in self.members[digest].hinted}

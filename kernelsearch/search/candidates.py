@@ -29,13 +29,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class CandidateMaker:
-    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `told`."""
+    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `state`."""
 
     seed: Kernel
     strategy: Strategy
     proposer: Proposer
     tuners: Tuners
-    told: RunState
+    state: RunState
     begun: BegunRun
 
     def ask(self, number: int) -> Candidate | None:
@@ -43,7 +43,7 @@ class CandidateMaker:
         if number == 0:
             config = self.tuners.best_config(self.seed.digest)
             self.tuners.reserve(self.seed.digest, config)
-            self.told.structures[self.seed.digest] = Structure(self.seed, 0)
+            self.state.structures[self.seed.digest] = Structure(self.seed, 0)
             return Candidate(0, Proposal(ProposalKind.SEED), self.seed, config)
         proposal = self.begun.proposal(number) or self.strategy.ask(number)
         if proposal is None:
@@ -60,7 +60,7 @@ class CandidateMaker:
         if proposal.kind is ProposalKind.REWRITE:
             yield self._rewrite(number, proposal, parent)
         yield self._retune(number, proposal, parent, proposal.config)
-        others = [t.kernel for t in self.told.rank_kernels() if t.kernel != parent]
+        others = [t.kernel for t in self.state.rank_kernels() if t.kernel != parent]
         for digest in others:
             yield self._retune(number, proposal, digest)
         if self.strategy.rewrites:
@@ -78,14 +78,14 @@ class CandidateMaker:
 
     def _rewrite(self, number: int, proposal: Proposal, parent: str) -> Candidate | None:
         structure = self._propose(number, proposal, parent)
-        if structure is None or structure.kernel.digest in self.told.structures:
+        if structure is None or structure.kernel.digest in self.state.structures:
             return None
         kernel, parent = structure.kernel, structure.parent or parent
         space = space_of(kernel, self.tuners.space_by_digest(parent).values)
-        written_over = self.tuners.kernel_by_digest(parent).config or self.told.task.config
+        written_over = self.tuners.kernel_by_digest(parent).config or self.state.task.config
         start = start_of(kernel, self.tuners.best_config(parent), space, written_over)
         self.tuners.add(kernel, space, start, inherited=True)
-        self.told.structures[kernel.digest] = structure
+        self.state.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # its whole space counts as impossible: the compiler decides
             config = self.tuners.best_config(kernel.digest)
@@ -97,10 +97,10 @@ class CandidateMaker:
         if number < len(self.begun):
             stored = self.begun.structures.get(number)
             return stored if stored and stored.parent and stored.parent in self.tuners else None
-        known, kernel = self.told.by_kernel.get(parent), self.tuners.kernel_by_digest(parent)
-        hints, seen = known.outcome.hints if known else (), frozenset(self.told.structures)
+        known, kernel = self.state.by_kernel.get(parent), self.tuners.kernel_by_digest(parent)
+        hints, seen = known.outcome.hints if known else (), frozenset(self.state.structures)
         weights = self.strategy.weights()
-        request = Request(kernel, self.told.task, seen, proposal.edit, hints, weights, number, known)
+        request = Request(kernel, self.state.task, seen, proposal.edit, hints, weights, number, known)
         rewrite = self.proposer.propose(request, random.Random(f"{self.begun.run.facts.seed}/{number}/proposer"))
         if rewrite is None:
             return None

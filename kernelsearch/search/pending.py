@@ -37,8 +37,8 @@ class PendingTrials:
     def settle_pending(self, most: int = MOST) -> Iterator[Future]:
         """Settles trials in order; yields what it waits for until at most `most` remain. Raises ProofRejected."""
         while self.waiting:
-            told, proof = self.waiting[0]
-            trial = told
+            assumed, proof = self.waiting[0]
+            trial = assumed
             if proof is not None:
                 if len(self.waiting) <= most and not proof.done():
                     return
@@ -47,5 +47,5 @@ class PendingTrials:
                 trial = replace(trial, outcome=outcome, score=trial.score if outcome.measurement else None)
             self.waiting.popleft()
             self.settle(trial)
-            if told.accepted and not trial.accepted:
+            if assumed.accepted and not trial.accepted:
                 raise ProofRejected

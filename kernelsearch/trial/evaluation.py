@@ -63,7 +63,7 @@ class Evaluation(Evaluator):
         return cls(bench, tuple(s.key for s in facts.shapes))
 
     def bind(self, kernel: Kernel, config: Config) -> BoundCandidate:
-        """The candidate, past the gate. Raises Rejected with the gate's verdict.
+        """The candidate, past the gate. Raises Rejection with the gate's verdict.
 
         The gate looks at every text, also at one whose digest is known: comments have no part in a digest.
         """

@@ -28,15 +28,11 @@ def describe_calls(
     """The launcher's call at each of these shapes, as `measure.hints` reads it."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
-    return tuple(
-        LauncherCall(
-            shape,
-            launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ())),
-            measurement.time_us(shape) if measurement else None,
-            measured,
-        )
-        for shape in shapes
-    )
+    calls = []
+    for shape in shapes:
+        launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
+        calls.append(LauncherCall(shape, launches, measurement.time_us(shape) if measurement else None, measured))
+    return tuple(calls)
 
 
 def launches_of(

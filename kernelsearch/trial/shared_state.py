@@ -1,4 +1,4 @@
-"""What the threads of an evaluation share: values that are computed once, and the fastest measurement."""
+"""The state that the threads of an evaluation share: values computed once, and the fastest measurement."""
 
 from __future__ import annotations
 

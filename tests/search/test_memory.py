@@ -1,4 +1,4 @@
-"""What a long run keeps: of its trials only those that later ones need, the rest is in the store."""
+"""A long run keeps only those of its trials that later ones need; the rest is in the store."""
 
 import gc
 import weakref

@@ -302,7 +302,7 @@ def test_a_run_that_is_cut_anywhere_goes_on_to_the_same_result_and_measures_noth
 
 @pytest.mark.parametrize("name", ["evolve", "random_walk"])
 def test_a_run_may_be_given_more_trials(name):
-    """What evolve asks depends on its budget: what was asked under the smaller one stands."""
+    """The asks of evolve depend on its budget: those made under the smaller one stand."""
     store = Store.open_in_memory()
     shorter = search(store, name, trials=20).run()
     longer = search(store, name, trials=40, resume=store.load_run(1)).run()

@@ -103,8 +103,8 @@ def simulate(
 ) -> SimulatedRun:
     """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
 
-    strategy is a name for `named`, or a function that makes one. The tuner gives the configs `first` first; its default
-    sampler goes by the configs with estimated times in `estimates`.
+    strategy is a name for `find_strategy`, or a function that makes one. The tuner gives the configs `first` first; its
+    default sampler goes by the configs with estimated times in `estimates`.
     """
     parameters = dict(space.parameters)
     tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])

@@ -101,7 +101,7 @@ class StudyRunner:
             self.stopping = lambda: interrupts.count > 0 or time.monotonic() >= deadline
             try:
                 if device:
-                    todo = (task for task, arm, seed in self._planned() if not self._is_done(task, arm, seed))
+                    todo = (task for task, arm, seed in self._list_runs() if not self._is_done(task, arm, seed))
                     self.tasks.open_ahead(list(dict.fromkeys(todo)))
                 self._interleave(pool, jobs)
                 if device and not self.stopping():
@@ -114,7 +114,7 @@ class StudyRunner:
 
     def _interleave(self, pool: ThreadPoolExecutor, jobs: int) -> None:
         """Keeps `jobs` runs under way; each is advanced when the result that it waits for is there."""
-        waiting, used_up = self._planned(), False
+        waiting, used_up = self._list_runs(), False
         active: list[_Active] = []
         while True:
             while len(active) < jobs and not used_up and not self.stopping():
@@ -129,7 +129,7 @@ class StudyRunner:
                 return
             wait([a.awaited for a in active if a.awaited], return_when=FIRST_COMPLETED)
 
-    def _planned(self) -> Iterator[tuple[StudyTask, Arm, int]]:
+    def _list_runs(self) -> Iterator[tuple[StudyTask, Arm, int]]:
         """The runs in their order: whole comparisons first."""
         return ((task, arm, seed) for seed, task, arm in product(self.study.seeds, self.study.tasks, self.study.arms))
 
@@ -186,26 +186,15 @@ class StudyRunner:
 
     def _set_up(self, opened: OpenTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
         task = next(t for t in self.study.tasks if os.path.abspath(t.path) == opened.facts.path)
+        evaluation, facts, study = opened.evaluation, opened.facts, self.study
+        name = Path(arm.strategy).stem if arm.strategy.endswith(".py") else arm.strategy
+        settings = self._settings(task, arm)
         plan = PlannedRun(
-            opened.evaluation,
-            opened.facts,
-            arm.strategy,
-            Path(arm.strategy).stem if arm.strategy.endswith(".py") else arm.strategy,
-            arm.model,
-            seed,
-            self.study.window,
-            self.study.trials,
-            arm.params,
-            self._settings(task, arm),
+            evaluation, facts, arm.strategy, name, arm.model, seed, study.window, study.trials, arm.params, settings
         )
-        proposer = proposers.open_proposer(
-            arm.opening,
-            proposers.MachineFacts(self.tasks.where, opened.bench.target),
-            RunLimits(self.study.trials),
-            self.say,
-            None if arm.model.specs else self.edits,  # runs with a model may ask on threads of their own
-            self.engines.engine,
-        )
+        place, limits = proposers.MachineFacts(self.tasks.where, opened.bench.target), RunLimits(study.trials)
+        edits = None if arm.model.specs else self.edits  # runs with a model may ask on threads of their own
+        proposer = proposers.open_proposer(arm.opening, place, limits, self.say, edits, self.engines.engine)
         resumed = _find_stored(self.store, opened.facts.digest, plan.facts)
         return plan.set_up(proposer, opened.evaluator, self.store, resumed), proposer
 
