@@ -6,6 +6,7 @@ rewrite builds on another (Chen et al., 2021, sample language models like this; 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import SAMPLER, Proposal, ProposalKind, Trial
@@ -23,29 +24,22 @@ class Params:
 
 
 @dataclass
-class Attempt:
-    trials: int = 0
-    accepted: int = 0
-
-
-@dataclass
 class Strategy:
     params: Params
     start: Start
-    attempts: dict[str, Attempt] = field(default_factory=dict)
+    tried: Counter[str] = field(default_factory=Counter)
+    accepted: set[str] = field(default_factory=set)
 
     def ask(self, number: int) -> Proposal | None:
         rng = self.start.rng(number)
-        unfinished = [d for d, a in self.attempts.items() if a.accepted and a.trials < self.params.tuning]
+        unfinished = [d for d, tried in self.tried.items() if d in self.accepted and tried < self.params.tuning]
         # Asks in flight cannot see each other: in proportion to what is left, some of them rewrite.
         if unfinished and rng.random() < 1 - 1 / self.params.tuning:
-            near = rng.random() < 0.5
-            return Proposal(
-                ProposalKind.RETUNE, (rng.choice(unfinished),), sampler="neighbour" if near else self.params.sampler
-            )
+            sampler = "neighbour" if rng.random() < 0.5 else self.params.sampler
+            return Proposal(ProposalKind.RETUNE, (rng.choice(unfinished),), sampler=sampler)
         return Proposal(ProposalKind.REWRITE, (self.start.kernel,))
 
     def tell(self, trial: Trial) -> None:
-        attempt = self.attempts.setdefault(trial.kernel, Attempt())
-        attempt.trials += 1
-        attempt.accepted += trial.accepted
+        self.tried[trial.kernel] += 1
+        if trial.accepted:
+            self.accepted.add(trial.kernel)

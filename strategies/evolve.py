@@ -131,7 +131,7 @@ class Strategy:
         The expected gain is `hinted` for an edit that hints about the leading kernels suggest, else 0. A rejected
         rewrite counts as a small loss; an edit that was neither tried nor suggested has odds of 1.
         """
-        expected = self._expected()
+        expected = self._expect_gains()
         return {e: math.exp(self.params.sharpness * self._mean(e, expected)) for e in sorted({*self.gains, *expected})}
 
     # ------------------------------------------------------------ asking
@@ -219,11 +219,10 @@ class Strategy:
             return
         if self._may_grow(member):
             self.young.setdefault(digest)
-        elif digest in self.young:
-            del self.young[digest]
+        else:
+            self.young.pop(digest, None)
         if self.leaders[0] == digest:  # a new leader leaves others behind
-            for other in [d for d in self.young if not self._may_grow(self.members[d])]:
-                del self.young[other]
+            self.young = {d: None for d in self.young if self._may_grow(self.members[d])}
 
     def _may_grow(self, member: Member) -> bool:
         near = member.best / self.members[self.leaders[0]].best
@@ -253,7 +252,7 @@ class Strategy:
         gains = self.gains.get(edit, Gains())
         return (expected.get(edit, 0.0) + gains.total) / (gains.count + 1)
 
-    def _expected(self) -> dict[str, float]:
+    def _expect_gains(self) -> dict[str, float]:
         """The prior: gains of the edits that hints about the leading kernels (the most frequent parents) suggest."""
         leading = self.leaders[: max(1, self.params.population // self.params.tournament)]
         return {e: self.params.hinted for digest in leading for e in self.members[digest].hinted}

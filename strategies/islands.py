@@ -8,6 +8,8 @@ anew from the best of all. So one early lucky kernel does not drive out every ot
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import SAMPLER, Proposal, ProposalKind, Trial
@@ -39,57 +41,47 @@ class Strategy:
     params: Params
     start: Start
     best: dict[str, float] = field(default_factory=dict)
-    islands: list[dict[str, None]] = field(default_factory=list)
-    tried: dict[str, int] = field(default_factory=dict)
-    told: int = 0
+    tried: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.islands: list[dict[str, None]] = [{} for _ in range(self.params.islands)]
 
     def ask(self, number: int) -> Proposal | None:
         rng = self.start.rng(number)
-        ranked = self._ranked(number % self.params.islands)
+        ranked = sorted(self.islands[number % self.params.islands], key=self.best.__getitem__)
         if not ranked:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
         parent = ranked[min(rng.randrange(len(ranked)) for _ in range(self.params.tournament))]
         if rng.random() < self.params.rewrite:
             return Proposal(ProposalKind.REWRITE, (parent,))
+        sampler = self.params.sampler if self.tried[parent] <= self.params.most else SAMPLER
         near = rng.random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else self._sampler(parent))
-
-    def _sampler(self, kernel: str) -> str:
-        return self.params.sampler if self.tried.get(kernel, 0) <= self.params.most else SAMPLER
+        return Proposal(ProposalKind.RETUNE, (parent,), sampler="neighbour" if near else sampler)
 
     def tell(self, trial: Trial) -> None:
-        self.tried[trial.kernel] = self.tried.get(trial.kernel, 0) + 1
-        if not self.islands:
-            self.islands = [{} for _ in range(self.params.islands)]
-        self.told += 1
+        self.tried[trial.kernel] += 1
         if trial.score is not None:
             self.best[trial.kernel] = min(trial.score, self.best.get(trial.kernel, trial.score))
             everywhere = self.islands if trial.number == 0 else [self.islands[trial.number % self.params.islands]]
             for island in everywhere:
                 island.setdefault(trial.kernel)
                 self._trim(island)
-        if self.told % self.params.migrate == 0:
+        if self.tried.total() % self.params.migrate == 0:
             self._migrate()
 
     def _migrate(self) -> None:
         """Each island takes in the best of the one before it; the weakest starts anew from the best of all."""
-        firsts = [min(island, key=self._score, default=None) for island in self.islands]
+        firsts = [min(island, key=self.best.__getitem__, default=None) for island in self.islands]
         for number, island in enumerate(self.islands):
             if firsts[number - 1] is not None:
                 island.setdefault(firsts[number - 1])
                 self._trim(island)
         known = [f for f in firsts if f is not None]
         if known:
-            weakest = max(range(len(firsts)), key=lambda i: self._score(firsts[i]) if firsts[i] else float("inf"))
-            self.islands[weakest] = {min(known, key=self._score): None}
+            weakest = max(range(len(firsts)), key=lambda i: self.best.get(firsts[i], math.inf))
+            self.islands[weakest] = {min(known, key=self.best.__getitem__): None}
 
     def _trim(self, island: dict[str, None]) -> None:
         """Keeps the island's best kernels, of equals the older ones."""
-        for digest in sorted(island, key=self._score)[self.params.population :]:
+        for digest in sorted(island, key=self.best.__getitem__)[self.params.population :]:
             del island[digest]
-
-    def _ranked(self, island: int) -> list[str]:
-        return sorted(self.islands[island], key=self._score) if self.islands else []
-
-    def _score(self, digest: str) -> float:
-        return self.best[digest]

@@ -9,10 +9,11 @@ so that a slower kernel of another kind is still built upon.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial
+from kernelsearch.core.types import SAMPLER, Proposal, ProposalKind, Trial
 from kernelsearch.search.contract import Start
 
 Cell = tuple[Any, ...]
@@ -38,21 +39,12 @@ class Params:
     fresh: float = 0.3
 
 
-@dataclass(frozen=True)
-class Elite:
-    """The best candidate of a cell."""
-
-    kernel: str
-    config: Config
-    score: float
-
-
 @dataclass
 class Strategy:
     params: Params
     start: Start
-    cells: dict[Cell, Elite] = field(default_factory=dict)
-    tried: dict[str, int] = field(default_factory=dict)
+    cells: dict[Cell, Trial] = field(default_factory=dict)
+    tried: Counter[str] = field(default_factory=Counter)
 
     def ask(self, number: int) -> Proposal | None:
         rng = self.start.rng(number)
@@ -65,21 +57,16 @@ class Strategy:
             return Proposal(ProposalKind.REWRITE, (chosen.kernel,))
         if rng.random() < self.params.fresh:  # the search takes the nearest config that is untried
             return Proposal(ProposalKind.RETUNE, (chosen.kernel,), config=chosen.config)
+        sampler = self.params.sampler if self.tried[chosen.kernel] <= self.params.most else SAMPLER
         near = rng.random() < self.params.neighbour
-        return Proposal(
-            ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else self._sampler(chosen.kernel)
-        )
-
-    def _sampler(self, kernel: str) -> str:
-        return self.params.sampler if self.tried.get(kernel, 0) <= self.params.most else SAMPLER
+        return Proposal(ProposalKind.RETUNE, (chosen.kernel,), sampler="neighbour" if near else sampler)
 
     def tell(self, trial: Trial) -> None:
-        self.tried[trial.kernel] = self.tried.get(trial.kernel, 0) + 1
+        self.tried[trial.kernel] += 1
         if trial.score is None or trial.outcome.measurement.abandoned:
             return
         cell = _cell(trial)
-        if cell not in self.cells or trial.score < self.cells[cell].score:
-            self.cells[cell] = Elite(trial.kernel, trial.config, trial.score)
+        self.cells[cell] = min(self.cells.get(cell, trial), trial, key=lambda t: t.score)
 
 
 def _cell(trial: Trial) -> Cell:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelsearch.core.types import Proposal, ProposalKind, Trial
-from kernelsearch.search.contract import Start
+from kernelsearch.search.contract import Start, TunerAlone
 
 
 @dataclass(frozen=True)
@@ -19,15 +18,8 @@ class Params:
     neighbour: float = 0.0
 
 
-class Strategy:
-    rewrites = ordered = False
+class Strategy(TunerAlone):
+    ordered = False
 
     def __init__(self, params: Params, start: Start) -> None:
-        self.params, self.start = params, start
-
-    def ask(self, number: int) -> Proposal | None:
-        near = self.start.rng(number).random() < self.params.neighbour
-        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler="neighbour" if near else "tpe")
-
-    def tell(self, trial: Trial) -> None:
-        """The search tells the tuner itself."""
+        super().__init__(start, "tpe", params.neighbour)

@@ -36,11 +36,11 @@ LAYERS = {
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
-        "compile_cache evaluator leader niche once rejection run_jobs slow_steps", "bench", "bound_candidate",
+        "compile_cache evaluator rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
         "pruning referee reuse",
     ),
-    "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "planned_run replay", "study"),
+    "search": ("contract first_kernel history pending runs", "candidates facts finalists strategies", "loop", "planned_run replay", "study"),
     "export": (
         "choose launches ship", "examine", "autotune tables", "task_modules texts", "function_form huggingface",
         "module_form", "package",

@@ -102,7 +102,7 @@ def main(path: str, options: OptimizeOptions) -> int:
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = search_and_confirm(bench, facts, store, options, say, before, engines)
+        result, findings = Optimization(bench, facts, store, options, say, engines, before).run()
         again = f"kernelsearch optimize {shlex.quote(path)} {_format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
@@ -133,34 +133,6 @@ def _open(
     return stack.enter_context(bench), path, before
 
 
-def search_and_confirm(
-    bench: Bench,
-    facts: TaskFacts,
-    store: Store,
-    options: OptimizeOptions,
-    say: Say,
-    before: tuple[ModelCall, ...] = (),
-    engines: EngineCache | None = None,
-) -> tuple[Result, list[confirmed.Finding]]:
-    """Searches an opened task and confirms its finalists, best first. The caller closes the engines that it gives."""
-    with ExitStack() as stack:
-        if engines is None:
-            engines = EngineCache()
-            stack.callback(engines.close)
-        confirmation = None
-        if bench.device is not None:
-            bench.ceilings = store.load_ceilings(bench.device.name)
-            if options.confirm:
-                seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(facts.shapes)))
-                confirmation = stack.enter_context(Confirmation(bench, ConfirmationPlan(seconds), say))
-                confirmation.prepare()  # beside the search
-        if passing := ask_trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S):
-            raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
-        proposer = _open_proposer(bench, facts, options, stack, say, engines)
-        result = _search(bench, facts, store, options, proposer, before)
-        return result, _confirm(bench, facts, store, result, confirmation, say)
-
-
 def _introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
     where = f"measuring on {bench.where}"
     if bench.device is None:
@@ -177,109 +149,127 @@ def _introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
         say(f"note: the seed is tuned by its numbers but not rewritten, because the gate refuses it: {verdict.reason}")
 
 
-def _open_proposer(
-    bench: Bench, facts: TaskFacts, options: OptimizeOptions, stack: ExitStack, say: Say, engines: EngineCache
-) -> Proposer:
-    """The proposer of rewrites; one that proposes nothing for a seed that the gate refuses."""
-    if not gate.check(facts.seed).accepted:
-        return _Nobody()
-    limits = RunLimits(options.trials, options.budget_seconds)
-    place = proposers.MachineFacts(bench.where, bench.target)
-    proposer = proposers.open_proposer(options.model(), place, limits, say, make=engines.engine)
-    stack.callback(proposers.close_engines, proposer)
-    if estimate := proposers.estimate_cost(proposer, facts, options.trials):
-        say(f"model: {estimate}")
-    return proposer
-
-
-def _search(
-    bench: Bench,
-    facts: TaskFacts,
-    store: Store,
-    options: OptimizeOptions,
-    proposer: Proposer,
-    before: tuple[ModelCall, ...],
-) -> Result:
-    resumed = _find_unfinished(store, facts, options) if options.resume else None
-    cores = len(os.sched_getaffinity(0))
-    plan = PlannedRun(
-        Evaluation.of(bench, facts),
-        facts,
-        options.strategy,
-        options.strategy,
-        options.model(),
-        options.seed,
-        options.window or (resumed.facts.window if resumed else max(LEAST_WINDOW, cores)),
-        options.trials,
-        settings={"prune": options.prune} if options.prune else {},
-    )
-    evaluator = ReusingEvaluator(
-        plan.evaluation, ReuseTerms.of(plan.evaluation, facts), None if options.fresh else store
-    )
-    if options.prune and bench.device is not None:
-        evaluator = PruningEvaluator(evaluator, plan.evaluation, options.prune)
-        if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
-            evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
-    search = plan.set_up(proposer, evaluator, store, resumed, before, options.budget_seconds, waits=False)
-    if options.quiet:
-        result = search.run(ending=True)
-    else:
-        with progress.ProgressLine() as line:
-            proposers.send_sentences_to(proposer, line.note)
-            result = search.run(line, ending=True)
-    proposers.end_run(proposer)
-    return result
-
-
-def _confirm(
-    bench: Bench, facts: TaskFacts, store: Store, result: Result, confirmation: Confirmation | None, say: Say
-) -> list[confirmed.Finding]:
-    """Confirms the finalists; their findings, best first; empty where nothing can be, or need be, confirmed."""
-    if confirmation is None or result.interrupted:
-        return []
-    chosen = _choose_finalists(bench, facts, store, result)
-    if not chosen:
-        return []
-    level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
-    confirmation.plan = replace(confirmation.plan, level=level)
-    seed = Contestant(SEED, bench.seed, dict(facts.config))
-    findings: list[confirmed.Finding] = []
+def search_and_confirm(
+    bench: Bench, facts: TaskFacts, store: Store, options: OptimizeOptions, say: Say
+) -> tuple[Result, list[confirmed.Finding]]:
+    """Searches an opened task and confirms its finalists, best first."""
+    engines = EngineCache()
     try:
-        ceilings = confirmation.find_ceilings(store)
-        runs = {
-            s.key: confirmation.confirm_shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)])
-            for s in facts.shapes
-        }
-        for finalist, contestant in chosen:
-            own = [runs[shape] for shape in finalist.shapes]
-            finding = confirmed.build_finding(contestant, own, bench.device.name, ceilings, level, finalist.champion)
-            findings.append(finding)
-            store.add_confirmation(
-                facts, Structure(contestant.kernel, 0), contestant.config, finding, benches.versions()
-            )
-    except WorkerError as error:
-        say(f"the finalists could not be confirmed: {error}")
-    except KeyboardInterrupt:
-        say("interrupted while the finalists were being confirmed: `kernelsearch measure` does that later")
-    return sorted(findings, key=confirmed.rank_key)
+        return Optimization(bench, facts, store, options, say, engines).run()
+    finally:
+        engines.close()
 
 
-def _choose_finalists(
-    bench: Bench, facts: TaskFacts, store: Store, result: Result
-) -> list[tuple[Finalist, Contestant]]:
-    """The finalists, each under its own name: its digest's beginning, numbered where only the config differs."""
-    structures, evaluation = store.load_structures(result.run.id), Evaluation.of(bench, facts)
+@dataclass(frozen=True)
+class Optimization:
+    """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
 
-    def accepted(trial: Trial) -> bool:
-        return evaluation.verify(structures[trial.kernel].kernel, trial.config).accepted
+    before are the model calls that wrote the task's first kernel.
+    """
 
-    chosen: list[tuple[Finalist, Contestant]] = []
-    for finalist in choose_finalists(facts, bench.seed.digest, result.trials, accepted):
-        trial = finalist.trial
-        same = sum(f.trial.kernel == trial.kernel for f, _ in chosen)
-        name = trial.kernel[:8] + (f"-{same + 1}" if same else "")
-        chosen.append((finalist, Contestant(name, structures[trial.kernel].kernel, dict(trial.config))))
-    return chosen
+    bench: Bench
+    facts: TaskFacts
+    store: Store
+    options: OptimizeOptions
+    say: Say
+    engines: EngineCache
+    before: tuple[ModelCall, ...] = ()
+
+    def run(self) -> tuple[Result, list[confirmed.Finding]]:
+        """The result of the search, and the findings on its finalists, best first."""
+        bench, options, confirmation = self.bench, self.options, None
+        with ExitStack() as stack:
+            if bench.device is not None:
+                bench.ceilings = self.store.load_ceilings(bench.device.name)
+                if options.confirm:
+                    seconds = options.confirm_seconds or max(2.0, min(5.0, CONFIRM_SECONDS / len(self.facts.shapes)))
+                    confirmation = stack.enter_context(Confirmation(bench, ConfirmationPlan(seconds), self.say))
+                    confirmation.prepare()  # beside the search
+            if passing := ask_trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S):
+                raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
+            proposer = self._open_proposer()
+            stack.callback(proposers.close_engines, proposer)
+            result = self._search(proposer)
+            return result, self.confirm(result, confirmation) if confirmation else []
+
+    def _open_proposer(self) -> Proposer:
+        """The proposer of rewrites; one that proposes nothing for a seed that the gate refuses."""
+        if not gate.check(self.facts.seed).accepted:
+            return _Nobody()
+        options, place = self.options, proposers.MachineFacts(self.bench.where, self.bench.target)
+        limits = RunLimits(options.trials, options.budget_seconds)
+        proposer = proposers.open_proposer(options.model(), place, limits, self.say, make=self.engines.engine)
+        if estimate := proposers.estimate_cost(proposer, self.facts, options.trials):
+            self.say(f"model: {estimate}")
+        return proposer
+
+    def _search(self, proposer: Proposer) -> Result:
+        facts, store, options = self.facts, self.store, self.options
+        resumed = _find_unfinished(store, facts, options) if options.resume else None
+        evaluation, name = Evaluation.of(self.bench, facts), options.strategy
+        least = resumed.facts.window if resumed else max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+        window, settings = options.window or least, {"prune": options.prune} if options.prune else {}
+        plan = PlannedRun(
+            evaluation, facts, name, name, options.model(), options.seed, window, options.trials, settings=settings
+        )
+        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
+        if options.prune and self.bench.device is not None:
+            evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
+            if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
+                evaluator.begin(self.bench.seed, trials[0].config, trials[0].outcome.measurement)
+        search = plan.set_up(proposer, evaluator, store, resumed, self.before, options.budget_seconds, waits=False)
+        if options.quiet:
+            result = search.run(ending=True)
+        else:
+            with progress.ProgressLine() as line:
+                proposers.send_sentences_to(proposer, line.note)
+                result = search.run(line, ending=True)
+        proposers.end_run(proposer)
+        return result
+
+    def confirm(self, result: Result, confirmation: Confirmation) -> list[confirmed.Finding]:
+        """Confirms the finalists; their findings, best first; empty where nothing can be, or need be, confirmed."""
+        bench, facts = self.bench, self.facts
+        chosen = [] if result.interrupted else self._choose_finalists(result)
+        if not chosen:
+            return []
+        level = confirmed.level_for(count_comparisons([f for f, _ in chosen]))
+        confirmation.plan = replace(confirmation.plan, level=level)
+        seed = Contestant(SEED, bench.seed, dict(facts.config))
+        findings: list[confirmed.Finding] = []
+        try:
+            ceilings = confirmation.find_ceilings(self.store)
+            runs = {}
+            for s in facts.shapes:
+                runs[s.key] = confirmation.confirm_shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)])
+            for finalist, contestant in chosen:
+                own = [runs[shape] for shape in finalist.shapes]
+                finding = confirmed.build_finding(
+                    contestant, own, bench.device.name, ceilings, level, finalist.champion
+                )
+                findings.append(finding)
+                structure = Structure(contestant.kernel, 0)
+                self.store.add_confirmation(facts, structure, contestant.config, finding, benches.versions())
+        except WorkerError as error:
+            self.say(f"the finalists could not be confirmed: {error}")
+        except KeyboardInterrupt:
+            self.say("interrupted while the finalists were being confirmed: `kernelsearch measure` does that later")
+        return sorted(findings, key=confirmed.rank_key)
+
+    def _choose_finalists(self, result: Result) -> list[tuple[Finalist, Contestant]]:
+        """The finalists, each under its own name: its digest's beginning, numbered where only the config differs."""
+        structures, evaluation = self.store.load_structures(result.run.id), Evaluation.of(self.bench, self.facts)
+
+        def accepted(trial: Trial) -> bool:
+            return evaluation.verify(structures[trial.kernel].kernel, trial.config).accepted
+
+        chosen: list[tuple[Finalist, Contestant]] = []
+        for finalist in choose_finalists(self.facts, self.bench.seed.digest, result.trials, accepted):
+            trial = finalist.trial
+            same = sum(f.trial.kernel == trial.kernel for f, _ in chosen)
+            name = trial.kernel[:8] + (f"-{same + 1}" if same else "")
+            chosen.append((finalist, Contestant(name, structures[trial.kernel].kernel, dict(trial.config))))
+        return chosen
 
 
 class _Nobody(Proposer):
@@ -291,9 +281,9 @@ class _Nobody(Proposer):
 
 def _find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
     for run in store.load_runs(facts.digest):
-        if run.facts.strategy == options.strategy and run.facts.seed == options.seed:
-            if run.finished is None or store.count_trials(run.id) < options.trials:
-                return run
+        ours = (run.facts.strategy, run.facts.seed) == (options.strategy, options.seed)
+        if ours and (run.finished is None or store.count_trials(run.id) < options.trials):
+            return run
     raise StoreError(
         f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
         f"seed {options.seed} to resume"

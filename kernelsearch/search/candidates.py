@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import Config, Proposal, ProposalKind, TaskFacts
+from kernelsearch.core.types import Config, Proposal, ProposalKind
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer, Request
-from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.rows import Structure
 from kernelsearch.search.contract import Strategy
 from kernelsearch.search.history import RunState
 from kernelsearch.search.runs import BegunRun
@@ -19,25 +19,23 @@ from kernelsearch.tune import Tuners, nearest_value, space_of, start_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """structure is the rewrite that the candidate is the first of, None for a kernel that is known."""
+    """The candidate of an ask: what was proposed, and what came of it."""
 
+    number: int
     proposal: Proposal
     kernel: Kernel
     config: Config
-    structure: Structure | None
 
 
 @dataclass(frozen=True)
 class CandidateMaker:
-    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `told`."""
+    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `state`."""
 
-    task: TaskFacts
-    facts: RunFacts
     seed: Kernel
     strategy: Strategy
     proposer: Proposer
     tuners: Tuners
-    told: RunState
+    state: RunState
     begun: BegunRun
 
     def ask(self, number: int) -> Candidate | None:
@@ -45,14 +43,15 @@ class CandidateMaker:
         if number == 0:
             config = self.tuners.best_config(self.seed.digest)
             self.tuners.reserve(self.seed.digest, config)
-            self.told.structures[self.seed.digest] = structure = Structure(self.seed, 0)
-            return Candidate(Proposal(ProposalKind.SEED), self.seed, config, structure)
+            self.state.structures[self.seed.digest] = Structure(self.seed, 0)
+            return Candidate(0, Proposal(ProposalKind.SEED), self.seed, config)
         proposal = self.begun.proposal(number) or self.strategy.ask(number)
         if proposal is None:
             return None
         unknown = [p for p in proposal.parents if p not in self.tuners]
         if unknown:
-            raise StrategyError(f"{self.facts.strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
+            strategy = self.begun.run.facts.strategy
+            raise StrategyError(f"{strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
         return next((c for c in self._attempts(number, proposal) if c), None)
 
     def _attempts(self, number: int, proposal: Proposal) -> Iterator[Candidate | None]:
@@ -61,7 +60,7 @@ class CandidateMaker:
         if proposal.kind is ProposalKind.REWRITE:
             yield self._rewrite(number, proposal, parent)
         yield self._retune(number, proposal, parent, proposal.config)
-        others = [t.kernel for t in self.told.rank_kernels() if t.kernel != parent]
+        others = [t.kernel for t in self.state.rank_kernels() if t.kernel != parent]
         for digest in others:
             yield self._retune(number, proposal, digest)
         if self.strategy.rewrites:
@@ -72,48 +71,37 @@ class CandidateMaker:
         if explicit is None:
             config = self.tuners.ask(digest, number, proposal.sampler)
         else:
-            space = self.tuners.space_by_digest(
-                digest
-            ).values  # what suited another kernel may lie outside this one's space
+            space = self.tuners.space_by_digest(digest).values  # another kernel's config may lie outside it
             wanted = {name: nearest_value(space.get(name, ()), value) for name, value in explicit.items()}
             config = self.tuners.take(digest, {**self.tuners.best_config(digest), **wanted})
-        return Candidate(proposal, self.tuners.kernel_by_digest(digest), config, None) if config is not None else None
+        return Candidate(number, proposal, self.tuners.kernel_by_digest(digest), config) if config is not None else None
 
     def _rewrite(self, number: int, proposal: Proposal, parent: str) -> Candidate | None:
         structure = self._propose(number, proposal, parent)
-        if structure is None or structure.kernel.digest in self.told.structures:
+        if structure is None or structure.kernel.digest in self.state.structures:
             return None
-        kernel, parent = structure.kernel, structure.parent
+        kernel, parent = structure.kernel, structure.parent or parent
         space = space_of(kernel, self.tuners.space_by_digest(parent).values)
-        written_over = self.tuners.kernel_by_digest(parent).config or self.task.config
-        self.tuners.add(
-            kernel, space, start_of(kernel, self.tuners.best_config(parent), space, written_over), inherited=True
-        )
-        self.told.structures[kernel.digest] = structure
+        written_over = self.tuners.kernel_by_digest(parent).config or self.state.task.config
+        start = start_of(kernel, self.tuners.best_config(parent), space, written_over)
+        self.tuners.add(kernel, space, start, inherited=True)
+        self.state.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # its whole space counts as impossible: the compiler decides
             config = self.tuners.best_config(kernel.digest)
             self.tuners.reserve(kernel.digest, config)
-        return Candidate(proposal, kernel, config, structure)
+        return Candidate(number, proposal, kernel, config)
 
     def _propose(self, number: int, proposal: Proposal, parent: str) -> Structure | None:
         """The proposer's answer; that of a stored trial comes from the record, since a model may not repeat itself."""
         if number < len(self.begun):
             stored = self.begun.structures.get(number)
-            return stored if stored and stored.parent in self.tuners else None
-        known = self.told.by_kernel.get(parent)
-        hints, seen = known.outcome.hints if known else (), frozenset(self.told.structures)
-        request = Request(
-            self.tuners.kernel_by_digest(parent),
-            self.task,
-            seen,
-            proposal.edit,
-            hints,
-            self.strategy.weights(),
-            number,
-            known,
-        )
-        rewrite = self.proposer.propose(request, random.Random(f"{self.facts.seed}/{number}/proposer"))
+            return stored if stored and stored.parent and stored.parent in self.tuners else None
+        known, kernel = self.state.by_kernel.get(parent), self.tuners.kernel_by_digest(parent)
+        hints, seen = known.outcome.hints if known else (), frozenset(self.state.structures)
+        weights = self.strategy.weights()
+        request = Request(kernel, self.state.task, seen, proposal.edit, hints, weights, number, known)
+        rewrite = self.proposer.propose(request, random.Random(f"{self.begun.run.facts.seed}/{number}/proposer"))
         if rewrite is None:
             return None
         return Structure(rewrite.kernel, number, rewrite.parent or parent, rewrite.edit, rewrite.rationale)

@@ -1,4 +1,4 @@
-"""The contract of a strategy, and what each is made with."""
+"""The contract of a strategy, what each is made with, and the strategy that only tunes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelsearch.core.types import Config, Proposal, Trial, Value
+from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, Value
 
 
 @dataclass(frozen=True)
@@ -47,3 +47,20 @@ class Strategy(ABC):
     def weights(self) -> Mapping[str, float]:
         """Relative odds of the edits by name (absent: 1), which the search puts into each `Request`."""
         return {}
+
+
+@dataclass(frozen=True)
+class TunerAlone(Strategy):
+    """Tunes the seed and changes no structure: the sampler answers, but for a share of steps from the best config."""
+
+    start: Start
+    sampler: str = SAMPLER
+    neighbour: float = 0.0
+    rewrites = False
+
+    def ask(self, number: int) -> Proposal | None:
+        near = self.start.rng(number).random() < self.neighbour
+        return Proposal(ProposalKind.RETUNE, (self.start.kernel,), sampler="neighbour" if near else self.sampler)
+
+    def tell(self, trial: Trial) -> None:
+        """The search tells the tuner itself."""

@@ -24,7 +24,7 @@ class FirstAsks:
     """Which configs of the seed are tried first: of `drawn` random ones the `asked` that `ordered` puts in front.
 
     ordered(kernel, configs) gives those that are worth a trial with their estimated microseconds, the most promising
-    first (`estimation.ordered`); it is called while the seed itself is evaluated, when compilers have nothing else to
+    first (`pruning.order_configs`); it is called while the seed is evaluated, when the compilers have nothing else to
     do. The tuner goes by the estimates afterwards, as far as what is measured bears them out.
     """
 

@@ -6,11 +6,13 @@ each costs time on the GPU and widens every interval (`comparisons`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from kernelsearch.core.types import TaskFacts, Trial, config_key
+from kernelsearch.search.history import score_of, time_of
 
 OVERALL = 3
 """Structures that are confirmed at every timed shape."""
@@ -44,24 +46,22 @@ def choose_finalists(
     know what to run at the others.
     """
     own = (seed, config_key(task.config))
-    timed = [t for t in trials if t.score is not None and not t.outcome.measurement.abandoned]
-    timed.sort(key=lambda t: (t.score, t.number))
+    timed = [t for t in trials if t.outcome.measurement and not t.outcome.measurement.abandoned]
+    timed.sort(key=lambda t: (score_of(t), t.number))
     whole = tuple(shape.key for shape in task.shapes)
     overall = [Finalist(t, whole) for t in _overall([t for t in timed if _key(t) != own], accepted)]
     bars = {shape: _bar(shape, [t for t in timed if _key(t) == own] + [f.trial for f in overall]) for shape in whole}
     by_candidate: dict[tuple[str, str], tuple[Trial, list[str]]] = {}
     by_gain = sorted(whole, key=lambda s: _gain(s, timed, bars[s]), reverse=True) if len(whole) > 1 else []
     for shape in by_gain[:CHAMPIONS]:
-        better = [t for t in timed if _time(t, shape) < (1 - AHEAD) * bars[shape] and _key(t) != own]
-        better.sort(key=lambda t: (_time(t, shape), t.number))
+        better = [t for t in timed if time_of(t, shape) < (1 - AHEAD) * bars[shape] and _key(t) != own]
+        better.sort(key=lambda t: (time_of(t, shape), t.number))
         champion = next((t for t in better[:LOOKED_AT] if accepted(t)), None)
         if champion is not None:
             by_candidate.setdefault(_key(champion), (champion, []))[1].append(shape)
-    champions = [
-        Finalist(t, tuple(s for s in whole if s in shapes), champion=True) for t, shapes in by_candidate.values()
-    ]
+    champions = [Finalist(t, tuple(s for s in whole if s in at), True) for t, at in by_candidate.values()]
     if champions and not overall:
-        least = min(champions, key=lambda f: (f.trial.score, f.trial.number))
+        least = min(champions, key=lambda f: (score_of(f.trial), f.trial.number))
         champions[champions.index(least)] = Finalist(least.trial, whole)
     return (*overall, *champions)
 
@@ -72,25 +72,21 @@ def count_comparisons(chosen: Sequence[Finalist]) -> int:
 
 
 def _overall(timed: Sequence[Trial], accepted: Callable[[Trial], bool]) -> list[Trial]:
-    """Each kernel's best trial, the best kernels first, if it gains on the seed and is accepted."""
-    firsts = list({trial.kernel: trial for trial in reversed(timed)}.values())
-    firsts.sort(key=lambda t: (t.score, t.number))
-    return list(islice((t for t in firsts if t.score < 1.0 and accepted(t)), OVERALL))
+    """Each kernel's best trial (timed is sorted), the best kernels first, if it gains on the seed and is accepted."""
+    firsts: dict[str, Trial] = {}
+    for trial in timed:
+        firsts.setdefault(trial.kernel, trial)
+    return list(islice((t for t in firsts.values() if score_of(t) < 1.0 and accepted(t)), OVERALL))
 
 
 def _key(trial: Trial) -> tuple[str, str]:
     return trial.kernel, config_key(trial.config)
 
 
-def _time(trial: Trial, shape: str) -> float:
-    time_us = trial.outcome.measurement.time_us(shape)
-    return float("inf") if time_us is None else time_us
-
-
 def _bar(shape: str, trials: Sequence[Trial]) -> float:
-    return min((_time(t, shape) for t in trials), default=float("inf"))
+    return min((time_of(t, shape) for t in trials), default=math.inf)
 
 
 def _gain(shape: str, timed: Sequence[Trial], bar: float) -> float:
-    best = min((_time(t, shape) for t in timed), default=float("inf"))
-    return bar / best if best < float("inf") else 0.0
+    best = _bar(shape, timed)
+    return bar / best if best < math.inf else 0.0

@@ -11,6 +11,17 @@ from kernelsearch.core.types import Outcome, TaskFacts, Trial
 from kernelsearch.record.rows import Structure, geometric_mean
 
 
+def score_of(trial: Trial | None) -> float:
+    """The score of a trial, infinite without one."""
+    return math.inf if trial is None or trial.score is None else trial.score
+
+
+def time_of(trial: Trial | None, shape: str) -> float:
+    """The time of a trial at a shape in microseconds, infinite without one."""
+    measurement = trial.outcome.measurement if trial else None
+    return math.inf if measurement is None else measurement.by_shape.get(shape, math.inf)
+
+
 @dataclass
 class RunState:
     """The state of a run after the trials that it was told; the store has the trials themselves.
@@ -32,15 +43,15 @@ class RunState:
         self.seed = self.seed or trial
         self.count += 1
         self.counts[trial.outcome.verdict.word.value] += 1
-        if not trial.accepted or trial.outcome.measurement.abandoned:
+        measurement = trial.outcome.measurement
+        if measurement is None or measurement.abandoned:
             return
-        if self.best is None or trial.score < self.best.score:
+        if score_of(trial) < score_of(self.best):
             self.best = trial
-        if trial.kernel not in self.by_kernel or trial.score < self.by_kernel[trial.kernel].score:
+        if score_of(trial) < score_of(self.by_kernel.get(trial.kernel)):
             self.by_kernel[trial.kernel] = trial
-        for time in trial.outcome.measurement.times:
-            fastest = self.per_shape.get(time.shape)
-            if fastest is None or time.time_us < fastest.outcome.measurement.time_us(time.shape):
+        for time in measurement.times:
+            if time.time_us < time_of(self.per_shape.get(time.shape), time.shape):
                 self.per_shape[time.shape] = trial
 
     def rank_kernels(self) -> list[Trial]:
@@ -51,7 +62,8 @@ class RunState:
         """Whether a candidate with this outcome would be the new best."""
         if outcome.measurement is None or outcome.measurement.abandoned:
             return False
-        return self.best is None or self.score(outcome) < self.best.score
+        score = self.score(outcome)
+        return score is not None and score < score_of(self.best)
 
     def score(self, outcome: Outcome) -> float | None:
         """The geometric mean of time / seed time over the timed shapes. Raises TaskError when there is none.
@@ -61,7 +73,7 @@ class RunState:
         """
         if outcome.measurement is None:
             return None
-        unit = self.seed.outcome.measurement if self.seed else outcome.measurement
+        unit = (self.seed.outcome.measurement if self.seed else None) or outcome.measurement
         times = [(outcome.measurement.time_us(t.shape), t.time_us) for t in unit.times]
         ratios = [time / base for time, base in times if time is not None]
         ratios += [max(ratios, default=1.0)] * (len(times) - len(ratios))
@@ -69,7 +81,7 @@ class RunState:
         if score is None:
             raise TaskError(f"{self.task.name} has no timed shape to compare kernels on")
         if outcome.measurement.abandoned and self.best:
-            return max(score, self.best.score)
+            return max(score, score_of(self.best))
         return score
 
 

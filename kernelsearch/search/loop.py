@@ -7,11 +7,11 @@ trials again.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 
 from kernelsearch.core.errors import TaskError
@@ -27,7 +27,7 @@ from kernelsearch.search.candidates import Candidate, CandidateMaker
 from kernelsearch.search.contract import Start, Strategy
 from kernelsearch.search.facts import Progress, Result, Settings
 from kernelsearch.search.history import RunState, explain_wrong_seed
-from kernelsearch.search.pending import PendingTrial, PendingTrials, ProofRejected
+from kernelsearch.search.pending import PendingTrials, ProofRejected
 from kernelsearch.search.runs import begin_run
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune import make_seed_tuners
@@ -37,22 +37,11 @@ PROVERS = 8
 """Threads that wait for `full` verdicts, so that those which evaluate do not."""
 
 
-@dataclass(frozen=True)
-class _Flying:
-    """A candidate under evaluation, or one whose trial is stored already."""
-
-    number: int
-    candidate: Candidate
-    evaluated: Future | Trial
-
-
 def make_start(task: TaskFacts, seed: int = 0, trials: int = 200) -> Start:
     """The start of a strategy for this task."""
     kernel = Kernel.parse(task.seed)
-    tuners = make_seed_tuners(task, kernel, seed)
-    return Start(
-        kernel.digest, tuners.space_by_digest(kernel.digest).values, tuners.best_config(kernel.digest), seed, trials
-    )
+    tuners, own = make_seed_tuners(task, kernel, seed), kernel.digest
+    return Start(own, tuners.space_by_digest(own).values, tuners.best_config(own), seed, trials)
 
 
 class Search:
@@ -84,6 +73,8 @@ class Search:
         spaces.require_possible_config(self.tuners.space_by_digest(self.seed.digest), self.seed, self._possible)
         self._resumed = len(self._begun)
         self._started = time.monotonic()
+        budget = settings.budget_seconds
+        self._deadline = self._started + (math.inf if budget is None else budget)
         self._used_up = self._ended = False
 
     def _begin(self, strategy: Strategy, resume: Run | None) -> None:
@@ -93,9 +84,8 @@ class Search:
         self._begun = begin_run(self.store, self.task, self.facts, resume)
         self.run_row = self._begun.run
         self._told = RunState(self.task)
-        self._candidates = CandidateMaker(
-            self.task, self.facts, self.seed, strategy, self.proposer, self.tuners, self._told, self._begun
-        )
+        self._candidates = CandidateMaker(self.seed, strategy, self.proposer, self.tuners, self._told, self._begun)
+        self._flight: deque[tuple[Candidate, Future | Trial]] = deque()  # under evaluation, or stored already
 
     def run(self, on_trial: OnTrial = lambda trial, progress: None, ending: bool = False) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
@@ -141,52 +131,48 @@ class Search:
         depth; None: in the pool.
         """
         while True:
-            flight: deque[_Flying] = deque()
-            held = PendingTrials(partial(self._settle, on_trial), proving or pool)
+            pending = PendingTrials(partial(self._settle, on_trial), proving or pool)
             try:
-                yield from self._pass(flight, held, pool, stopping, asking)
+                yield from self._pass(pending, pool, stopping, asking)
                 break
             except ProofRejected:
-                for flying in flight:
-                    if isinstance(flying.evaluated, Future):
-                        flying.evaluated.cancel()
+                assert self._anew is not None  # else no trial is told before it is proved
+                for _, evaluated in self._flight:
+                    if isinstance(evaluated, Future):
+                        evaluated.cancel()
                 self._begin(self._anew(), self.run_row)
         self._ended = self._used_up or self._known.count >= self.facts.trials
         if self._ended:
             self.store.finish_run(self.run_row)
 
     def _pass(
-        self,
-        flight: deque[_Flying],
-        held: PendingTrials,
-        pool: Executor,
-        stopping: Callable[[], bool],
-        asking: Executor | None,
+        self, pending: PendingTrials, pool: Executor, stopping: Callable[[], bool], asking: Executor | None
     ) -> Iterator[Future]:
-        """The run from its first trial on, with the stored ones told again. Raises Mistaken."""
-        self._used_up = False
+        """The run from its first trial on, with the stored ones told again. Raises ProofRejected."""
+        flight, first, self._used_up = self._flight, self.settings.first, False
         for number in range(self.facts.trials):
             while flight and (number == 1 or len(flight) >= self.facts.window):
-                yield from self._land(flight.popleft(), held)
-            if stopping() or self._out_of_time():
+                yield from self._land(pending)
+            if stopping() or time.monotonic() >= self._deadline:
                 break
-            if number == 1 and self._ordering is not None:
+            if number == 1 and first and self._ordering is not None:
                 yield self._ordering
-                self.tuners.add_estimates(self.seed.digest, self._ordering.result(), self.settings.first.asked)
+                self.tuners.add_estimates(self.seed.digest, self._ordering.result(), first.asked)
             candidate = yield from self._ask(number, asking)
             if candidate is None:
                 while flight:  # what is in flight may open up more
-                    yield from self._land(flight.popleft(), held)
+                    yield from self._land(pending)
                 candidate = yield from self._ask(number, asking)
             if candidate is None:
                 self._used_up = True
                 break
-            flight.append(_Flying(number, candidate, self._launch(pool, number, candidate)))
-            if number == 0:
-                self._ordering = self._ordering or self._begin_ordering(pool)
+            flight.append((candidate, self._launch(pool, candidate)))
+            if number == 0 and first and self.strategy.ordered and self._ordering is None:  # beside the first trial
+                drawn = self.tuners.draw(self.seed.digest, first.drawn)
+                self._ordering = pool.submit(first.ordered, self.seed, drawn)
         while flight:
-            yield from self._land(flight.popleft(), held)
-        yield from held.settle_pending(most=0)
+            yield from self._land(pending)
+        yield from pending.settle_pending(most=0)
 
     def _ask(self, number: int, asking: Executor | None) -> Generator[Future, None, Candidate | None]:
         """The candidate of this ask; the rest of the run waits for it."""
@@ -196,45 +182,40 @@ class Search:
         yield answer
         return answer.result()
 
-    def _begin_ordering(self, pool: Executor) -> Future | None:
-        """Begins to order the seed's first configs by the static model, beside the first trial."""
-        first = self.settings.first
-        if first is None or not self.strategy.ordered:
-            return None
-        return pool.submit(first.ordered, self.seed, self.tuners.draw(self.seed.digest, first.drawn))
-
-    def _launch(self, pool: Executor, number: int, candidate: Candidate) -> Future | Trial:
-        if number < len(self._begun):
-            return self._begun.trial(number, candidate.proposal, candidate.kernel.digest, candidate.config)
+    def _launch(self, pool: Executor, candidate: Candidate) -> Future | Trial:
+        if candidate.number < len(self._begun):
+            return self._begun.trial(candidate.number, candidate.proposal, candidate.kernel.digest, candidate.config)
         incumbent = self._told.best.outcome.measurement if self._told.best else None
         return pool.submit(self.evaluator.evaluate, candidate.kernel, candidate.config, incumbent)
 
-    def _land(self, flying: _Flying, held: PendingTrials) -> Iterator[Future]:
-        number, candidate, evaluated = flying.number, flying.candidate, flying.evaluated
-        proof, stored = None, isinstance(evaluated, Trial)
-        if stored:
+    def _land(self, pending: PendingTrials) -> Iterator[Future]:
+        """Waits for the next candidate in flight and tells its trial, which is stored once it is sure."""
+        candidate, evaluated = self._flight.popleft()
+        proof = None
+        if isinstance(evaluated, Trial):
             trial = evaluated
         else:
             yield evaluated
             outcome = evaluated.result()
             if outcome.verdict.depth != "full" and self._told.beats(outcome):
-                proof = held.pool.submit(self.evaluator.complete, candidate.kernel, candidate.config, outcome)
+                proof = pending.pool.submit(self.evaluator.complete, candidate.kernel, candidate.config, outcome)
                 if self._anew is None:
                     yield proof
                     outcome, proof = proof.result(), None
-            trial = self._make_trial(number, candidate, outcome)
-        if number >= self._known.count:
-            held.waiting.append(PendingTrial(trial, candidate.structure, proof, stored))
-        yield from held.settle_pending()  # first: on being told, a proposer may refer to the trial's row
+            trial = self._make_trial(candidate, outcome)
+        if trial.number >= self._known.count:
+            pending.waiting.append((trial, proof))
+        yield from pending.settle_pending()  # first: on being told, a proposer may refer to the trial's row
         self._tell(trial)
-        if number == 0 and not trial.accepted:
+        if trial.number == 0 and not trial.accepted:
             self.store.finish_run(self.run_row)
             raise TaskError(explain_wrong_seed(self.task, trial))
 
-    def _settle(self, on_trial: OnTrial, trial: Trial, held: PendingTrial) -> None:
+    def _settle(self, on_trial: OnTrial, trial: Trial) -> None:
         """Stores and reports the next trial, which stays as it is."""
-        if not held.stored:
-            self.store.add_trial(self.run_row, trial, held.structure)
+        if trial.number >= len(self._begun):
+            structure = self._told.structures[trial.kernel]
+            self.store.add_trial(self.run_row, trial, structure if structure.number == trial.number else None)
         self._known.tell(trial)
         on_trial(trial, self._progress())
 
@@ -251,12 +232,8 @@ class Search:
         cost = self.proposer.spending()
         return Progress(done, self.facts.trials, replayed, known.best, known.counts.copy(), seconds, cost)
 
-    def _make_trial(self, number: int, candidate: Candidate, outcome: Outcome) -> Trial:
+    def _make_trial(self, candidate: Candidate, outcome: Outcome) -> Trial:
         kernel, score = candidate.kernel.digest, self._told.score(outcome)
         structure = self._told.structures[kernel]
         edit, rationale = structure.edit, structure.rationale
-        return Trial(number, candidate.proposal, kernel, candidate.config, outcome, score, edit, rationale)
-
-    def _out_of_time(self) -> bool:
-        budget = self.settings.budget_seconds
-        return budget is not None and time.monotonic() - self._started >= budget
+        return Trial(candidate.number, candidate.proposal, kernel, candidate.config, outcome, score, edit, rationale)

@@ -14,7 +14,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.types import Trial
-from kernelsearch.record.rows import Structure
 
 MOST = 256
 """Trials that may be pending; then the run waits. A kill loses no more than these."""
@@ -24,36 +23,29 @@ class ProofRejected(Exception):
     """A trial that was taken for accepted is rejected: the run must be told again. Never leaves this package."""
 
 
-@dataclass(frozen=True)
-class PendingTrial:
-    """A pending trial. proof will be its outcome with the `full` verdict, None without one; stored: its row exists."""
-
-    trial: Trial
-    structure: Structure | None
-    proof: Future | None
-    stored: bool
-
-
 @dataclass
 class PendingTrials:
-    """The pending trials. settle(trial, held) stores and reports one, in order; pool runs the `full` verdicts."""
+    """The pending trials, each with its outcome to be at full depth (None: it awaits none).
 
-    settle: Callable[[Trial, PendingTrial], None]
+    settle(trial) stores and reports one, in order; pool runs the `full` verdicts.
+    """
+
+    settle: Callable[[Trial], None]
     pool: Executor
-    waiting: deque[PendingTrial] = field(default_factory=deque)
+    waiting: deque[tuple[Trial, Future | None]] = field(default_factory=deque)
 
     def settle_pending(self, most: int = MOST) -> Iterator[Future]:
-        """Settles trials in order; waits, by yielding futures, until at most `most` are pending. Raises Mistaken."""
+        """Settles trials in order; yields what it waits for until at most `most` remain. Raises ProofRejected."""
         while self.waiting:
-            held = self.waiting[0]
-            trial = held.trial
-            if held.proof is not None:
-                if len(self.waiting) <= most and not held.proof.done():
+            assumed, proof = self.waiting[0]
+            trial = assumed
+            if proof is not None:
+                if len(self.waiting) <= most and not proof.done():
                     return
-                yield held.proof
-                outcome = held.proof.result()
+                yield proof
+                outcome = proof.result()
                 trial = replace(trial, outcome=outcome, score=trial.score if outcome.measurement else None)
             self.waiting.popleft()
-            self.settle(trial, held)
-            if not trial.accepted and held.trial.accepted:
+            self.settle(trial)
+            if assumed.accepted and not trial.accepted:
                 raise ProofRejected

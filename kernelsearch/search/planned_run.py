@@ -53,21 +53,11 @@ class PlannedRun:
 
     @cached_property
     def facts(self) -> RunFacts:
-        return RunFacts(
-            strategy=self.name,
-            proposer=self.model.name,
-            seed=self.seed,
-            window=self.window,
-            trials=self.trials,
-            target=self.evaluation.bench.where,
-            versions=versions(),
-            settings={
-                "shapes": [s.key for s in self.task.shapes],
-                **proposers.as_facts(self.model),
-                **self.settings,
-                **(self.first.as_facts() if self.first else {}),
-            },
-        )
+        first = self.first.as_facts() if self.first else {}
+        shapes = {"shapes": [s.key for s in self.task.shapes]}
+        settings = {**shapes, **proposers.as_facts(self.model), **self.settings, **first}
+        where = self.evaluation.bench.where
+        return RunFacts(self.name, self.model.name, self.seed, self.window, self.trials, where, versions(), settings)
 
     def make_strategy(self) -> Strategy:
         return strategies.make(self.strategy, make_start(self.task, self.seed, self.trials), **self.params)

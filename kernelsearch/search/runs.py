@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Config, Proposal, TaskFacts, Trial, config_key
-from kernelsearch.record.rows import Run, RunFacts, Structure
+from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
 
 
-@dataclass(frozen=True)
-class BegunRun:
-    """A run's row. trials are those stored before this process; structures are by the number of their first trial."""
+class BegunRun(StoredTrials):
+    """A run's row, and the trials stored before this process; structures are by the number of their first trial."""
 
-    run: Run
-    trials: Sequence[Trial] = ()
-    structures: dict[int, Structure] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.trials)
+    def __init__(self, store: Store, run: Run) -> None:
+        super().__init__(store, run.id, store.count_trials(run.id))
+        self.run, self.structures = run, {s.number: s for s in store.load_structures(run.id).values()}
 
     def proposal(self, number: int) -> Proposal | None:
         """The stored proposal if it was made under a smaller budget: a strategy's asks may depend on its budget."""
-        return self.trials[number].proposal if number < self.run.extended else None
+        return self[number].proposal if number < self.run.extended else None
 
     def trial(self, number: int, proposal: Proposal, kernel: str, config: Config) -> Trial:
         """The stored trial of this candidate. Raises StoreError when another candidate is stored there."""
-        stored = self.trials[number]
+        stored = self[number]
         wanted = (number, kernel, config_key(config), proposal)
         if (stored.number, stored.kernel, config_key(stored.config), stored.proposal) != wanted:
             raise StoreError(
@@ -43,7 +38,7 @@ class BegunRun:
 def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) -> BegunRun:
     """Begins or resumes a run; writes a new one's row. Raises StoreError when it cannot go on with these facts."""
     if resume is None:
-        return BegunRun(store.add_run(task, facts))
+        return BegunRun(store, store.add_run(task, facts))
     if resume.task != task.digest:
         raise StoreError(f"run {resume.id} cannot be resumed: the task file has changed since; start a new run")
     for fact in fields(facts):
@@ -55,7 +50,4 @@ def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None
             )
     if facts.trials != resume.facts.trials:
         resume = store.set_budget(resume, facts.trials)
-    structures = {s.number: s for s in store.load_structures(resume.id).values()}
-    return BegunRun(
-        replace(resume, facts=facts), StoredTrials(store, resume.id, store.count_trials(resume.id)), structures
-    )
+    return BegunRun(store, replace(resume, facts=facts))

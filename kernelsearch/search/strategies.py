@@ -5,9 +5,9 @@ A strategy's file runs with the driver's rights: it is the user's code, as trust
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from dataclasses import fields, is_dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,7 +47,7 @@ def load(name_or_path: str) -> ModuleType:
     if not is_dataclass(getattr(module, "Params", None)):
         raise StrategyError(f"{path} defines no dataclass Params")
     if not issubclass(module.Strategy, Strategy):  # a user's class need not inherit: here it gets the defaults
-        module.Strategy = type("Strategy", (module.Strategy, Strategy), {})
+        vars(module)["Strategy"] = type("Strategy", (module.Strategy, Strategy), {})
     if missing := sorted(module.Strategy.__abstractmethods__):
         raise StrategyError(f"{path}: class Strategy has no method {' and no '.join(missing)}")
     return module
@@ -68,11 +68,11 @@ def make(name_or_path: str, start: Start, **params: Any) -> Strategy:
 
 def _execute(path: Path) -> ModuleType:
     name = f"kernelsearch_strategy_{path.stem}_{content_digest(str(path.resolve()))}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module  # where dataclasses look up annotations
     try:
-        spec.loader.exec_module(module)
+        SourceFileLoader(name, str(path)).exec_module(module)
     except (SyntaxError, ImportError, NameError, AttributeError, TypeError, ValueError) as error:
         del sys.modules[name]
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""

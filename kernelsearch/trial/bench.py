@@ -210,9 +210,9 @@ class Bench:
             if future is not None:
                 return future
             future = self._built[key] = Future()
-        kept = self.compiled.get(self._cache_key(kernel, spec)) if self.compiled else None
-        if kept is not None:
-            future.set_result(kept.verdict or kept.binaries[0])
+        cached = self.compiled.get(self._cache_key(kernel, spec)) if self.compiled else None
+        if cached is not None:
+            future.set_result(cached.verdict or cached.binaries[0])
         elif self.compilers.size > FEW_COMPILERS:
             threading.Thread(target=self._build, args=(kernel, spec, future), daemon=True).start()
         else:

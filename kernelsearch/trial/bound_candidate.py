@@ -14,13 +14,13 @@ from kernelsearch.trial.rejection import Rejection
 from kernelsearch.worker.messages import jobs
 
 Spec = tuple[Specialisation, bool]
-"""What one binary is compiled for, and whether it is the seed's."""
+"""One specialisation that is compiled, and whether it is the seed's."""
 
 
 class BoundCandidate:
     """A kernel at a config. Each shape is bound once; the bench keeps the binaries.
 
-    Its methods raise Rejected for what the launch or a compiler refuses.
+    Its methods raise Rejection for what the launch or a compiler refuses.
     """
 
     def __init__(self, bench: Bench, kernel: Kernel, config: Config) -> None:
@@ -42,7 +42,7 @@ class BoundCandidate:
         return self._bind(shape)[0]
 
     def specialisations(self, *shapes: str) -> tuple[Spec, ...]:
-        """What must be compiled for these shapes, in the order of the launches."""
+        """The specialisations to compile for these shapes, in the order of the launches."""
         return tuple(dict.fromkeys(spec for shape in shapes for spec in self._bind(shape)[1]))
 
     def _bind(self, shape: str) -> tuple[list[tuple[LaunchFact, BoundLaunch]], list[Spec]]:
@@ -79,5 +79,5 @@ class BoundCandidate:
         return [binaries[jobs.spec_key(*spec)].identity for spec in self._bind(shape)[1]]
 
     def message(self, *, code: bool) -> jobs.CandidateJob:
-        """What a worker gets of it; the run worker gets none of its code."""
+        """The message about it for a worker; the run worker gets none of its code."""
         return self.bench.candidate(self.kernel, self.config, code=code)

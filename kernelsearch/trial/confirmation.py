@@ -34,7 +34,7 @@ from kernelsearch.worker.messages.confirm_jobs import Ceilings, MeasureCeilings,
 from kernelsearch.worker.processes.pool import Pool
 from kernelsearch.worker.processes.workers import Worker, WorkerDied
 
-__all__ = ["SECONDS", "Confirmation", "Contestant", "ConfirmationPlan", "ConfirmedShape"]
+__all__ = ["SECONDS", "Confirmation", "ConfirmationPlan", "ConfirmedShape", "Contestant"]
 
 TOGETHER = "the process was lost while this kernel was timed among others, and none of them fails alone: {reason}"
 
@@ -74,9 +74,8 @@ class Confirmation:
         with contextlib.suppress(WorkerError, WorkerDied, ProcessLost), self.pool.lease() as worker:
             self._worker = worker
             if not self._ended:
-                ask_session(
-                    worker, Prepare(self.bench.path, (*facts.test_shapes, *facts.shapes)[0].key), COMPILE_LIMIT_S
-                )
+                first = (*facts.test_shapes, *facts.shapes)[0].key
+                ask_session(worker, Prepare(self.bench.path, first), COMPILE_LIMIT_S)
         self._worker = None
 
     def _await_prepared(self) -> None:
@@ -115,43 +114,27 @@ class Confirmation:
 
         When the process is lost while several are timed, the next attempt first calls each alone to find the cause.
         """
-        failures: dict[str, str] = {}
-        verdicts: dict[str, Verdict] = {}
+        session = ShapeSession(self.bench, self.plan, self.say, shape, contestants)
+        failures = session.failures
         alone = together = False
         self._await_prepared()
         while True:
             try:
                 with self.bench.gpu, self.pool.lease() as worker:
-                    session = ShapeSession(
-                        self.bench, self.plan, self.say, worker, shape, contestants, failures, verdicts
-                    )
-                    return session.run(alone=alone)
+                    return session.run(worker, alone=alone)
             except ProcessLost as lost:
                 if lost.name in failures or (not lost.name and together):
                     raise WorkerError(f"the confirming worker failed: {lost}") from None
                 if lost.name:
-                    _leave_out(lost.name, lost.verdict, contestants, failures, verdicts)
+                    session.leave_out(lost.name, lost.verdict)
                 elif alone:
                     together = True
                     verdict = Verdict(lost.verdict.word, "confirm", TOGETHER.format(reason=lost))
                     for one in contestants:
                         if one.name != SEED and one.name not in failures:
-                            _leave_out(one.name, verdict, contestants, failures, verdicts)
+                            session.leave_out(one.name, verdict)
                 if len(contestants) > 1 and all(c.name in failures for c in contestants):
                     raise WorkerError(f"the confirming worker failed over every kernel: {lost}") from None
                 alone = not lost.name and not alone
-                self.say(
-                    f"{shape.label}: {lost}; a fresh process goes on without {', '.join(failures) or 'nobody yet'}"
-                )
-
-
-def _leave_out(
-    name: str,
-    verdict: Verdict,
-    contestants: Sequence[Contestant],
-    failures: dict[str, str],
-    verdicts: dict[str, Verdict],
-) -> None:
-    failures[name] = verdict.reason
-    if name in {c.name for c in contestants}:
-        verdicts[name] = verdict
+                without = ", ".join(failures) or "nobody yet"
+                self.say(f"{shape.label}: {lost}; a fresh process goes on without {without}")

@@ -26,11 +26,9 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import work_digest
 from kernelsearch.trial.evaluator import Evaluator
-from kernelsearch.trial.hints import describe_calls
-from kernelsearch.trial.leader import Lead
-from kernelsearch.trial.niche import describe_niche
-from kernelsearch.trial.once import Once
+from kernelsearch.trial.hints import describe_calls, describe_niche
 from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
 from kernelsearch.verify import gate
@@ -65,7 +63,7 @@ class Evaluation(Evaluator):
         return cls(bench, tuple(s.key for s in facts.shapes))
 
     def bind(self, kernel: Kernel, config: Config) -> BoundCandidate:
-        """The candidate, past the gate. Raises Rejected with the gate's verdict.
+        """The candidate, past the gate. Raises Rejection with the gate's verdict.
 
         The gate looks at every text, also at one whose digest is known: comments have no part in a digest.
         """

@@ -1,9 +1,9 @@
-"""Describes a candidate's launches for hints and the static model."""
+"""Describes a candidate's launches: for hints, for the static model, and by a niche for strategies (`map_elites`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TensorFact
@@ -12,7 +12,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
-from kernelsearch.measure.static_model.occupancy import BinaryResources
+from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED_RESERVED, BinaryResources
 from kernelsearch.measure.static_model.rates import calibrate_target
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.worker.messages import jobs
@@ -28,15 +28,11 @@ def describe_calls(
     """The launcher's call at each of these shapes, as `measure.hints` reads it."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
-    return tuple(
-        LauncherCall(
-            shape,
-            launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ())),
-            measurement.time_us(shape) if measurement else None,
-            measured,
-        )
-        for shape in shapes
-    )
+    calls = []
+    for shape in shapes:
+        launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
+        calls.append(LauncherCall(shape, launches, measurement.time_us(shape) if measurement else None, measured))
+    return tuple(calls)
 
 
 def launches_of(
@@ -72,3 +68,44 @@ def _describe_arguments(fact: LaunchFact, bound: BoundLaunch, step: LaunchStep) 
         else:
             facts[name] = arg
     return facts
+
+
+def describe_niche(launches: Iterable[DeviceLaunch]) -> dict[str, int | str]:
+    """A few small numbers about a candidate's behaviour, coarse enough that small changes stay in the niche.
+
+    Of several shapes and launches the one that moves most bytes counts. bytes: log2 of the distinct bytes that all
+    launches move, in steps of a quarter; passes: bytes loaded and stored over distinct bytes, in steps of a half, at
+    most 8; tile: log2 of the elements of the largest tile, in steps of 2; parallelism: log2 of the warps that an SM
+    runs at once, in steps of 1; limiter: what keeps it from running more: programs (there are no more), warps,
+    registers, shared.
+    """
+    every = list(launches)
+    if not every:
+        return {}
+    main = max(every, key=lambda one: one.traffic)
+    moved, distinct = sum(one.traffic for one in every), sum(one.footprint for one in every)
+    tiles = [math.prod(a.shape) for a in main.main_accesses]
+    return {
+        "bytes": round(4 * _log2(distinct)) if math.isfinite(distinct) else -1,
+        "passes": min(16, round(2 * moved / distinct)) if 0 < distinct < math.inf else 0,
+        "tile": round(_log2(max(tiles, default=1)) / 2),
+        "parallelism": round(_log2(main.resident * main.machine.num_warps)),
+        "limiter": _find_limiter(main),
+    }
+
+
+def _find_limiter(launched: DeviceLaunch) -> str:
+    target, machine = launched.target, launched.machine
+    if launched.programs < launched.occupancy * target.num_sms:
+        return "programs"
+    per_warp = -(-max(16, machine.registers) * 32 // REGISTER_GRANULE) * REGISTER_GRANULE
+    room = {
+        "registers": target.registers_per_sm / (per_warp * machine.num_warps),
+        "shared": target.shared_per_sm / (machine.shared + SHARED_RESERVED),
+        "warps": target.warps_per_sm / machine.num_warps,
+    }
+    return min(room, key=lambda name: room[name])
+
+
+def _log2(value: float) -> float:
+    return math.log2(max(1.0, value))

@@ -18,7 +18,7 @@ class Rejection(Exception):
 
 
 def ask_or_reject(pool: Pool, job: Any, limit_s: float, stage: str) -> Any:
-    """A worker's answer to a job that runs candidate code. Raises Rejected when that makes the worker hang or die."""
+    """A worker's answer to a job that runs candidate code. Raises Rejection when that makes the worker hang or die."""
     try:
         return pool.ask(job, limit_s)
     except WorkerHung:

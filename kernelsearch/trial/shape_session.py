@@ -1,6 +1,6 @@
 """One attempt at one shape by the confirmed protocol, from the driver's side.
 
-A contestant that spoils the `confirm` worker raises `Lost`, and `confirmation` starts a fresh worker without it.
+A contestant that spoils the `confirm` worker raises `ProcessLost`, and `confirmation` starts a fresh worker without it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import random
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.core.types import Config, ShapeFact, TensorFact, Verdict, Word
@@ -97,7 +98,7 @@ class ProcessLost(Exception):
 
 
 def ask_session(worker: Worker, job: object, limit_s: float, name: str = "") -> object:
-    """The worker's answer. Raises Lost, or WorkerError when the fault is nobody's."""
+    """The worker's answer. Raises ProcessLost, or WorkerError when the fault is nobody's."""
     try:
         answer = worker.ask(job, limit_s)
     except WorkerHung:
@@ -112,33 +113,24 @@ def ask_session(worker: Worker, job: object, limit_s: float, name: str = "") -> 
     return answer
 
 
+@dataclass
 class ShapeSession:
-    """One attempt at one shape in one process: `run` is the whole, the other public methods are its steps."""
+    """The confirmation of one shape: `run` is one attempt in one process, the other public methods are its steps.
 
-    def __init__(
-        self,
-        bench: Bench,
-        plan: ConfirmationPlan,
-        say: Say,
-        worker: Worker,
-        shape: ShapeFact,
-        contestants: Sequence[Contestant],
-        failures: dict[str, str] | None = None,
-        verdicts: dict[str, Verdict] | None = None,
-    ) -> None:
-        failures, verdicts = {} if failures is None else failures, {} if verdicts is None else verdicts
-        self.bench, self.plan, self.say, self.worker, self.facts = bench, plan, say, worker, shape
-        self.contestants = [c for c in contestants if c.name not in failures]
-        self.failures, self.verdicts = failures, verdicts
-        self.rng = random.Random(f"{self.plan.seed}/{shape.key}")
-        self.pilot: dict[str, float] = {}
-        self.blocks: list[protocol.Block] = []
-        self.edges: list[tuple[Reading | None, Reading | None]] = []
-        self.notes: list[str] = []
+    failures and verdicts stay from one attempt to the next, which goes on without those that failed.
+    """
 
-    def run(self, *, alone: bool = False) -> ConfirmedShape:
+    bench: Bench
+    plan: ConfirmationPlan
+    say: Say
+    facts: ShapeFact
+    everyone: Sequence[Contestant]
+    failures: dict[str, str] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+
+    def run(self, worker: Worker, *, alone: bool = False) -> ConfirmedShape:
         """The results at the shape. alone: calls each contestant by itself first, to name the one that fails."""
-        baselines = self.open()
+        baselines = self.open(worker)
         for contestant in self.contestants:
             self.enter_kernel(contestant)
         for name in baselines:
@@ -147,12 +139,12 @@ class ShapeSession:
                 self._take_entry(name, self._ask(confirm_jobs.Enter(name), COMPILE_LIMIT_S, name))
         entered = tuple(c.name for c in self.contestants if c.name in self.pilot)
         candidates = tuple(n for n in entered if n != SEED) or entered
-        baselines = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
-        fastest = min(baselines, key=lambda n: baselines[n], default=None)
+        rivals = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
+        fastest = min(rivals, key=lambda n: rivals[n], default=None)
+        nothing = protocol.ValidBlocks(())
+        shape = ConfirmedShape(self.facts, nothing, candidates, None, self.failures, self.verdicts, dtypes=self.dtypes)
         if not candidates or fastest is None:
-            return ConfirmedShape(
-                self.facts, protocol.ValidBlocks(()), candidates, None, self.failures, self.verdicts, dtypes=self.dtypes
-            )
+            return shape
         if alone:
             for name in sorted(self.pilot, key=lambda n: n not in candidates):
                 self._ask(confirm_jobs.Blocks(((name,) * ALONE,)), BLOCKS_LIMIT_S, name)
@@ -160,29 +152,31 @@ class ShapeSession:
         kept = protocol.drop_spoiled(self.blocks, self.edges)
         judged = {name: self._judge_outputs(name) for name in candidates}
         clocks = {name: self._check_clocks(name, kept) for name in candidates}
-        return ConfirmedShape(
-            self.facts,
-            kept,
-            candidates,
-            fastest,
-            self.failures,
-            self.verdicts,
-            judged,
-            clocks,
-            tuple(dict.fromkeys(self.notes)),
-            self.dtypes,
-        )
+        notes = tuple(dict.fromkeys(self.notes))
+        return replace(shape, kept=kept, fastest=fastest, judged=judged, clocks=clocks, notes=notes)
+
+    def leave_out(self, name: str, verdict: Verdict) -> None:
+        """Reports a contestant, with its verdict, or a baseline as failed."""
+        self.failures[name] = verdict.reason
+        if name in {c.name for c in self.everyone}:
+            self.verdicts[name] = verdict
 
     # ------------------------------------------------------------ getting ready
 
-    def open(self) -> tuple[str, ...]:
-        """Makes the inputs; returns the baselines that exist here besides the seed."""
+    def open(self, worker: Worker) -> tuple[str, ...]:
+        """Begins an attempt and makes the inputs; returns the baselines that exist here besides the seed."""
+        self.worker = worker
+        self.contestants = [c for c in self.everyone if c.name not in self.failures]
+        self.rng = random.Random(f"{self.plan.seed}/{self.facts.key}")
+        self.pilot: dict[str, float] = {}
+        self.blocks: list[protocol.Block] = []
+        self.edges: list[tuple[Reading | None, Reading | None]] = []
+        self.notes: list[str] = []
         one_set = self.bench.facts.form == "kernelbench"  # its weights come from the same seed as its inputs
         seeds = tuple(self.rng.randrange(1 << 30) for _ in range(CONTENTS))
+        job = confirm_jobs.OpenShape(self.bench.path, self.facts.key, seeds, one_set)
         try:
-            opened = self._ask(
-                confirm_jobs.OpenShape(self.bench.path, self.facts.key, seeds, one_set), COMPILE_LIMIT_S, ""
-            )
+            opened = self._ask(job, COMPILE_LIMIT_S, "")
         except WorkerError as error:
             raise WorkerError(f"{self.facts.label}: {error}") from None
         assert isinstance(opened, confirm_jobs.OpenedShape)
@@ -204,7 +198,7 @@ class ShapeSession:
         except Rejection as rejected:
             answer = rejected.verdict
         if isinstance(answer, Verdict):
-            self._leave_out(name, answer)
+            self.leave_out(name, answer)
         else:
             self._take_entry(name, answer)
 
@@ -214,14 +208,11 @@ class ShapeSession:
             if answer.verdict.detail.get("poisoned"):
                 self.worker.kill()
                 raise ProcessLost(name, answer.verdict)
-            self._leave_out(name, answer.verdict)
+            self.leave_out(name, answer.verdict)
         elif answer.failure:
             self.failures[name] = answer.failure
         else:
             self.pilot[name] = answer.pilot_us
-
-    def _leave_out(self, name: str, verdict: Verdict) -> None:
-        self.verdicts[name], self.failures[name] = verdict, verdict.reason
 
     # ------------------------------------------------------------ sampling
 
@@ -251,7 +242,7 @@ class ShapeSession:
         for order, times in zip(orders, answer.times_us, strict=True):
             self.blocks.append(tuple(zip(order, times, strict=True)))
         readings = [Reading(*e) if e is not None else None for e in answer.edges]
-        self.edges += list(zip(readings, readings[1:], strict=False))
+        self.edges += pairwise(readings)
         if answer.why:
             self.notes.append(answer.why)
         for name in answer.changed:
@@ -277,9 +268,8 @@ class ShapeSession:
         wrong = protocol.find_disagreement(event.time_us, clocked.wall_us, clocked.kernel_us)
         least = protocol.compute_floor_us(self.bench.target, self.facts.bytes_moved, self.facts.flops, self.dtypes)
         if event.time_us < least:
-            wrong = (
-                f"{event.time_us:.3g} us is impossible: {self.bench.target.name} needs at least {least:.3g} us for this"
-            )
+            target = self.bench.target.name
+            wrong = f"{event.time_us:.3g} us is impossible: {target} needs at least {least:.3g} us for this"
         if wrong:
             self.verdicts.setdefault(name, Verdict(Word.TIMING, "confirm", wrong, depth="full"))
         return clocked.wall_us, clocked.kernel_us

@@ -27,7 +27,7 @@ REPEATS = 3
 
 
 class GpuStages:
-    """The stages after the compilers on a live device. Raises Rejected for what a run or the judge refuses."""
+    """The stages after the compilers on a live device. Raises Rejection for what a run or the judge refuses."""
 
     mode, protocol = "gpu", PROTOCOL
 
@@ -82,7 +82,7 @@ class GpuStages:
     def run_cases(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], cases: tuple[jobs.JudgedCase, ...], depth: str
     ) -> Verdict:
-        """The judge's verdict on a run of these cases. Raises Rejected unless it is accept."""
+        """The judge's verdict on a run of these cases. Raises Rejection unless it is accept."""
         inputs = self.bench.inputs(cases, twin=False)
         shapes = tuple(c.shape for c in cases)
         repeats = REPEATS if depth == "full" else 1
@@ -127,7 +127,7 @@ class GpuStages:
     def run_job(
         self, candidate: BoundCandidate, binaries: dict[str, Binary], job: Callable[..., Any], **then: Any
     ) -> Any:
-        """The run worker's answer. Raises Rejected with the verdict that ended it."""
+        """The run worker's answer. Raises Rejection with the verdict that ended it."""
         answer = run_on_gpu(self.bench.runners, binaries, job, candidate.build, self.limit_s, **then)
         if isinstance(answer, Verdict):
             raise Rejection(answer)
@@ -156,18 +156,12 @@ class GpuStages:
             timed = self.time_shapes(candidate, binaries, {}, rival)
         else:
             timed = self.time_shapes(candidate, binaries, {shape: racing.FAR * us for shape, us in rival.items()})
-        times = tuple(
-            ShapeTime(
-                shape,
-                statistics.median(samples),
-                compute_spread_us(samples),
-                len(samples),
-                content_digest(*candidate.identities(shape, binaries)),
-                timed.detail[shape],
-            )
-            for shape, samples in timed.samples_us.items()
-        )
-        return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, times, timed.abandoned)
+        times = []
+        for shape, samples in timed.samples_us.items():
+            middle, spread = statistics.median(samples), compute_spread_us(samples)
+            identity = content_digest(*candidate.identities(shape, binaries))
+            times.append(ShapeTime(shape, middle, spread, len(samples), identity, timed.detail[shape]))
+        return Measurement(Evidence.MEASURED, self.bench.device.name, PROTOCOL, tuple(times), timed.abandoned)
 
 
 def has_atomics(kernel: Kernel) -> bool:

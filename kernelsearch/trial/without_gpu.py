@@ -19,8 +19,8 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.once import Once
 from kernelsearch.trial.rejection import Rejection, ask_or_reject
+from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.slow_steps import report_progress
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool
@@ -87,7 +87,7 @@ class InterpreterStages:
         return self.judge_full(candidate, cases)
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
-        """The verdict on float32 twins. Raises Rejected unless it is accept."""
+        """The verdict on float32 twins. Raises Rejection unless it is accept."""
         key = f"{depth}/{_interpreted_key(candidate)}"
         verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s))
         if not verdict.accepted:
@@ -98,7 +98,7 @@ class InterpreterStages:
         return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded).accepted
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
-        """Counts of the timed shapes. Raises Rejected when the interpreter cannot run them."""
+        """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
         return self.once(
             f"profile/{_interpreted_key(candidate)}",
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
@@ -110,7 +110,7 @@ def _interpreted_key(candidate: BoundCandidate) -> str:
 
 
 def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, ...], limit_s: float) -> jobs.Profiled:
-    """Counts of what sampled programs do at these shapes. Raises Rejected when the interpreter cannot run them."""
+    """Counts of what sampled programs do at these shapes. Raises Rejection when the interpreter cannot run them."""
     job = jobs.Profile(candidate.bench.path, candidate.message(code=True), shapes)
     profiled = ask_or_reject(pool, job, limit_s, "profile")
     if profiled.verdict is not None:
@@ -202,16 +202,10 @@ class Interpretation:
     ) -> Verdict:
         """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32."""
         bench = self.candidate.bench
-        job = jobs.Interpret(
-            bench.path,
-            self.candidate.message(code=True),
-            tuple(c.shape for c in cases),
-            bench.inputs(cases, twin=twin),
-            order,
-            tuple(c.half and twin for c in cases),
-            tuple(c.seed + 1 if c.sampled else 0 for c in cases),
-            self.sms,
-        )
+        message, inputs = self.candidate.message(code=True), bench.inputs(cases, twin=twin)
+        shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
+        sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
+        job = jobs.Interpret(bench.path, message, shapes, inputs, order, halves, sampled, self.sms)
         try:
             runs = bench.interpreters.ask(job, self.limit_s)
         except WorkerHung:

@@ -22,8 +22,8 @@ def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:
     bench, begun = confirmation.bench, time.perf_counter()
     with bench.gpu, confirmation.pool.lease() as worker:
         seed = Contestant(SEED, bench.seed, dict(bench.facts.config))
-        session = ShapeSession(bench, confirmation.plan, confirmation.say, worker, shape, [seed])
-        session.open()
+        session = ShapeSession(bench, confirmation.plan, confirmation.say, shape, [seed])
+        session.open(worker)
         session.enter_kernel(session.contestants[0])
         found, times, dropped, clocks = [], [], 0, {}
         for i in range(repeats):

@@ -39,8 +39,8 @@ def logs_of(confirmation: Confirmation, shape, contestants: list[Contestant]) ->
     """Each config's log-ratios to the first one, block by block, from a fresh process."""
     first = contestants[0].name
     with confirmation.bench.gpu, confirmation.pool.lease() as worker:
-        session = ShapeSession(confirmation.bench, confirmation.plan, lambda text: None, worker, shape, contestants)
-        session.open()
+        session = ShapeSession(confirmation.bench, confirmation.plan, lambda text: None, shape, contestants)
+        session.open(worker)
         for one in session.contestants:
             session.enter_kernel(one)
         session.sample(tuple(session.pilot), first)

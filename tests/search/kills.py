@@ -33,7 +33,7 @@ SEED = Kernel.parse(simulated.task().seed).digest
 
 @dataclass(frozen=True)
 class Report:
-    """What `kill_and_resume` saw: kills that hit a running process, rows at the end, and faults (none is right)."""
+    """The report of `kill_and_resume`: kills that hit a running process, rows at the end, faults (none is right)."""
 
     kills: int
     rows: int
@@ -41,7 +41,7 @@ class Report:
 
 
 class Proving:
-    """Evaluates through `inner`; a `full` verdict takes ten times as long, and rejects a third of the new bests but the seed's."""
+    """Evaluates through `inner`; `full` takes ten times as long and rejects a third of the bests but the seed's."""
 
     def __init__(self, inner: Evaluator, seconds: float) -> None:
         self.evaluate, self.seconds = inner.evaluate, seconds
@@ -83,17 +83,17 @@ def kill_and_resume(path: str, kills: int, seed: int = 0, trials: int = TRIALS) 
         done += process.poll() is None
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        before = _checked(path, before, faults)
+        before = _check(path, before, faults)
     last = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if last.returncode:
         faults.append(f"the last run failed: {last.stderr.strip().splitlines()[-1]}")
-    rows = _checked(path, before, faults)
+    rows = _check(path, before, faults)
     if rows != [_story(t) for t in search_in(":memory:", trials, 0.0)]:
         faults.append("the resumed run is not the unbroken one")
     return Report(done, len(rows), tuple(faults))
 
 
-def _checked(path: str, before: list, faults: list[str]) -> list:
+def _check(path: str, before: list, faults: list[str]) -> list:
     with Store.open(path) as store:
         if store.query("PRAGMA integrity_check") != [{"integrity_check": "ok"}] or store.query(
             "PRAGMA foreign_key_check"

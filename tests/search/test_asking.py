@@ -1,13 +1,13 @@
-"""A run that waits for who proposes does not hold up the runs beside it, and is the same run as one that asks at once."""
+"""A run that waits for its proposer holds up no run beside it, and is the same run as one that asks at once."""
 
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+from simulated_search import LAND, make_search, story
+
 import simulated
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
 
 TRIALS, LIMIT_S = 30, 120
 
@@ -25,21 +25,14 @@ class Thinking(Proposer):
 
 
 def search(store, seed, may=None):
-    task, land = simulated.task(), simulated.Landscape(seed)
-    proposer = simulated.SimulatedProposer(land)
-    facts = RunFacts("random_walk", "simulated", seed, 4, TRIALS)
-    strategy = strategies.make("random_walk", make_start(task, seed, TRIALS))
+    proposer = simulated.SimulatedProposer(LAND)
     proposer = Thinking(proposer, may) if may else proposer
-    return Search(task, strategy, proposer, simulated.Simulated(land), store, Settings(facts))
+    return make_search(store, "random_walk", trials=TRIALS, seed=seed, proposer=proposer)
 
 
 def ended(steps):
     for awaited in steps:
         wait([awaited], LIMIT_S)
-
-
-def told(search):
-    return [(t.number, t.kernel, dict(t.config), t.score, t.edit) for t in search.result().trials]
 
 
 def test_another_run_ends_while_one_waits_for_its_proposer():
@@ -58,4 +51,5 @@ def test_another_run_ends_while_one_waits_for_its_proposer():
         ended(steps)
         alone = search(store, 0)
         ended(alone.steps(pool))
-        assert told(waiting) == told(alone) and len(told(alone)) == TRIALS
+        assert story(waiting.result().trials) == story(alone.result().trials)
+        assert len(alone.result().trials) == TRIALS

@@ -1,5 +1,7 @@
 """Who is handed to the confirmed protocol: the best overall, each shape's champion, never too many, the seed never."""
 
+from dataclasses import replace
+
 import pytest
 
 import simulated
@@ -21,8 +23,6 @@ SEED = "5eed"
 
 
 def task(shapes=3):
-    from dataclasses import replace
-
     return replace(simulated.task(), shapes=tuple(ShapeFact(f"timed:{i}", f"n={i}", {"n": i}) for i in range(shapes)))
 
 
@@ -60,8 +60,8 @@ def test_one_champion_of_two_shapes_is_one_finalist():
 
 def test_a_champion_may_be_a_finalists_own_kernel_with_another_config():
     other = {"BLOCK": 512}
-    found = choose_finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)],
-                      lambda t: True)  # fmt: skip
+    trials = [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)]
+    found = choose_finalists(task(), SEED, trials, lambda t: True)
     assert [(f.trial.kernel, dict(f.trial.config), f.champion) for f in found] == [
         ("a", dict(simulated.CONFIG), False), ("a", other, True),
     ]  # fmt: skip
@@ -73,10 +73,8 @@ def test_what_is_ahead_by_less_than_a_percent_is_no_champion():
 
 
 def test_a_single_shape_has_no_champions():
-    assert chosen([trial(1, "a", (90,)), trial(2, "b", (95,))], shapes=1) == [
-        ("a", ("timed:0",), False),
-        ("b", ("timed:0",), False),
-    ]
+    one = ("timed:0",)
+    assert chosen([trial(1, "a", (90,)), trial(2, "b", (95,))], 1) == [("a", one, False), ("b", one, False)]
 
 
 def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere():
@@ -86,9 +84,8 @@ def test_where_nothing_gains_overall_the_least_losing_champion_runs_everywhere()
 
 def test_the_seed_with_its_own_config_is_a_baseline_but_retuned_it_may_win():
     assert chosen([]) == []
-    found = choose_finalists(
-        task(), SEED, [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})], lambda t: True
-    )
+    trials = [trial(0, SEED, [100] * 3), trial(1, SEED, [90] * 3, {"BLOCK": 512})]
+    found = choose_finalists(task(), SEED, trials, lambda t: True)
     assert [(f.trial.kernel, f.trial.number) for f in found] == [(SEED, 1)]
 
 
@@ -100,9 +97,7 @@ def test_the_number_of_finalists_and_of_full_verdicts_is_bounded():
     assert sum(not f.champion for f in found) == OVERALL and sum(f.champion for f in found) == CHAMPIONS
     assert len(asked) == OVERALL + CHAMPIONS
     refused = []
-    assert (
-        choose_finalists(task(12), SEED, [trial(0, SEED, [100] * 12), *many], lambda t: bool(refused.append(t))) == ()
-    )
+    assert chosen(many, 12, lambda t: bool(refused.append(t))) == []
     assert len(refused) == 3 * CHAMPIONS
 
 
@@ -117,17 +112,10 @@ def test_rejected_and_abandoned_candidates_are_passed_over():
     ([trial(1, "a", (90, 90, 90)), trial(2, "b", (95, 95, 95)), trial(3, "c", (150, 150, 80))], 9),
 ])  # fmt: skip
 def test_every_interval_that_is_looked_at_is_counted(trials, count):
-    assert (
-        count_comparisons(choose_finalists(task(), SEED, [trial(0, SEED, [100] * 3), *trials], lambda t: True)) == count
-    )
+    trials = [trial(0, SEED, [100] * 3), *trials]
+    assert count_comparisons(choose_finalists(task(), SEED, trials, lambda t: True)) == count
 
 
 def test_of_one_shape_only_the_finalists_are_counted():
-    assert (
-        count_comparisons(
-            choose_finalists(
-                task(1), SEED, [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])], lambda t: True
-            )
-        )
-        == 2
-    )
+    trials = [trial(0, SEED, [100]), trial(1, "a", [90]), trial(2, "b", [95])]
+    assert count_comparisons(choose_finalists(task(1), SEED, trials, lambda t: True)) == 2

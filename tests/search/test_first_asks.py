@@ -1,18 +1,15 @@
-"""The seed's first configs come from the static model's order, worked out beside the first trial; a run stays the same run."""
+"""The seed's first configs come from the static model's order, made beside the first trial; a run stays itself."""
 
 import threading
 
 import pytest
+from simulated_search import EXACT, LAND, make_search, story
 
 import simulated
 from kernelsearch.core.types import config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
+from kernelsearch.search import FirstAsks
 from kernelsearch.trial.evaluator import Evaluator
-
-LAND = simulated.Landscape(5)
-EXACT = simulated.Simulated(LAND)
 
 
 class Ordering:
@@ -27,21 +24,9 @@ class Ordering:
         return sorted(((c, 50.0 * LAND.ratio(frozenset(), c)) for c in good), key=lambda one: one[1])
 
 
-def search(store, name, first, trials=40, window=4, workers=None, resume=None):
-    task = simulated.task()
-    strategy = strategies.make(name, make_start(task, 0, trials))
-    facts = RunFacts(name, "simulated", 0, window, trials, settings=first.as_facts() if first else {})
-    settings = Settings(facts, workers=workers, first=first)
-    return Search(task, strategy, simulated.SimulatedProposer(LAND), EXACT, store, settings, resume)
-
-
-def story(trials):
-    return [(t.number, t.kernel, config_key(t.config), t.score) for t in trials]
-
-
 def test_the_first_asks_are_the_foremost_of_those_that_were_drawn():
     ordering = Ordering()
-    result = search(Store.open_in_memory(), "bayes", FirstAsks(ordering, 20, 6)).run()
+    result = make_search(Store.open_in_memory(), "bayes", first=FirstAsks(ordering, 20, 6)).run()
     (drawn,) = ordering.asked
     keys = [config_key(c) for c in drawn]
     assert len(set(keys)) == 20 and config_key(simulated.CONFIG) not in keys
@@ -51,7 +36,7 @@ def test_the_first_asks_are_the_foremost_of_those_that_were_drawn():
 
 def test_a_better_start_needs_fewer_trials():
     def needed(first):
-        trials = search(Store.open_in_memory(), "bayes", first, 60).run().trials
+        trials = make_search(Store.open_in_memory(), "bayes", trials=60, first=first).run().trials
         best = min(t.score for t in trials)
         return next(t.number for t in trials if t.score <= 1.02 * best)
 
@@ -61,7 +46,7 @@ def test_a_better_start_needs_fewer_trials():
 @pytest.mark.parametrize("name", ["tpe", "autotune", "random_walk"])
 def test_a_strategy_that_is_compared_with_is_spared_the_compiles(name):
     ordering = Ordering()
-    search(Store.open_in_memory(), name, FirstAsks(ordering, 20, 6), 10).run()
+    make_search(Store.open_in_memory(), name, trials=10, first=FirstAsks(ordering, 20, 6)).run()
     assert ordering.asked == []
 
 
@@ -78,26 +63,27 @@ def test_the_order_is_worked_out_while_the_seed_is_evaluated():
         begun.set()
         return [(c, 1.0 + n) for n, c in enumerate(configs)]
 
-    asked = search(Store.open_in_memory(), "bayes", FirstAsks(ordering, 8, 4), 6)
-    asked.evaluator = Waiting()
-    asked.run()
+    make_search(Store.open_in_memory(), "bayes", Waiting(), 6, first=FirstAsks(ordering, 8, 4)).run()
     assert seen == [True]
+
+
+class Killed(BaseException):
+    """Ends a run as a kill would."""
 
 
 @pytest.mark.parametrize("name", ["bayes", "evolve"])
 def test_a_resumed_run_asks_for_the_same_first_configs(name):
-    unbroken = story(search(Store.open_in_memory(), name, FirstAsks(Ordering(), 20, 6)).run().trials)
+    def search(store, resume=None):
+        return make_search(store, name, first=FirstAsks(Ordering(), 20, 6), resume=resume)
+
+    unbroken = story(search(Store.open_in_memory()).run().trials)
     for cut in (0, 3, 12):
         with_rows = Store.open_in_memory()
 
-        class Killed(BaseException):
-            pass
-
-        def kill(trial, progress, cut=cut, killed=Killed):
+        def kill(trial, progress, cut=cut):
             if trial.number == cut:
-                raise killed
+                raise Killed
 
         with pytest.raises(Killed):
-            search(with_rows, name, FirstAsks(Ordering(), 20, 6)).run(kill)
-        resumed = search(with_rows, name, FirstAsks(Ordering(), 20, 6), resume=with_rows.load_run(1)).run()
-        assert story(resumed.trials) == unbroken
+            search(with_rows).run(kill)
+        assert story(search(with_rows, with_rows.load_run(1)).run().trials) == unbroken

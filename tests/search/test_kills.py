@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import kills  # noqa: E402  (beside this file, since scripts/bench runs it too)
+import kills  # (beside this file, since scripts/bench runs it too)
 
 
 def test_killed_and_resumed(tmp_path):

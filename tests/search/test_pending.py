@@ -7,15 +7,13 @@ import threading
 import time
 
 import pytest
+from simulated_search import EXACT, LAND, make_search, order_by_landscape, story
 
 import simulated
 from kernelsearch.core.types import Outcome, Verdict, Word, config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, make_start, pending, strategies
+from kernelsearch.search import FirstAsks, pending, strategies
 
-LAND = simulated.Landscape(5)
-EXACT = simulated.Simulated(LAND)
 WINDOW = 4
 
 
@@ -40,44 +38,17 @@ class Proving:
         return dataclasses.replace(outcome, verdict=dataclasses.replace(outcome.verdict, depth="full"))
 
 
-def ordered(kernel, configs):
-    return sorted(((c, LAND.ratio(frozenset(), c)) for c in configs), key=lambda one: one[1])
-
-
-def search(store, name, evaluator, goes_on, count=60, resume=None, **settings):
-    task = simulated.task()
-
-    def made():
-        return strategies.make(name, make_start(task, 3, count))
-
-    facts = RunFacts(name, "simulated", 3, WINDOW, count)
-    settings = Settings(facts, first=FirstAsks(ordered, 16, 4), anew=made if goes_on else None, **settings)
-    return Search(task, made(), simulated.SimulatedProposer(LAND), evaluator, store, settings, resume)
-
-
-def story(trials):
-    return [
-        (
-            t.number,
-            t.proposal,
-            t.kernel,
-            config_key(t.config),
-            t.outcome.verdict.word,
-            t.outcome.verdict.depth,
-            t.score,
-            t.edit,
-        )
-        for t in trials
-    ]
+def search(store, name, evaluator, goes_on, **settings):
+    first = FirstAsks(order_by_landscape, 16, 4)
+    return make_search(store, name, evaluator, 60, WINDOW, 3, goes_on=goes_on, first=first, **settings)
 
 
 def told(name, evaluator, goes_on, **settings):
     """(What the rows say, what was reported, what the result calls the best)."""
     reported = []
     with Store.open_in_memory() as store:
-        result = search(store, name, evaluator, goes_on, **settings).run(
-            lambda trial, progress: reported.append((trial, progress))
-        )
+        asked = search(store, name, evaluator, goes_on, **settings)
+        result = asked.run(lambda trial, progress: reported.append((trial, progress)))
         rows = story(result.trials)
         structures = store.load_structures(result.run.id)
         assert [p.done for _, p in reported] == list(range(1, len(rows) + 1))
@@ -85,13 +56,8 @@ def told(name, evaluator, goes_on, **settings):
         best = result.best
         assert best.outcome.verdict.depth == "full" or best.number == 0
         bests = [None if p.best is None else p.best.number for _, p in reported]
-        return (
-            rows,
-            story(t for t, _ in reported),
-            bests,
-            best.number,
-            {k: t.number for k, t in result.per_shape.items()},
-        )
+        per_shape = {k: t.number for k, t in result.per_shape.items()}
+        return rows, story(t for t, _ in reported), bests, best.number, per_shape
 
 
 @pytest.mark.parametrize("rejected", [0.0, 0.4])
@@ -166,17 +132,7 @@ def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
         def tell(self, trial, kernel, parent):
             self.heard.append(trial)
 
-    proving = Proving(0.4, seconds=0.02)
+    listening = Listening()
     with Store.open_in_memory() as store:
-        going = search(store, "evolve", proving, True)
-        listening = Listening()
-        going = Search(
-            going.task,
-            strategies.make("evolve", make_start(going.task, 3, 60)),
-            listening,
-            proving,
-            store,
-            going.settings,
-        )
-        result = going.run()
+        result = search(store, "evolve", Proving(0.4, seconds=0.02), True, proposer=listening).run()
         assert story(listening.heard) == story(result.trials)

@@ -7,6 +7,8 @@ import threading
 import time
 
 import pytest
+from simulated_search import EXACT, LAND, story
+from simulated_search import make_search as search
 
 import simulated
 from kernelsearch.core.errors import SpaceError, StoreError, StrategyError, TaskError
@@ -22,14 +24,10 @@ from kernelsearch.core.types import (
     config_key,
 )
 from kernelsearch.propose.contract import Proposer, Rewrite
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.trial.evaluator import Evaluator
-
-LAND = simulated.Landscape(5)
-EXACT = simulated.Simulated(LAND)
 
 
 class Counting(Evaluator):
@@ -42,39 +40,6 @@ class Counting(Evaluator):
         with self.lock:
             self.asked.append((kernel.digest, config_key(config)))
         return self.inner.evaluate(kernel, config, incumbent)
-
-
-def search(
-    store,
-    name="evolve",
-    evaluator=EXACT,
-    trials=40,
-    window=4,
-    resume=None,
-    task=None,
-    proposer=None,
-    strategy=None,
-    seed=0,
-    **settings,
-):
-    task = task or simulated.task()
-    strategy = strategy or strategies.make(name, make_start(task, seed, trials))
-    facts = RunFacts(name, "simulated", seed, window, trials)
-    return Search(
-        task,
-        strategy,
-        proposer or simulated.SimulatedProposer(LAND),
-        evaluator,
-        store,
-        Settings(facts, **settings),
-        resume,
-    )
-
-
-def story(trials):
-    return [
-        (t.number, t.proposal, t.kernel, config_key(t.config), t.outcome.verdict.word, t.score, t.edit) for t in trials
-    ]
 
 
 class Recording(Strategy):
@@ -337,7 +302,7 @@ def test_a_run_that_is_cut_anywhere_goes_on_to_the_same_result_and_measures_noth
 
 @pytest.mark.parametrize("name", ["evolve", "random_walk"])
 def test_a_run_may_be_given_more_trials(name):
-    """What evolve asks depends on its budget: what was asked under the smaller one stands."""
+    """The asks of evolve depend on its budget: those made under the smaller one stand."""
     store = Store.open_in_memory()
     shorter = search(store, name, trials=20).run()
     longer = search(store, name, trials=40, resume=store.load_run(1)).run()

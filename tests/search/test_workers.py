@@ -1,44 +1,23 @@
-"""The same run on one worker and on eight: every shipped strategy, with trials that finish in another order than asked."""
+"""The same run on one worker and on eight: every strategy, with trials that finish in another order than asked."""
 
 import pytest
+from simulated_search import EXACT, make_search, order_by_landscape, story
 
 import simulated
-from kernelsearch.core.types import config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
+from kernelsearch.search import FirstAsks, strategies
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 
-LAND = simulated.Landscape(5)
-HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.03), 0.2)
+HARD = simulated.Failing(simulated.Noisy(EXACT, 0.03), 0.2)
 WINDOW = 8
 
 
-def ordered(kernel, configs):
-    return sorted(((c, LAND.ratio(frozenset(), c)) for c in configs), key=lambda one: one[1])
-
-
-def trials(name, evaluator, workers, count=60):
-    task = simulated.task()
-    strategy = strategies.make(name, make_start(task, 3, count))
-    settings = Settings(RunFacts(name, "simulated", 3, WINDOW, count), workers=workers, first=FirstAsks(ordered, 16, 4))
+def trials(name, evaluator, workers):
+    task, first = simulated.task(), FirstAsks(order_by_landscape, 16, 4)
     terms = ReuseTerms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
     with Store.open_in_memory() as store:
         known = ReusingEvaluator(evaluator, terms, store)
-        found = tuple(Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials)
-    return [
-        (
-            t.number,
-            t.proposal,
-            t.kernel,
-            config_key(t.config),
-            t.outcome.verdict.word,
-            t.score,
-            t.edit,
-            t.outcome.measured_by,
-        )
-        for t in found
-    ]
+        return story(make_search(store, name, known, 60, WINDOW, 3, first=first, workers=workers).run().trials)
 
 
 @pytest.mark.parametrize("name", strategies.list_shipped())

@@ -16,28 +16,19 @@ LAND = simulated.Landscape(7)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
 
 
-def searched(name, trials=60, seed=0, window=4, evaluator=HARD, **params):
+def searched(name, trials=60, seed=0, window=4, evaluator=HARD, land=LAND):
     task = simulated.task()
-    strategy = strategies.make(name, make_start(task, seed, trials), **params)
+    strategy = strategies.make(name, make_start(task, seed, trials))
     settings = Settings(RunFacts(name, "simulated", seed, window, trials), workers=1)
     with Store.open_in_memory() as store:
-        result = Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
-        return strategy, dataclasses.replace(
-            result, trials=tuple(result.trials)
-        )  # they are looked at when the store is closed
+        result = Search(task, strategy, simulated.SimulatedProposer(land), evaluator, store, settings).run()
+        return strategy, dataclasses.replace(result, trials=tuple(result.trials))  # looked at when the store is closed
 
 
 def test_the_shipped_strategies():
-    assert set(strategies.list_shipped()) == {
-        "autotune",
-        "bayes",
-        "best_of_n",
-        "evolve",
-        "islands",
-        "map_elites",
-        "random_walk",
-        "tpe",
-    }
+    assert set(strategies.list_shipped()) == set(
+        "autotune bayes best_of_n evolve islands map_elites random_walk tpe".split()
+    )
     assert strategies.DEFAULT in strategies.list_shipped()
 
 
@@ -90,16 +81,9 @@ def test_everything_rejected_but_the_seed(name):
 
 
 def test_only_these_rewrite():
-    for name, rewrites in {
-        "tpe": False,
-        "bayes": False,
-        "autotune": False,
-        "random_walk": True,
-        "best_of_n": True,
-        "evolve": True,
-    }.items():
+    for name in ("tpe", "bayes", "autotune", "random_walk", "best_of_n", "evolve"):
         _, result = searched(name, 40)
-        assert (len({t.kernel for t in result.trials}) > 1) == rewrites
+        assert (len({t.kernel for t in result.trials}) > 1) == (name in ("random_walk", "best_of_n", "evolve"))
 
 
 def test_autotune_enumerates_the_space_and_stops_at_its_end():
@@ -119,9 +103,8 @@ def test_evolve_gives_edits_that_gained_better_odds():
     weights = strategy.weights()
     seen = {e for t in result.trials if t.edit for e in t.edit.split("+")}
     assert set(weights) == seen and all(w > 0 for w in weights.values())
-    never = [
-        e for e in seen if LAND.rejected(frozenset([e])) and all(not t.accepted for t in result.trials if t.edit == e)
-    ]
+    accepted = {t.edit for t in result.trials if t.accepted}
+    never = [e for e in seen if LAND.rejected(frozenset([e])) and e not in accepted]
     assert never and max(weights[e] for e in never) < 1.0 < max(weights.values())
 
 
@@ -132,13 +115,7 @@ def test_evolve_beats_its_comparisons_at_equal_budget():
         scores = []
         for number in range(4):
             land = simulated.Landscape(number)
-            task = simulated.task()
-            strategy = strategies.make(name, make_start(task, number, 120))
-            settings = Settings(RunFacts(name, "simulated", number, 8, 120), workers=1)
-            with Store.open_in_memory() as store:
-                result = Search(
-                    task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings
-                ).run()
+            _, result = searched(name, 120, number, 8, simulated.Simulated(land), land)
             scores.append(result.best.score)
         mean[name] = sum(scores) / len(scores)
     assert mean["evolve"] < mean["best_of_n"] and mean["evolve"] < mean["random_walk"]

@@ -32,19 +32,8 @@ H100 = targets.target_by_name("h100")
 
 
 def binary(size=4000, identity="a"):
-    return Binary(
-        "copy",
-        os.urandom(size),
-        identity,
-        90,
-        4,
-        1,
-        0,
-        32,
-        0,
-        InstructionCounts({16: 1}, {16: 1}),
-        (("x_ptr", "*fp32"),),
-    )
+    mix, params = InstructionCounts({16: 1}, {16: 1}), (("x_ptr", "*fp32"),)
+    return Binary("copy", os.urandom(size), identity, 90, 4, 1, 0, 32, 0, mix, params)
 
 
 @pytest.fixture
@@ -66,10 +55,11 @@ def test_an_answer_comes_back_equal_and_to_another_process(cache):
 
 def test_the_key_covers_all_that_decides_the_answer_and_no_more(cache):
     other_versions = CompileCache(cache.folder, {"triton": "3.8.0"})
+    specs = [dict(constexprs=(("BLOCK", 256),)), dict(options=(("num_warps", 8),)), dict(divisible=())]
     different = [
         key(cache), key(cache, CODE.replace("at)", "at, mask=at < n)", 1)), key(cache, precision="tf32"),
-        key(cache, spec=replace(SPEC, constexprs=(("BLOCK", 256),))), key(cache, spec=replace(SPEC, options=(("num_warps", 8),))),
-        key(cache, spec=replace(SPEC, divisible=())), key(cache, target=targets.target_by_name("a100")), key(other_versions),
+        key(cache, target=targets.target_by_name("a100")), key(other_versions),
+        *(key(cache, spec=replace(SPEC, **change)) for change in specs),
     ]  # fmt: skip
     assert len(set(different)) == len(different)
     said = CODE.replace("    at =", "    # a comment\n    at  =") + '\nGRID = "(n,)"\n'

@@ -79,18 +79,16 @@ def ended():
         patch.setattr(run_optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
         patch.setattr(run_optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
         with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
-            found = run_optimize._confirm(bench, task, store, result, confirmation, said.append)
+            optimization = run_optimize.Optimization(bench, task, store, None, said.append, None)
+            found = optimization.confirm(result, confirmation)
     return task, store, result, found, gpu
 
 
 def test_a_champion_is_timed_only_at_its_shape(ended):
     *_, gpu = ended
     wide, tall = WIDE.digest[:8], TALL.digest[:8]
-    assert {place: {wide, tall} & names for place, names in gpu.timed.items()} == {
-        0: {wide},
-        1: {wide},
-        2: {wide, tall},
-    }
+    timed = {place: {wide, tall} & names for place, names in gpu.timed.items()}
+    assert timed == {0: {wide}, 1: {wide}, 2: {wide, tall}}
 
 
 def test_every_comparison_widens_the_intervals(ended):

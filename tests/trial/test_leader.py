@@ -1,9 +1,9 @@
-"""Only a new leader is prepared for its full verdict, and everybody in flight is compared with all that were measured."""
+"""Only a new leader is prepared for its full verdict; who is in flight is compared with all that were measured."""
 
 import threading
 
 from kernelsearch.core.types import Evidence, Measurement, ShapeTime
-from kernelsearch.trial.leader import Lead
+from kernelsearch.trial.shared_state import Lead
 
 
 def measured(*us, abandoned=False):

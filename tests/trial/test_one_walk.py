@@ -38,7 +38,8 @@ class Runners:
         if isinstance(job, jobs.RunSeeded):
             return jobs.Ran()
         if isinstance(job, jobs.TimeCandidate):
-            return jobs.Timed({s: (10.0, 11.0, 12.0) for s in job.shapes}, {s: {} for s in job.shapes})
+            times = dict.fromkeys(job.shapes, (10.0, 11.0, 12.0))
+            return jobs.Timed(times, {s: {} for s in job.shapes})
         return self.judge.ask(job, limit_s)
 
 
@@ -71,14 +72,11 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
     own = {shape: count for (warps, shape), count in bound.items() if warps == 2}
     assert own.keys() >= {"timed:0", "timed:1", "test:0"} and set(own.values()) == {1}
     assert whole.verdict.accepted and whole.work and whole.hints == outcome.hints
-    assert outcome.measurement.evidence is Evidence.MEASURED and outcome.measurement.by_shape == {
-        "timed:0": 11.0,
-        "timed:1": 11.0,
-    }
+    assert outcome.measurement.evidence is Evidence.MEASURED
+    assert outcome.measurement.by_shape == {"timed:0": 11.0, "timed:1": 11.0}
     assert outcome.measurement.times[0].detail["niche"] and outcome.measurement.times[0].specialisation
     assert {"RunCases", "RunSeeded", "TimeCandidate", "JudgeSeeded"} <= set(bench.runners.asked)
     verdict, samples = evaluation.sample_times(bench.seed, config, {})
     assert verdict.accepted and samples["timed:0"] == (10.0, 11.0, 12.0)
-    assert (
-        evaluation.verify(bench.seed, config).error_ratio == 0.5 and evaluation.try_compile(bench.seed, config).accepted
-    )
+    assert evaluation.verify(bench.seed, config).error_ratio == 0.5
+    assert evaluation.try_compile(bench.seed, config).accepted

@@ -71,11 +71,11 @@ def as_text(space: RecordedSpace, runs: Sequence[SimulatedRun]) -> str:
     needed = [count_evaluations(space, run) for run in runs]
     median = statistics.median(needed)
     reached = f"{median:g} evaluations" if median < NEVER else "more than were made"
-    made = max(len(run.best_us) for run in runs)
+    most = max(len(run.best_us) for run in runs)
     note = (
-        "" if made >= evaluation_budget(space) else f" over the first {made} of {evaluation_budget(space)} evaluations"
+        "" if most >= evaluation_budget(space) else f" over the first {most} of {evaluation_budget(space)} evaluations"
     )
     return (
         f"{space.task}: within {NEAR - 1:.0%} of the optimum after {reached} (median of {len(runs)} runs); "
-        f"score {score(space, runs, made):+.2f} against random search{note}"
+        f"score {score(space, runs, most):+.2f} against random search{note}"
     )

@@ -8,21 +8,38 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import Config, Proposal, ProposalKind, Trial, config_key
+from kernelsearch.core.types import (
+    Config,
+    Evidence,
+    Measurement,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    ShapeTime,
+    Trial,
+    Verdict,
+    Word,
+    config_key,
+)
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import Space
 from kernelsearch.record.recorded_space import RecordedSpace
 from kernelsearch.search import strategies
-from kernelsearch.search.contract import Start, Strategy
-from kernelsearch.search.replay.evaluator import RecordedEvaluator
+from kernelsearch.search.contract import Start, Strategy, TunerAlone
+from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.tune import SAMPLERS, Tuner
 
 KERNEL = "recorded"
 """The digest of the one kernel."""
+PROTOCOL = "recorded"
+WORDS = {"compile": Word.COMPILE, "runtime": Word.CRASH, "correctness": Word.WRONG, "timeout": Word.TIMEOUT}
 
 
 @dataclass(frozen=True)
@@ -37,22 +54,33 @@ class SimulatedRun:
 
 
 @dataclass(frozen=True)
-class TunerAlone(Strategy):
-    """The strategy of a sampler's name: the sampler answers every ask."""
+class RecordedEvaluator(Evaluator):
+    """A recorded space as an evaluator, for any kernel: the time of a config when it was measured, or how it failed.
 
-    sampler: str
+    With a noise seed the time is the median of as many samples, drawn from the row's own with replacement, as another
+    measurement could have given. It is a function of (noise seed, config), as if measured once.
+    """
 
-    def ask(self, number: int) -> Proposal | None:
-        return Proposal(ProposalKind.RETUNE, (KERNEL,), sampler=self.sampler)
+    space: RecordedSpace
+    noise_seed: int | None = None
 
-    def tell(self, trial: Trial) -> None:
-        """The tuner is told by the simulation."""
+    def evaluate(self, kernel: Kernel | None, config: Config, incumbent: Measurement | None = None) -> Outcome:
+        row = self.space.by_key[config_key({name: config[name] for name in self.space.parameters})]
+        if row.time_us is None:
+            return Outcome(Verdict(WORDS[str(row.failure)], "recorded", f"recorded as {row.failure}"))
+        time_us = row.time_us
+        if self.noise_seed is not None and row.samples_us:
+            chance = random.Random(f"{self.noise_seed}/{config_key(row.config)}")
+            time_us = statistics.median(chance.choices(row.samples_us, k=len(row.samples_us)))
+        times = (ShapeTime(PROTOCOL, time_us, samples=len(row.samples_us)),)
+        measurement = Measurement(Evidence.MEASURED, self.space.device, PROTOCOL, times)
+        return Outcome(Verdict(Word.ACCEPT, "recorded"), measurement)
 
 
 def find_strategy(name: str) -> Callable[[Start], Strategy]:
     """Makes the strategy of a shipped name, a path or a sampler's name. Raises StrategyError."""
     if name not in strategies.list_shipped() and name in SAMPLERS:
-        return lambda start: TunerAlone(name)
+        return lambda start: TunerAlone(start, name)
     try:
         strategies.load(name)
     except StrategyError as error:
@@ -75,32 +103,37 @@ def simulate(
 ) -> SimulatedRun:
     """One run of a strategy on the space; it ends early when the space is used up or the strategy has nothing to ask.
 
-    strategy is a name for `named`, or a function that makes one. The tuner gives the configs `first` first; its default
-    sampler goes by the configs with estimated times in `estimates`.
+    strategy is a name for `find_strategy`, or a function that makes one. The tuner gives the configs `first` first; its
+    default sampler goes by the configs with estimated times in `estimates`.
     """
     parameters = dict(space.parameters)
     tuner = Tuner(Space(parameters), {}, lambda c: config_key(c) in space.by_key, [row.config for row in space.rows])
     tuner.first, tuner.estimates = [dict(c) for c in first], estimates
-    strategy = (find_strategy(strategy) if isinstance(strategy, str) else strategy)(
-        Start(KERNEL, parameters, {}, seed, trials)
+    make = find_strategy(strategy) if isinstance(strategy, str) else strategy
+    searcher, evaluator = (
+        make(Start(KERNEL, parameters, {}, seed, trials)),
+        RecordedEvaluator(space, seed if noise else None),
     )
-    evaluator = RecordedEvaluator(space, seed if noise else None)
-    flight, best, least = [], [None], math.inf
+    flight: deque[Trial] = deque()
+    best: list[float | None] = [None]
+    least = math.inf
 
     def land(trial: Trial) -> None:
         nonlocal least
         tuner.tell(trial.config, trial.score)
-        strategy.tell(trial)
-        better = trial.score is not None and trial.score < least
-        least = trial.score if better else least
-        best.append(space.by_key[config_key(trial.config)].time_us if better else best[-1])
+        searcher.tell(trial)
+        if trial.score is not None and trial.score < least:
+            least = trial.score
+            best.append(space.by_key[config_key(trial.config)].time_us)
+        else:
+            best.append(best[-1])
 
     for number in range(1, min(trials, len(space.rows)) + 1):
         while len(flight) >= window:
-            land(flight.pop(0))
-        proposal = strategy.ask(number)
-        config = None if proposal is None else _ask(tuner, proposal, random.Random(f"{seed}/{number}/tuner"))
-        if config is None:
+            land(flight.popleft())
+        proposal = searcher.ask(number)
+        config = _ask(tuner, proposal, random.Random(f"{seed}/{number}/tuner")) if proposal else None
+        if proposal is None or config is None:
             break
         outcome = evaluator.evaluate(None, config)
         score = outcome.measurement.times[0].time_us if outcome.measurement else None

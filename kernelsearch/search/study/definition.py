@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,9 @@ class Arm:
 
     name: str
     strategy: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-    model: ModelOptions = ModelOptions(EDITS)
-    opening: ModelOptions = ModelOptions(EDITS)
+    params: Mapping[str, Any]
+    model: ModelOptions
+    opening: ModelOptions
 
 
 @dataclass(frozen=True)
@@ -103,62 +103,57 @@ def read_study(path: str | Path) -> Study:
             raise StudyError(f"{path} has two {what}s named {twice!r}: give each its own name")
     trials = _count(path, table, "trials", 200)
     checkpoints = table.get("checkpoints", [n for n in CHECKPOINTS if n <= trials] or [trials])
-    if not (isinstance(checkpoints, list) and checkpoints and all(_positive(n) and n <= trials for n in checkpoints)):
-        raise StudyError(f"{path}: checkpoints is a list of trial counts up to {trials}, not {checkpoints!r}")
+    counts = isinstance(checkpoints, list) and checkpoints and all(_is_count(n) and n <= trials for n in checkpoints)
+    _require(counts, f"{path}: checkpoints is a list of trial counts up to {trials}, not {checkpoints!r}")
     baselines = table.get("baselines", list(BASELINES))
-    if not isinstance(baselines, list) or any(b not in BASELINES for b in baselines):
-        raise StudyError(f"{path}: baselines is a list of {', '.join(BASELINES)}, not {baselines!r}")
+    known = isinstance(baselines, list) and all(b in BASELINES for b in baselines)
+    _require(known, f"{path}: baselines is a list of {', '.join(BASELINES)}, not {baselines!r}")
     name = table.get("name", path.resolve().parent.name if path.stem == "study" else path.stem)
-    if not isinstance(name, str) or not name:
-        raise StudyError(f"{path}: name is a text, not {name!r}")
+    _require(isinstance(name, str) and name, f"{path}: name is a text, not {name!r}")
     window, points = _count(path, table, "window", WINDOW), tuple(sorted(set(checkpoints)))
     return Study(name, tasks, arms, _seeds(path, table), trials, window, points, tuple(baselines))
 
 
+def _require(right: object, text: str) -> None:
+    if not right:
+        raise StudyError(text)
+
+
 def _refuse_unknown(path: Path, table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-    unknown = next((key for key in table if key not in known), None)
-    if unknown is not None:
-        raise StudyError(f"{path}: {what} has an unknown key {unknown!r}: the known ones are {', '.join(known)}")
+    for key in table:
+        _require(key in known, f"{path}: {what} has an unknown key {key!r}: the known ones are {', '.join(known)}")
 
 
 def _tables(path: Path, table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     tables = table.get(name)
-    if not isinstance(tables, list) or not tables or not all(isinstance(t, dict) for t in tables):
-        raise StudyError(f"{path} has no {name}: add at least one [[{name}]] table")
-    return tables
+    right = isinstance(tables, list) and tables and all(isinstance(t, dict) for t in tables)
+    _require(right, f"{path} has no {name}: add at least one [[{name}]] table")
+    return table[name]
 
 
 def _task(path: Path, table: Mapping[str, Any]) -> StudyTask:
     _refuse_unknown(path, table, _TASK, "a [[task]]")
-    file = table.get("path")
-    if not isinstance(file, str):
-        raise StudyError(f"{path}: each [[task]] needs its path, a text")
-    whole = path.parent / file
-    if not whole.is_file():
-        raise StudyError(f"{path}: there is no task file {whole}")
-    shapes = table.get("shapes", [])
-    if not isinstance(shapes, list) or not all(isinstance(s, str) for s in shapes):
-        raise StudyError(f'{path}: shapes of {file} is a list of texts such as ["0"], not {shapes!r}')
+    file, shapes = table.get("path"), table.get("shapes", [])
+    _require(isinstance(file, str), f"{path}: each [[task]] needs its path, a text")
+    whole = path.parent / str(file)
+    _require(whole.is_file(), f"{path}: there is no task file {whole}")
+    _require(_are_texts(shapes), f'{path}: shapes of {file} is a list of texts such as ["0"], not {shapes!r}')
     return StudyTask(str(whole), tuple(shapes))
 
 
 def _arm(path: Path, table: Mapping[str, Any]) -> Arm:
     _refuse_unknown(path, table, _ARM, "an [[arm]]")
-    strategy = table.get("strategy", table.get("name"))
-    if not isinstance(strategy, str):
-        raise StudyError(
-            f"{path}: each [[arm]] needs its strategy, one of {', '.join(strategies.list_shipped())} or a file"
-        )
+    strategy, shipped = table.get("strategy", table.get("name")), ", ".join(strategies.list_shipped())
+    _require(isinstance(strategy, str), f"{path}: each [[arm]] needs its strategy, one of {shipped} or a file")
     name, params = table.get("name", strategy), table.get("params", {})
-    if not isinstance(name, str) or not isinstance(params, dict):
-        raise StudyError(f"{path}: arm {name!r}: name is a text, params is a table")
+    right = isinstance(name, str) and isinstance(params, dict)
+    _require(right, f"{path}: arm {name!r}: name is a text, params is a table")
     model = _model(path, name, table)
     if strategy.endswith(".py") or "/" in strategy:
         strategy = str(path.parent / strategy)
     known = [f.name for f in fields(strategies.load(strategy).Params)]
-    unknown = next((key for key in params if key not in known), None)
-    if unknown is not None:
-        raise StudyError(f"{path}: {strategy} has no parameter {unknown!r}: it has {', '.join(known) or 'none'}")
+    for key in params:
+        _require(key in known, f"{path}: {strategy} has no parameter {key!r}: it has {', '.join(known) or 'none'}")
     return Arm(name, strategy, params, model, _resolve(path.parent, model))
 
 
@@ -166,17 +161,17 @@ def _model(path: Path, arm: str, table: Mapping[str, Any]) -> ModelOptions:
     """Who proposes in an arm. Errors about the command line's options speak of the file's keys here."""
     models, price = table.get("models", []), table.get("price")
     proposer = table.get("proposer", "" if models else EDITS)
-    if not isinstance(proposer, str) or not isinstance(models, list) or not all(isinstance(m, str) for m in models):
-        raise StudyError(f"{path}: arm {arm!r}: proposer is a text, models is a list of texts")
-    if price is not None and not (isinstance(price, list) and len(price) == 2 and all(map(_amount, price))):
-        raise StudyError(f"{path}: arm {arm!r}: price is two numbers of US dollars for a million tokens, in and out")
-    tokens, usd = table.get("max_tokens"), table.get("max_usd")
-    if not (tokens is None or _positive(tokens)) or not (usd is None or _amount(usd)):
-        raise StudyError(f"{path}: arm {arm!r}: max_tokens is a whole number above 0, max_usd a number")
+    where, tokens, usd = f"{path}: arm {arm!r}", table.get("max_tokens"), table.get("max_usd")
+    right = isinstance(proposer, str) and _are_texts(models)
+    _require(right, f"{where}: proposer is a text, models is a list of texts")
+    right = price is None or (isinstance(price, list) and len(price) == 2 and all(map(_is_amount, price)))
+    _require(right, f"{where}: price is two numbers of US dollars for a million tokens, in and out")
+    right = (tokens is None or _is_count(tokens)) and (usd is None or _is_amount(usd))
+    _require(right, f"{where}: max_tokens is a whole number above 0, max_usd a number")
     try:
         return ModelOptions(proposer, tuple(models), tokens, usd, tuple(price) if price else None)
     except ModelError as error:
-        raise StudyError(f"{path}: arm {arm!r}: {_options_to_keys(str(error))}") from None
+        raise StudyError(f"{where}: {_options_to_keys(str(error))}") from None
 
 
 def _options_to_keys(text: str) -> str:
@@ -197,26 +192,28 @@ def _resolve(folder: Path, model: ModelOptions) -> ModelOptions:
     return replace(model, proposer=resolve(model.proposer), models=tuple(map(resolve, model.models)))
 
 
-def _amount(value: Any) -> bool:
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
+
+
+def _is_amount(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def _positive(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _count(path: Path, table: Mapping[str, Any], name: str, default: int) -> int:
     value = table.get(name, default)
-    if not _positive(value):
-        raise StudyError(f"{path}: {name} is a whole number above 0, not {value!r}")
+    _require(_is_count(value), f"{path}: {name} is a whole number above 0, not {value!r}")
     return value
 
 
 def _seeds(path: Path, table: Mapping[str, Any]) -> tuple[int, ...]:
     value = table.get("seeds", 5)
-    if _positive(value):
-        return tuple(range(value))
-    if isinstance(value, list) and value and all(isinstance(s, int) and not isinstance(s, bool) for s in value):
-        if len(set(value)) == len(value):
-            return tuple(value)
-    raise StudyError(f"{path}: seeds is how many (above 0), or a list of different whole numbers, not {value!r}")
+    seeds = list(range(value)) if _is_count(value) else value
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) for s in seeds)
+    right = whole and seeds and len(set(seeds)) == len(seeds)
+    _require(right, f"{path}: seeds is how many (above 0), or a list of different whole numbers, not {value!r}")
+    return tuple(seeds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.core.errors import KernelsearchError, StoreError
@@ -22,6 +25,7 @@ from kernelsearch.propose.mix import RunLimits
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
+from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import Search
 from kernelsearch.search.planned_run import PlannedRun, count_threads
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
@@ -92,10 +96,12 @@ class StudyRunner:
             stack.callback(self.engines.close)
             stack.callback(self.tasks.close)
             stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-            self.stopping = lambda: interrupts.count > 0 or self._out_of_time()
+            budget = self.options.budget_seconds
+            deadline = self.began + (math.inf if budget is None else budget)
+            self.stopping = lambda: interrupts.count > 0 or time.monotonic() >= deadline
             try:
                 if device:
-                    todo = (t for t, arm, seed in self._planned() if not self._done_before(t, arm, seed))
+                    todo = (task for task, arm, seed in self._list_runs() if not self._is_done(task, arm, seed))
                     self.tasks.open_ahead(list(dict.fromkeys(todo)))
                 self._interleave(pool, jobs)
                 if device and not self.stopping():
@@ -106,13 +112,9 @@ class StudyRunner:
             self.say(f"{label} could not be run: {reason}")
         return len(self.failed)
 
-    def _out_of_time(self) -> bool:
-        budget = self.options.budget_seconds
-        return budget is not None and time.monotonic() - self.began >= budget
-
     def _interleave(self, pool: ThreadPoolExecutor, jobs: int) -> None:
         """Keeps `jobs` runs under way; each is advanced when the result that it waits for is there."""
-        waiting, used_up = self._planned(), False
+        waiting, used_up = self._list_runs(), False
         active: list[_Active] = []
         while True:
             while len(active) < jobs and not used_up and not self.stopping():
@@ -127,11 +129,9 @@ class StudyRunner:
                 return
             wait([a.awaited for a in active if a.awaited], return_when=FIRST_COMPLETED)
 
-    def _planned(self) -> Iterator[tuple[StudyTask, Arm, int]]:
-        for seed in self.study.seeds:
-            for task in self.study.tasks:
-                for arm in self.study.arms:
-                    yield task, arm, seed
+    def _list_runs(self) -> Iterator[tuple[StudyTask, Arm, int]]:
+        """The runs in their order: whole comparisons first."""
+        return ((task, arm, seed) for seed, task, arm in product(self.study.seeds, self.study.tasks, self.study.arms))
 
     def _begin(self, task: StudyTask, arm: Arm, seed: int, pool: ThreadPoolExecutor) -> _Active | None:
         """Begins a run; None when it is done already or cannot be done."""
@@ -139,7 +139,7 @@ class StudyRunner:
         if task.name in self.failed:
             return None
         try:
-            if self._done_before(task, arm, seed):
+            if self._is_done(task, arm, seed):
                 return None
             opened = self.tasks.open_task(task)
             search, proposer = self._set_up(opened, arm, seed)
@@ -178,51 +178,39 @@ class StudyRunner:
     def _summarise(self, active: _Active) -> str:
         result = active.search.result()
         reused = sum(1 for t in result.trials if t.outcome.measured_by)
-        gain = f"{1 / result.best.score:.3f}x" if result.best else "nothing accepted"
+        gain = f"{1 / score_of(result.best):.3f}x" if result.best else "nothing accepted"
         spent = formats.format_duration(time.monotonic() - active.started)
         ended = "" if result.used_up or len(result.trials) >= self.study.trials else ", unfinished"
-        cost = active.proposer.spending()
-        cost = f", {cost}" if cost else ""
+        cost = f", {spending}" if (spending := active.proposer.spending()) else ""
         return f"{active.label}: {gain}, {len(result.trials)} trials ({reused} known) in {spent}{cost}{ended}"
 
     def _set_up(self, opened: OpenTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
         task = next(t for t in self.study.tasks if os.path.abspath(t.path) == opened.facts.path)
+        evaluation, facts, study = opened.evaluation, opened.facts, self.study
+        name = Path(arm.strategy).stem if arm.strategy.endswith(".py") else arm.strategy
+        settings = self._settings(task, arm)
         plan = PlannedRun(
-            opened.evaluation,
-            opened.facts,
-            arm.strategy,
-            Path(arm.strategy).stem if arm.strategy.endswith(".py") else arm.strategy,
-            arm.model,
-            seed,
-            self.study.window,
-            self.study.trials,
-            arm.params,
-            {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)},
+            evaluation, facts, arm.strategy, name, arm.model, seed, study.window, study.trials, arm.params, settings
         )
-        proposer = proposers.open_proposer(
-            arm.opening,
-            proposers.MachineFacts(self.tasks.where, opened.bench.target),
-            RunLimits(self.study.trials),
-            self.say,
-            None if arm.model.specs else self.edits,  # runs with a model may ask on threads of their own
-            self.engines.engine,
-        )
+        place, limits = proposers.MachineFacts(self.tasks.where, opened.bench.target), RunLimits(study.trials)
+        edits = None if arm.model.specs else self.edits  # runs with a model may ask on threads of their own
+        proposer = proposers.open_proposer(arm.opening, place, limits, self.say, edits, self.engines.engine)
         resumed = _find_stored(self.store, opened.facts.digest, plan.facts)
         return plan.set_up(proposer, opened.evaluator, self.store, resumed), proposer
 
-    def _done_before(self, task: StudyTask, arm: Arm, seed: int) -> bool:
+    def _is_done(self, task: StudyTask, arm: Arm, seed: int) -> bool:
         """Whether the database has this run whole; looked up before the task is opened, which takes seconds."""
-        wanted = (self.study.name, _digest(task), arm.name, dict(arm.params), arm.model.name, seed)
-
-        def described(run: Run) -> tuple:
-            settings = run.facts.settings
-            ours = [settings.get(name) for name in ("study", "task", "arm", "params")]
-            return (*ours, run.facts.proposer, run.facts.seed)
-
+        own = self._settings(task, arm).items()
         return any(
-            run.finished is not None and run.facts.trials >= self.study.trials and described(run) == wanted
+            run.finished is not None
+            and run.facts.trials >= self.study.trials
+            and own <= run.facts.settings.items()
+            and (run.facts.proposer, run.facts.seed) == (arm.model.name, seed)
             for run in self.store.load_runs()
         )
+
+    def _settings(self, task: StudyTask, arm: Arm) -> dict[str, Any]:
+        return {"study": self.study.name, "arm": arm.name, "params": dict(arm.params), "task": _digest(task)}
 
 
 def _digest(task: StudyTask) -> str:

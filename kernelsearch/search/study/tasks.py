@@ -89,19 +89,18 @@ class TaskOpener:
             if task.name in self.failed:
                 continue
             opened = self.open_task(task)
-            known = self.store.load_baselines(opened.facts.digest, self.device.name, PROTOCOL, versions())
+            known = self.store.load_baselines(opened.facts.digest, self.where, PROTOCOL, versions())
             for shape in opened.facts.shapes:
                 for name in names:
                     if (shape.key, name) in known or stopping():
                         continue
-                    times, failure = (), None
                     try:
-                        times = opened.evaluation.time_baseline(name, shape.key)
+                        times, failure = opened.evaluation.time_baseline(name, shape.key), None
                     except WorkerError as error:
-                        failure = str(error)[:300]
+                        times, failure = (), str(error)[:300]
                     middle = sorted(times)[len(times) // 2] if times else None
                     measured = (PROTOCOL, versions(), middle, compute_spread_us(times), failure)
-                    self.store.add_baseline(opened.facts, shape.key, self.device.name, name, *measured)
+                    self.store.add_baseline(opened.facts, shape.key, self.where, name, *measured)
                     say(f"{task.name} {shape.label}: {name} {formats.format_time(middle) if middle else failure}")
 
     def _open_bench(self, task: StudyTask) -> Bench:
@@ -110,6 +109,5 @@ class TaskOpener:
     def _serve(self, task: StudyTask, bench: Bench) -> OpenTask:
         facts = narrow_to_shapes(bench.facts, task.shapes)
         evaluation = Evaluation.of(bench, facts)
-        return OpenTask(
-            bench, facts, evaluation, ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), self.store)
-        )
+        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), self.store)
+        return OpenTask(bench, facts, evaluation, evaluator)

@@ -10,8 +10,7 @@ from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Word
 from kernelsearch.record.recorded_space import RecordedSpace, SpaceRow
 from kernelsearch.search.replay import score, simulation
-from kernelsearch.search.replay.evaluator import RecordedEvaluator
-from kernelsearch.search.replay.simulation import SimulatedRun, simulate
+from kernelsearch.search.replay.simulation import RecordedEvaluator, SimulatedRun, simulate
 from kernelsearch.tune import SAMPLERS
 from recorded_spaces import made
 

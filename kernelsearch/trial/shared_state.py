@@ -1,0 +1,57 @@
+"""The state that the threads of an evaluation share: values computed once, and the fastest measurement."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kernelsearch.core.types import Measurement
+from kernelsearch.measure.timing import racing
+
+
+class Once:
+    """A memo of values by key, made by the thread that asks first while the others wait."""
+
+    def __init__(self) -> None:
+        self._memo: dict[str, Future] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, key: str, make: Callable[[], Any]) -> Any:
+        """The value of make(), computed once per key; an exception is remembered too."""
+        with self._lock:
+            future = self._memo.get(key)
+            mine = future is None
+            if mine:
+                future = self._memo[key] = Future()
+        if mine:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+        return future.result()
+
+
+class Lead:
+    """The fastest measurement so far, so that only a new leader's `full` verdict is prepared ahead.
+
+    A candidate's incumbent is the best at the time of its ask. Of a dozen in flight beside the seed's own trial nearly
+    all beat that one, and compiling what `full` needs for each of them kept the compilers from the others.
+    """
+
+    def __init__(self) -> None:
+        self._fastest: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def take(self, measurement: Measurement, incumbent: Measurement) -> bool:
+        """Whether this measurement is whole and faster than its incumbent and than all earlier ones; then it leads."""
+        times = measurement.by_shape
+        if measurement.abandoned or not racing.is_faster(times, incumbent.by_shape):
+            return False
+        with self._lock:
+            if self._fastest and not racing.is_faster(times, self._fastest):
+                return False
+            self._fastest = times
+            return True
