@@ -63,7 +63,7 @@ def measured(task: str) -> dict:
         row = {"task": task, "first_full_s": round(opened, 2)}
         for depth in ("screen", "full"):
 
-            def judged(depth: str = depth):
+            def judged(depth: str = depth, row: dict = row):
                 again = Evaluation(bench)
                 again.once("seed takes padded rows", lambda: takes_padded)
                 cases = again._cases(depth)

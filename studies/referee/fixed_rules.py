@@ -30,21 +30,21 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "cheats"))
 
-import corpus  # noqa: E402
+import corpus
 
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.tasks.load import load  # noqa: E402
-from kernelsearch.trial import (  # noqa: E402
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.tasks.load import load
+from kernelsearch.trial import (
     Evaluation,
     Rejection,
-    referee,  # noqa: E402
+    referee,
 )
-from kernelsearch.trial.bench import Bench  # noqa: E402
-from kernelsearch.trial.rejection import ask_or_reject as asked_of  # noqa: E402
-from kernelsearch.verify import gate  # noqa: E402
-from kernelsearch.worker.judging.planning import add_long_shapes  # noqa: E402
-from kernelsearch.worker.launcher import tensors  # noqa: E402
-from kernelsearch.worker.messages import jobs  # noqa: E402
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.rejection import ask_or_reject as asked_of
+from kernelsearch.verify import gate
+from kernelsearch.worker.judging.planning import add_long_shapes
+from kernelsearch.worker.launcher import tensors
+from kernelsearch.worker.messages import jobs
 
 SEEDS = 5
 LIMIT_S = 15.0

@@ -204,10 +204,7 @@ def _distance(k: Constants, start: Constants) -> float:
 
 def _stepped(name: str, value: float, step: float) -> float:
     low, high = BOUNDS[name]
-    if low > 0 and high / low > 3:
-        moved = value * (high / low) ** (0.5 * step)
-    else:
-        moved = value + 0.5 * step * (high - low)
+    moved = value * (high / low) ** (0.5 * step) if low > 0 and high / low > 3 else value + 0.5 * step * (high - low)
     return float(f"{min(high, max(low, moved)):.3g}")
 
 

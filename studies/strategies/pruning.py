@@ -58,7 +58,7 @@ class Wilcoxon(Everything):
 
     def stops(self, ratios, shapes):
         study = optuna.create_study(pruner=self.pruner)
-        best = optuna.trial.create_trial(value=0.0, intermediate_values={i: 0.0 for i in range(shapes)})
+        best = optuna.trial.create_trial(value=0.0, intermediate_values=dict.fromkeys(range(shapes), 0.0))
         study.add_trial(best)
         running = optuna.trial.create_trial(
             state=optuna.trial.TrialState.RUNNING, intermediate_values=dict(enumerate(ratios))

@@ -25,7 +25,7 @@ COMMANDS = sorted(main.commands)
 def said():
     """(document, the words after `kernelsearch`) of every command line in backticks or in a block."""
     for document in DOCUMENTS:
-        for line in re.findall(r"(?:`|^\$ |/bin/)kernelsearch ([^`\n]+)", document.read_text(), re.M):
+        for line in re.findall(r"(?:`|^\$ |/bin/)kernelsearch ([^`\n]+)", document.read_text(), re.MULTILINE):
             yield pytest.param(line, id=f"{document.parent.name}/{document.name}: {line[:60]}")
 
 

@@ -30,13 +30,13 @@ ELSEWHERE = {"ui"}
 
 def table():
     """The commands of the README's table, in its order: the first cell may hold several."""
-    rows = re.search(r"\| command \| does \|\n\|---\|---\|\n(.*?)\n\n", README, re.S).group(1)
+    rows = re.search(r"\| command \| does \|\n\|---\|---\|\n(.*?)\n\n", README, re.DOTALL).group(1)
     return [c for row in rows.splitlines() for c in re.findall(r"`(kernelsearch [^`]*)`", row.split(" | ")[0])]
 
 
 def blocks():
     """Command lines of the README's console blocks that begin with kernelsearch."""
-    found = re.findall(r"```console\n(.*?)```", README, re.S)
+    found = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
     return [
         line[2:].split("#  ")[0].split("   #")[0].strip()
         for b in found
@@ -99,7 +99,7 @@ def test_the_command_lines_of_the_blocks_run(run, folder):
 
 
 def test_the_task_of_the_readme_is_accepted_as_it_stands(run, tmp_path):
-    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "def reference" in b]
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "def reference" in b]
     (tmp_path / "gate.py").write_text(block)
     assert run("verify", "gate.py").json["verdict"] == "accept"
 

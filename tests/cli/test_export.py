@@ -8,15 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
-from gated_record import CONFIG, H100, SPLIT, TASK, finding, trial  # noqa: E402
-
-from kernelsearch.core.types import Evidence  # noqa: E402
-from kernelsearch.export.examine import examine  # noqa: E402
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.record.rows import RunFacts, Structure  # noqa: E402
-from kernelsearch.record.store import Store  # noqa: E402
+from kernelsearch.core.types import Evidence
+from kernelsearch.export.examine import examine
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
 
 
 @pytest.fixture(scope="module")

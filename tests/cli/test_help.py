@@ -8,7 +8,7 @@ from kernelsearch.cli.help import PAGES, TOPICS
 
 
 def blocks(topic):
-    return re.findall(r"```python\n(.*?)```", (PAGES / f"{topic}.md").read_text(), re.S)
+    return re.findall(r"```python\n(.*?)```", (PAGES / f"{topic}.md").read_text(), re.DOTALL)
 
 
 def test_every_page_is_a_topic_and_the_other_way_round():

@@ -286,7 +286,7 @@ def test_copies_of_whole_tiles_count_as_what_they_load():
         )
         built = build(TILES, "k", spec, 90, 232_448)
         assert isinstance(built, Built), built
-        outside, inside = built.binary.code.blocks
+        _, inside = built.binary.code.blocks
         (access,) = [a for a in built.binary.code.accesses if a.kind == "load"]
         assert access.descriptor is tma and bool(built.binary.mix["tma"]) is tma
         found[tma] = (inside.counts["load_bytes"], inside.ahead, inside.counts["wgmma_macs"])

@@ -111,13 +111,11 @@ def one_change(text, rng):
                 spots.append(lambda n=node: setattr(n, "value", n.value + 1))
             elif isinstance(node, ast.BinOp):
                 spots.append(lambda n=node: setattr(n, "op", ast.Div() if not isinstance(n.op, ast.Div) else ast.Add()))
-            elif isinstance(node, ast.Name) and not node.id == "constexpr":
+            elif isinstance(node, ast.Name) and node.id != "constexpr":
                 spots.append(lambda n=node: setattr(n, "id", n.id + "_"))
             elif isinstance(node, ast.Call) and node.args:
                 spots.append(lambda n=node: n.args.pop())
-            elif isinstance(node, ast.arg):
-                spots.append(lambda n=node: setattr(n, "arg", n.arg + "_"))
-            elif isinstance(node, ast.keyword):
+            elif isinstance(node, ast.arg | ast.keyword):
                 spots.append(lambda n=node: setattr(n, "arg", n.arg + "_"))
             elif isinstance(node, ast.FunctionDef) and len(node.body) > 1:
                 spots.append(lambda n=node: n.body.pop())

@@ -61,7 +61,7 @@ def test_the_search_survives_a_model_that_only_fails():
 
 
 def test_alone_the_model_is_asked_first_and_typed_edits_only_where_it_gives_nothing():
-    proposer, engine = mix(alone=True)
+    proposer, _ = mix(alone=True)
     with Store.open_in_memory() as store:
         result, _ = searched(proposer, store, BUDGET)
         edits = [s.edit for s in store.load_structures(result.run.id).values() if s.edit]

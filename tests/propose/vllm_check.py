@@ -20,12 +20,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import tiny  # noqa: E402
+import tiny
 
-from kernelsearch.propose.engines import Ask, Failure, open_engine  # noqa: E402
-from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
-from kernelsearch.record.store import Store  # noqa: E402
+from kernelsearch.propose.engines import Ask, Failure, open_engine
+from kernelsearch.propose.models.prompt import SYSTEM
+from kernelsearch.record.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIALS = 20

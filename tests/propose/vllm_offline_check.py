@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import edit_seeds  # noqa: E402
+import edit_seeds
 
-from kernelsearch.propose.engines import Ask, Failure, open_engine  # noqa: E402
-from kernelsearch.propose.grammar import build_grammar  # noqa: E402
-from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
+from kernelsearch.propose.engines import Ask, Failure, open_engine
+from kernelsearch.propose.grammar import build_grammar
+from kernelsearch.propose.models.prompt import SYSTEM
 
 
 def main(model: str, options: str) -> int:

@@ -123,7 +123,7 @@ def test_the_page_needs_no_network_and_is_the_same_each_time(finished):
 
 def test_ten_thousand_trials_fit_in_three_megabytes():
     text = html.render_page(large(10_000, 1_500))
-    trees = json.loads(re.search(r'id="trees">(.*?)</script>', text, re.S).group(1))
+    trees = json.loads(re.search(r'id="trees">(.*?)</script>', text, re.DOTALL).group(1))
     (tree,) = trees.values()
     assert len(tree["nodes"]) == 1_500 and any(n["diff"] for n in tree["nodes"])
     assert len(text.encode()) <= 3_000_000

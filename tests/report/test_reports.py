@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -107,7 +108,7 @@ def test_lineage_tells_every_step_from_the_seed_with_its_diff_and_gain(finished)
     story = lineage.as_dict(store, result.best.kernel)
     steps = story["ancestors"]
     assert steps[0]["edit"] is None and steps[0]["diff"] == "" and steps[-1]["kernel"] == result.best.kernel
-    for above, step in zip(steps, steps[1:], strict=False):
+    for above, step in pairwise(steps):
         assert step["parent"] == above["kernel"] and step["gain"] == pytest.approx(above["score"] / step["score"])
         new = [line for line in step["diff"].splitlines() if line.startswith("+")]
         assert all(any(line.startswith(f"+{edit} = ") for line in new) for edit in step["edit"].split("+"))

@@ -1,11 +1,6 @@
 """A search process killed at random moments leaves a whole database and resumes to the same run."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import kills  # noqa: E402  (beside this file, since scripts/bench runs it too)
+import kills
 
 
 def test_killed_and_resumed(tmp_path):

@@ -317,6 +317,6 @@ def test_a_process_that_dies_over_the_ceilings_is_a_worker_error():
         def measureceilings(self, job):
             raise WorkerDied("its process ended")
 
-    with Confirmation(opened(Dying(TIMES)), ConfirmationPlan(1.0)) as confirmation:
-        with pytest.raises(WorkerError, match="its process ended"):
-            confirmation.find_ceilings(None)
+    confirmation = Confirmation(opened(Dying(TIMES)), ConfirmationPlan(1.0))
+    with confirmation, pytest.raises(WorkerError, match="its process ended"):
+        confirmation.find_ceilings(None)

@@ -38,7 +38,7 @@ class Runners:
         if isinstance(job, jobs.RunSeeded):
             return jobs.Ran()
         if isinstance(job, jobs.TimeCandidate):
-            return jobs.Timed({s: (10.0, 11.0, 12.0) for s in job.shapes}, {s: {} for s in job.shapes})
+            return jobs.Timed(dict.fromkeys(job.shapes, (10.0, 11.0, 12.0)), {s: {} for s in job.shapes})
         return self.judge.ask(job, limit_s)
 
 

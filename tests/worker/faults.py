@@ -128,9 +128,7 @@ def scratch_beyond_memory(bench: Bench) -> Verdict:
     """Asks for three scratch buffers of 64 GiB, each as large as a buffer may be."""
     names = ("s_ptr", "t_ptr", "u_ptr")
     text = bench.facts.seed.replace("n_cols, BLOCK: tl.constexpr", f"n_cols, {', '.join(names)}, BLOCK: tl.constexpr")
-    return evaluate(
-        bench, Kernel.parse(text).with_changes(scratch={name: ("float64", f"({1 << 33},)") for name in names})
-    )
+    return evaluate(bench, Kernel.parse(text).with_changes(scratch=dict.fromkeys(names, ("float64", f"({1 << 33},)"))))
 
 
 def killed_at_work(bench: Bench) -> Verdict:

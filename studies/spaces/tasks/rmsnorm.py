@@ -70,6 +70,6 @@ def rmsnorm(x, weight):
     x = x.contiguous()
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
-    grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)
     rmsnorm_kernel[grid](x, weight, y, n_rows, n_cols, EPS, BLOCK=2048, ROWS=1, STAGES=2, EVICT=False, num_warps=8)
     return y

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from kernelsearch.worker.isolation import landlock, namespace, sandbox, seccomp, syscalls  # noqa: E402
+from kernelsearch.worker.isolation import landlock, namespace, sandbox, seccomp, syscalls
 
 
 def broken(name: str) -> None:
