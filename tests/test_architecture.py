@@ -28,7 +28,8 @@ LAYERS = {
     ),
     "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "body precision regime_words regimes tolerance blind_spots", "expectation literals", "gate judge", "sampled_judge",
+        "body precision regime_words regimes tolerance blind_spots", "expectation literals", "gate judge",
+        "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (
@@ -40,14 +41,15 @@ LAYERS = {
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
         "pruning referee reuse",
     ),
-    "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop", "planned_run replay", "study"),
+    "search": ("contract finalists first_kernel history pending runs", "candidates facts strategies", "loop",
+               "planned_run replay", "study"),
     "export": (
         "choose launches ship", "examine", "autotune tables", "task_modules texts", "function_form huggingface",
         "module_form", "package",
     ),
     "report": (
-        "findings hint_report lineage progress proposal_report model_costs study_text", "by_shape_text kernel_file study_facts", "leaderboard_text summary",
-        "leaderboard", "html",
+        "findings hint_report lineage progress proposal_report model_costs study_text",
+        "by_shape_text kernel_file study_facts", "leaderboard_text summary", "leaderboard", "html",
     ),
 }  # fmt: skip
 """The layers of the package and of its large rooms, lowest first; what stands in one string may not import each other."""

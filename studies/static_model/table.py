@@ -75,7 +75,8 @@ def dropped(score: Score, factor: float) -> float:
 def table(scores: dict[str, Score], hopeless: float) -> str:
     """The scores as Markdown."""
     lines = ["| kernel | n | Spearman | regret of top 10 | regret of top 1 | median estimated / measured | within 5 % of best "
-             "| their largest estimate / best | dropped at "f"{hopeless:g} |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+             "| their largest estimate / best | dropped at "f"{hopeless:g} |",
+             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for name, s in scores.items():
         lines.append(f"| {name} | {s.n} | {s.rho:.2f} | {s.regret:.3f} | {s.first:.2f} | {s.ratio:.2f} | {s.near} "
                      f"| {s.worst_near:.2f} | {dropped(s, hopeless):.0%} |")  # fmt: skip

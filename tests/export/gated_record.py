@@ -122,10 +122,11 @@ def finding(kernel, config, times, device, ratios=(2.0, 1.5)):
         return {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}
 
     shapes = [
-        {"shape": f"timed:{i}", "label": f"shape {i}", "time_us": t, "spread_us": 0.1, "samples": 80, "blocks": 40, "dropped": 0,
+        {"shape": f"timed:{i}", "label": f"shape {i}", "time_us": t, "spread_us": 0.1, "samples": 80, "blocks": 40,
+         "dropped": 0,
          "drop_reasons": [], "clocks": {"sm_mhz": 1980.0, "memory_mhz": 2619.0}, "fastest": "max-autotune",
-         "vs_fastest": interval(r), "vs_seed": interval(10 / t), "control": interval(1.0), "roofline": 0.9, "launch_bound": False,
-         "outputs_judged": 8, "wall_us": t, "kernel_us": t, "notes": [],
+         "vs_fastest": interval(r), "vs_seed": interval(10 / t), "control": interval(1.0), "roofline": 0.9,
+         "launch_bound": False, "outputs_judged": 8, "wall_us": t, "kernel_us": t, "notes": [],
          "baselines": [{"name": n, "time_us": us, "spread_us": 0.1, **interval(us / t)}
                        for n, us in (("max-autotune", t * r), ("seed", 10.0))]}
         for i, (t, r) in enumerate(zip(times, ratios))

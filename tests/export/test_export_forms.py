@@ -262,7 +262,8 @@ def test_a_module_that_reads_a_shape_parameter_is_refused(tmp_path):
 
 def test_a_module_whose_reference_has_other_weights_is_refused(tmp_path):
     text = MODULE.replace('self.scale = nn.Parameter(torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
-                          "        self.factor = factor\n\n    def forward(self, x):\n        y", 'self.weight = nn.Parameter('
+                          "        self.factor = factor\n\n    def forward(self, x):\n        y",
+                          'self.weight = nn.Parameter('
                           'torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
                           "        self.factor = factor\n\n    def forward(self, x):\n        y")  # fmt: skip
     with pytest.raises(ExportError, match="ModelNew has no weight scale"):
@@ -328,7 +329,8 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
 
 
 def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
-    done = exported(tmp_path, "two_out", NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, "),
+    done = exported(tmp_path, "two_out", NAMED.replace("BASELINES = {",
+                                                       "import numpy\n\nBASELINES = {'x': numpy.sum, "),
                     name="unrivalled")  # fmt: skip
     text = (done.out / "unrivalled/_two_out/baselines.py").read_text()
     assert "BASELINES = {}" in text and "imports numpy" in text

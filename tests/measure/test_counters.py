@@ -16,7 +16,8 @@ from kernelsearch.worker.gpu import counters_main
 
 VALUES = {
     "dram__bytes_read.sum": "1,073,768,192", "dram__bytes_write.sum": "262,144",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "51.10", "smsp__issue_active.avg.pct_of_peak_sustained_active": "41.26",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "51.10",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "41.26",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "98.19", "lts__t_sector_hit_rate.pct": "0.2",
 }  # fmt: skip
 STALLS = {"long_scoreboard": 23.26, "short_scoreboard": 8.12, "barrier": 2.95, "wait": 2.23, "not_selected": 0.30,

@@ -125,7 +125,8 @@ def test_bytes_and_loops_follow_from_the_arguments():
 @pytest.mark.parametrize(
     ("shape", "strides", "over"),
     [((128,), (1,), 1), ((128,), (2,), 2), ((128,), (1000,), 8), ((64, 64), (4096, 1), 1), ((64, 4), (4096, 1), 2),
-     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1), ((8, 128), (0, 1), 1)],
+     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1),
+     ((8, 128), (0, 1), 1)],
 )  # fmt: skip
 def test_sectors_fetched_over_used(shape, strides, over):
     access = Access("load", "x", 4, shape, strides, (), 1)

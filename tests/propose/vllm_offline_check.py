@@ -32,7 +32,8 @@ def main(model: str, options: str) -> int:
           f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s; asked ahead: {engine.after} trials; this "
           f"thread went on meanwhile, with pauses of {1e3 * pauses[len(pauses) // 2]:.0f} ms at the median and "
           f"{1e3 * pauses[-1]:.0f} at most), {cached} prompt tokens from the cache, "
-          f"{outside} answers outside the grammar; a prompt that is too long: {'context' if fits else long}", flush=True)  # fmt: skip
+          f"{outside} answers outside the grammar; a prompt that is too long: {'context' if fits else long}",
+          flush=True)  # fmt: skip
     engine.close()
     return int(outside > 0 or not fits)
 

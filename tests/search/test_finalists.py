@@ -60,7 +60,8 @@ def test_one_champion_of_two_shapes_is_one_finalist():
 
 def test_a_champion_may_be_a_finalists_own_kernel_with_another_config():
     other = {"BLOCK": 512}
-    found = choose_finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)), trial(2, "a", (120, 120, 70), other)],
+    found = choose_finalists(task(), SEED, [trial(0, SEED, [100] * 3), trial(1, "a", (60, 60, 99)),
+                                            trial(2, "a", (120, 120, 70), other)],
                       lambda t: True)  # fmt: skip
     assert [(f.trial.kernel, dict(f.trial.config), f.champion) for f in found] == [
         ("a", dict(simulated.CONFIG), False), ("a", other, True),

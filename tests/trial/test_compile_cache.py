@@ -68,8 +68,10 @@ def test_the_key_covers_all_that_decides_the_answer_and_no_more(cache):
     other_versions = CompileCache(cache.folder, {"triton": "3.8.0"})
     different = [
         key(cache), key(cache, CODE.replace("at)", "at, mask=at < n)", 1)), key(cache, precision="tf32"),
-        key(cache, spec=replace(SPEC, constexprs=(("BLOCK", 256),))), key(cache, spec=replace(SPEC, options=(("num_warps", 8),))),
-        key(cache, spec=replace(SPEC, divisible=())), key(cache, target=targets.target_by_name("a100")), key(other_versions),
+        key(cache, spec=replace(SPEC, constexprs=(("BLOCK", 256),))),
+        key(cache, spec=replace(SPEC, options=(("num_warps", 8),))),
+        key(cache, spec=replace(SPEC, divisible=())), key(cache, target=targets.target_by_name("a100")),
+        key(other_versions),
     ]  # fmt: skip
     assert len(set(different)) == len(different)
     said = CODE.replace("    at =", "    # a comment\n    at  =") + '\nGRID = "(n,)"\n'

@@ -233,7 +233,8 @@ def test_what_a_sound_seed_may_not_hide(run, tmp_path):
     """Each of these tasks with its reference changed is refused, so that accepting them above means something."""
     for name, old, new in (
         ("two_outputs", '"mask": x > 0', '"mask": x < 0'), ("in_place", "x.add_(y)", "x.sub_(y)"),
-        ("several_kernels_with_torch_between", "x * 3.0", "x * 3.01"), ("helper_functions", "(x * x).sum(-1)", "(x * x).mean(-1)"),
+        ("several_kernels_with_torch_between", "x * 3.0", "x * 3.01"),
+        ("helper_functions", "(x * x).sum(-1)", "(x * x).mean(-1)"),
     ):  # fmt: skip
         (tmp_path / f"{name}.py").write_text(wrong_reference(TASKS[name], old, new))
         done = run("optimize", f"{name}.py", "--trials", 3, "--quiet")

@@ -353,7 +353,8 @@ def main(faults: tuple[Fault, ...]) -> int:
             reason = " ".join(aftermath.verdict.reason.split())[:100].replace("|", "\\|")
             print(
                 f"| {fault.name.replace('_', ' ')} | {aftermath.verdict.word.value} | {aftermath.seconds:.2f} | "
-                f"{fault.limit_s or '–'} | {aftermath.after.word.value} | {aftermath.after_seconds:.2f} | {reason} |", flush=True,
+                f"{fault.limit_s or '–'} | {aftermath.after.word.value} | {aftermath.after_seconds:.2f} | {reason} |",
+                flush=True,
             )  # fmt: skip
         print("\nLayers of the worker that ran the candidates:", ", ".join(usual.referee.layers))
     return 1 if wrong else 0

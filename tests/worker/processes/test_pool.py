@@ -134,7 +134,8 @@ def test_a_crash_is_said_and_the_next_job_is_served(compilers, code):
 
 
 @pytest.mark.parametrize("code, reason", [
-    ("raise ValueError('mine')\n", "mine"), ("x = [0] * (1 << 62)\n", "out of memory|MemoryError"), ("1/0\n", "division"),
+    ("raise ValueError('mine')\n", "mine"), ("x = [0] * (1 << 62)\n", "out of memory|MemoryError"),
+    ("1/0\n", "division"),
 ])  # fmt: skip
 def test_what_code_raises_is_a_verdict(compilers, code, reason):
     pid = pid_of(compilers)
