@@ -52,7 +52,7 @@ LAYERS = {
         "by_shape_text kernel_file study_facts", "leaderboard_text summary", "leaderboard", "html",
     ),
 }  # fmt: skip
-"""The layers of the package and of its large rooms, lowest first; what stands in one string may not import each other."""
+"""The layers of the package and of its large rooms, lowest first; those of one string may not import each other."""
 MAX_LINES = 400
 LAZY = ("torch", "triton", "optuna", "libcst", "sqlite_utils", "numpy")
 

@@ -80,7 +80,8 @@ def study(task: str, samples: int, most: int, show: bool) -> str:
                         if show:
                             print(f"== {task} {name}: {said[-400:]}\n{text}", file=sys.stderr, flush=True)
     passed = ", ".join(f"{s} {100 * (1 - stages[s] / stages['asked']):.1f} %" for s in STAGES)
-    return f"| {task} | {made} | {stages['asked']} | {passed} | {tried - sum(bad.values())} of {tried} | {dict(bad) or ''} |"
+    right = f"{tried - sum(bad.values())} of {tried}"
+    return f"| {task} | {made} | {stages['asked']} | {passed} | {right} | {dict(bad) or ''} |"
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ LIMIT = 512
 
 
 def compiled(bench: Bench, kernel: Kernel, config: Config) -> tuple[str, str, frozenset[str]]:
-    """(`compiles`, `launch`, `compile` or `precision`; the message; its machine code) of a kernel at every timed shape."""
+    """(`compiles`, `launch`, `compile` or `precision`; message; machine code) of a kernel at every timed shape."""
     shapes = tuple(s.key for s in bench.facts.shapes)
     try:
         bound = bench.bind_launches(kernel, config, shapes)

@@ -66,8 +66,7 @@ class Pretender:
         kernel = self.make(request, rng)
         answers = (AnswerRecord("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
         self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "",
-                                         "",
-                                         answers, seconds=0.1, waited=0.1))  # fmt: skip
+                                         "", answers, seconds=0.1, waited=0.1))  # fmt: skip
         return Rewrite(kernel, self.name, "scripted") if kernel else None
 
     def tell(self, trial):

@@ -1,4 +1,4 @@
-"""The corpus under the fixed tolerances in use elsewhere: `python studies/referee/fixed_rules.py [TASK...] [--json OUT]`.
+"""The corpus under fixed tolerances in use elsewhere: `python studies/referee/fixed_rules.py [TASK...] [--json OUT]`.
 
 Each kernel of tests/cheats that the gate lets through runs on each task's own inputs (its `get_inputs`, five
 seeds, every test shape and those timed sizes that the interpreter can afford), and its outputs are held against
@@ -9,8 +9,8 @@ The rules, as read in the projects' sources in November 2026:
 - KernelBench, first form: `torch.allclose(expected, got, atol=1e-2, rtol=1e-2)`
 - KernelBench, present form: the same with 1e-4 for float32 and 1e-2 for 16-bit outputs
 - SOL-ExecBench: |got - expected| <= 1e-2 + 1e-2 |expected| for every element, non-finite differences fail
-- flashinfer-bench: an element fails when its absolute error exceeds 1e-2 *and* its relative error exceeds 1e-2; none may,
-  and none may be non-finite
+- flashinfer-bench: an element fails when its absolute error exceeds 1e-2 *and* its relative error exceeds 1e-2; none
+  may, and none may be non-finite
 - robust-kbench: `torch.allclose` with atol = rtol = 1e-5
 - `torch.testing.assert_close` with its defaults: rtol 1.3e-6, atol 1e-5 for float32; 1e-3 and 1e-5 for float16;
   1.6e-2 and 1e-5 for bfloat16

@@ -68,7 +68,9 @@ def get_inputs(rows=8, cols=64):
 SHAPES = [dict(rows=64, cols=128)]
 TEST_SHAPES = [dict(rows=5, cols=33)]
 
-@triton.autotune(configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)], key=["n_cols"])
+@triton.autotune(
+    configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)], key=["n_cols"]
+)
 @triton.jit
 def two_kernel(x_ptr, b_ptr, s_ptr, m_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -249,7 +251,10 @@ def test_what_is_changed_and_given_back_is_one_result(packages):
 
 
 def test_a_parameter_hides_the_shape_parameter_of_its_name():
-    text = "features = 4\nbatch = 2\nscale = batch\n\nclass Model:\n    def __init__(self, features):\n        self.f = features\n"
+    text = (
+        "features = 4\nbatch = 2\nscale = batch\n\n"
+        "class Model:\n    def __init__(self, features):\n        self.f = features\n"
+    )
     assert find_read_names(text, ("Model",)) == set()
     assert find_read_names(text + "        self.g = scale\n", ("Model",)) == {"scale", "batch"}
     assert find_read_names(text + "    width: int = features\n", ("Model",)) == {"features"}
@@ -261,7 +266,8 @@ def test_a_module_that_reads_a_shape_parameter_is_refused(tmp_path):
 
 
 def test_a_module_whose_reference_has_other_weights_is_refused(tmp_path):
-    text = MODULE.replace('self.scale = nn.Parameter(torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
+    text = MODULE.replace('self.scale = nn.Parameter(torch.randn(width))\n'
+                          '        self.register_buffer("shift", torch.randn(width))\n'
                           "        self.factor = factor\n\n    def forward(self, x):\n        y",
                           'self.weight = nn.Parameter('
                           'torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
@@ -329,9 +335,8 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
 
 
 def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
-    done = exported(tmp_path, "two_out", NAMED.replace("BASELINES = {",
-                                                       "import numpy\n\nBASELINES = {'x': numpy.sum, "),
-                    name="unrivalled")  # fmt: skip
+    text = NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, ")
+    done = exported(tmp_path, "two_out", text, name="unrivalled")
     text = (done.out / "unrivalled/_two_out/baselines.py").read_text()
     assert "BASELINES = {}" in text and "imports numpy" in text
 

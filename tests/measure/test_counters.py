@@ -26,7 +26,7 @@ HEAD = '"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit",
 
 
 def answer(*names, without=()):
-    """As `ncu --csv` prints it (its lines of an H100 run of the row-maximum kernel, columns that are not read left out)."""
+    """As `ncu --csv` prints it (lines of an H100 run of the row-maximum kernel, without columns that are not read)."""
     stalls = {f"smsp__average_warps_issue_stalled_{n}_per_issue_active.ratio": str(v) for n, v in STALLS.items()}
     lines = ["==PROF== Connected to process 9120", HEAD]
     for number, name in enumerate(names):

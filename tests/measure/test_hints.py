@@ -186,7 +186,7 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
 
 @pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
 def test_only_what_programs_share_is_said_to_be_shared(others, word):
-    """A row of weights is loaded by every program; neighbours of an element are loaded at other places of the same one."""
+    """Every program loads a row of weights; an element's neighbours are loaded at other places of the same one."""
     launch = row_sum(mix=InstructionCounts(loads={16: 3}))
     first, store = launch.code.accesses
     loads = tuple(replace(first, base=base, address=address) for base, address in others)

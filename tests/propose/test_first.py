@@ -123,7 +123,8 @@ def test_a_task_without_a_kernel_is_outlined(tmp_path):
 
 def test_a_model_with_weights_is_said_to_have_them(tmp_path):
     (tmp_path / "linear.py").write_text(
-        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
         "        self.w = nn.Parameter(torch.ones(8))\n    def forward(self, x):\n        return x * self.w\n"
         "def get_inputs(): return [torch.randn(4, 8)]\ndef get_init_inputs(): return []\n"
     )

@@ -181,9 +181,11 @@ def paced(name: str, url: str, model: Path) -> list[str]:
     short = [engine.complete(Ask(SYSTEM, page, grammar, 1, 1, 1.0, s)) for s in range(6)]
     first = sorted(s.seconds for s in short if not isinstance(s, Failure))
     print(f"{name}: {ROUNDS} asks of {SAMPLES} answers, {tokens} tokens out in {sum(times):.1f} s = "
-          f"{tokens / sum(times):.0f} tokens/s (first ask {times[0]:.1f} s, the others {sum(times[1:]) / (ROUNDS - 1):.1f} s); "
+          f"{tokens / sum(times):.0f} tokens/s "
+          f"(first ask {times[0]:.1f} s, the others {sum(times[1:]) / (ROUNDS - 1):.1f} s); "
           f"a first token after {first[len(first) // 2] if first else float('nan'):.2f} s; "
-          f"{asked // ROUNDS} tokens of prompt, {cached} of {asked} reported as cached; {outside} answers outside the grammar",
+          f"{asked // ROUNDS} tokens of prompt, {cached} of {asked} reported as cached; "
+          f"{outside} answers outside the grammar",
           flush=True)  # fmt: skip
     engine.close()
     return [f"{name}: {outside} answers outside the grammar"] if outside else []

@@ -41,7 +41,7 @@ class Report:
 
 
 class Proving:
-    """Evaluates through `inner`; a `full` verdict takes ten times as long, and rejects a third of the new bests but the seed's."""
+    """Evaluates through `inner`; a `full` verdict takes ten times as long, rejects a third of new bests."""
 
     def __init__(self, inner: Evaluator, seconds: float) -> None:
         self.evaluate, self.seconds = inner.evaluate, seconds

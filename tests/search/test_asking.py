@@ -1,4 +1,4 @@
-"""A run that waits for who proposes does not hold up the runs beside it, and is the same run as one that asks at once."""
+"""A run that waits for who proposes does not hold up runs beside it, and is the same run as one that asks at once."""
 
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait

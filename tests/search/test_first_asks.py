@@ -1,4 +1,4 @@
-"""The seed's first configs come from the static model's order, worked out beside the first trial; a run stays the same run."""
+"""The seed's first configs in the static model's order, worked out beside the first trial; a run stays the same."""
 
 import threading
 

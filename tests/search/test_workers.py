@@ -1,4 +1,4 @@
-"""The same run on one worker and on eight: every shipped strategy, with trials that finish in another order than asked."""
+"""The same run on one worker and on eight: every shipped strategy, with trials that finish in another order."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The driver of the confirmed protocol, with a simulated GPU behind the worker's channel: what it keeps, drops and says."""
+"""The driver of the confirmed protocol, a simulated GPU behind the worker's channel: what it keeps, drops and says."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""Only a new leader is prepared for its full verdict, and everybody in flight is compared with all that were measured."""
+"""Only a new leader is prepared for its full verdict, and everybody in flight is compared with all measured."""
 
 import threading
 

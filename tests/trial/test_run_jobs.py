@@ -1,4 +1,4 @@
-"""Asking the run worker, on stand-ins for it: who dies once is asked again, who lacks a binary gets it, who is poisoned ends."""
+"""Asking the run worker, on stand-ins: who dies once is asked again, who lacks a binary gets it, the poisoned ends."""
 
 import contextlib
 

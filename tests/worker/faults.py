@@ -1,4 +1,4 @@
-"""Faults of workers, one function each, with the verdict that each must get: `python tests/worker/faults.py [--gpu]` prints a table.
+"""Faults of workers, one function each, with their verdicts: `python tests/worker/faults.py [--gpu]` prints a table.
 
 A fault is inflicted on an open Bench, then an honest kernel is judged by the same pools. Some are candidates that the
 gate passes; a compiler that crashes, hangs or finds the disk full is made by code that the gate would refuse, handed
@@ -101,7 +101,10 @@ def endless_loop(bench: Bench) -> Verdict:
 
 def spin_wait(bench: Bench) -> Verdict:
     """Program 0 waits for what program 1 stores: with one program at a time it waits for ever."""
-    wait = "there = tl.load(y_ptr + y_stride)\n    while (row == 0) & (there != there):\n        there = tl.load(y_ptr + y_stride)"
+    wait = (
+        "there = tl.load(y_ptr + y_stride)\n    while (row == 0) & (there != there):\n"
+        "        there = tl.load(y_ptr + y_stride)"
+    )
     return evaluate(bench, add_line(bench, wait), RUN_LIMIT_S)
 
 

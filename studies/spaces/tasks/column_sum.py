@@ -1,4 +1,4 @@
-"""Column sum with SPLIT programs a block of columns: lanes add up in registers, and one atomic a column ends a program."""
+"""Column sum with SPLIT programs a block of columns: lanes add up in registers, one atomic a column ends a program."""
 
 import torch
 import triton

@@ -1,4 +1,4 @@
-"""Layer normalisation, persistent: a program walks over tiles of whole rows; weight and bias are loaded once or per tile."""
+"""Layer normalisation, persistent: a program walks over tiles of whole rows; weight, bias loaded once or per tile."""
 
 import torch
 import torch.nn.functional as F

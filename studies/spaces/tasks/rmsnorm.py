@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation in two looped passes over ROWS rows; the second pass may drop its lines from the cache."""
+"""Root-mean-square normalisation in two looped passes over ROWS rows; the second may drop its lines from the cache."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Enters the sandbox of a role, then tries what it forbids: `python attempts.py ROLE CACHE PORT [BROKEN...]`; prints JSON.
+"""Enters a role's sandbox, tries what it forbids, prints JSON: `python attempts.py ROLE CACHE PORT [BROKEN...]`.
 
 Written without the project's own probes, so that they are judged and not believed. BROKEN names layers whose system
 call is made to claim success and do nothing, or (`refused:`) to be refused.

@@ -106,7 +106,7 @@ def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
 
 @pytest.mark.parametrize("state", [(None, {"accepted": True}), {"accepted": True}, (None, {"__eq__": None})])
 def test_a_message_cannot_change_the_drivers_own_classes(ends, state):
-    """A pickle may set attributes of what it builds: of an instance, never of a class, or every verdict were an accept."""
+    """A pickle may set attributes of what it builds: of an instance, never of a class, or all were accepted."""
     head = b"ckernelsearch.core.types\nVerdict\n"
     data = b"\x80\x04" + head + pickle.dumps(state, protocol=4).removeprefix(b"\x80\x04")
     data = data.replace(b"\x95" + data.partition(b"\x95")[2][:8], b"")[:-1] + b"b."
