@@ -7,25 +7,13 @@ import sys
 import pytest
 from test_bad_input import GOOD, KERNEL, one_line
 
-import simulated
-from kernelsearch.record.rows import RunFacts
-from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
+from simulated_search import record_search
 
 
 @pytest.fixture
 def database(tmp_path):
     """A finished simulated run of 12 trials in kernelsearch.db, in the command's folder."""
-    task = simulated.task()
-    with Store.open(tmp_path / "kernelsearch.db") as store:
-        strategy = strategies.make("evolve", make_start(task, 0, 12))
-        settings = Settings(RunFacts("evolve", "simulated", 0, 4, 12))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run(
-            lambda *_: None
-        )
-    return tmp_path / "kernelsearch.db"
+    return record_search(tmp_path / "kernelsearch.db", trials=12)
 
 
 @pytest.mark.parametrize("command, said", [

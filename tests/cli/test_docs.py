@@ -11,11 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import simulated
 from kernelsearch.cli import main
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from simulated_search import make_search
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "studies").rglob("*.md"))]
@@ -79,21 +77,12 @@ def test_shells_complete_values(completed, tmp_path):
     assert completed("optimize t.py --strategy m") == ["map_elites", "mine.py"]
     assert completed("show ") == ["best"] and completed("leaderboard --task ") == [], "there is no database yet"
     with Store.open(tmp_path / "kernelsearch.db") as store:
-        _short_run(store)
+        make_search(store, trials=4).run()
         digest = store.load_trials(1)[0].kernel[:8]
     assert completed("leaderboard --task ") == ["simulated"] == completed("export --task s")
     assert completed("leaderboard --device ") == ["simulated"] and digest in completed(f"lineage {digest[:2]}")
     (tmp_path / "kernelsearch.db").write_text("no database")
     assert completed("show ") == ["best"]
-
-
-def _short_run(store):
-    task, land = simulated.task(), simulated.Landscape(5)
-    settings = Settings(RunFacts("evolve", "simulated", 0, 4, 4))
-    strategy = strategies.make("evolve", make_start(task, 0, 4))
-    Search(task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings).run(
-        lambda *_: None
-    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

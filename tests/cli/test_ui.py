@@ -12,23 +12,12 @@ import urllib.request
 
 import pytest
 
-import simulated
-from kernelsearch.record.rows import RunFacts
-from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
+from simulated_search import record_search
 
 
 @pytest.fixture
 def database(tmp_path):
-    path = tmp_path / "some.db"
-    with Store.open(path) as store:
-        task = simulated.task()
-        settings = Settings(RunFacts("evolve", "simulated", 0, 4, 20))
-        strategy = strategies.make("evolve", make_start(task, 0, 20))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
-    return path
+    return record_search(tmp_path / "some.db", trials=20)
 
 
 @pytest.fixture

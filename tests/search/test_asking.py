@@ -5,9 +5,8 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import simulated
 from kernelsearch.propose.contract import Proposer
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from simulated_search import make_search
 
 TRIALS, LIMIT_S = 30, 120
 
@@ -25,12 +24,9 @@ class Thinking(Proposer):
 
 
 def search(store, seed, may=None):
-    task, land = simulated.task(), simulated.Landscape(seed)
-    proposer = simulated.SimulatedProposer(land)
-    facts = RunFacts("random_walk", "simulated", seed, 4, TRIALS)
-    strategy = strategies.make("random_walk", make_start(task, seed, TRIALS))
-    proposer = Thinking(proposer, may) if may else proposer
-    return Search(task, strategy, proposer, simulated.Simulated(land), store, Settings(facts))
+    land = simulated.Landscape(seed)
+    proposer = Thinking(simulated.SimulatedProposer(land), may) if may else None
+    return make_search(store, "random_walk", trials=TRIALS, proposer=proposer, seed=seed, land=land)
 
 
 def ended(steps):

@@ -6,12 +6,11 @@ import pytest
 
 import simulated
 from kernelsearch.core.types import config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
+from kernelsearch.search import FirstAsks
 from kernelsearch.trial.evaluator import Evaluator
+from simulated_search import LAND, make_search
 
-LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)
 
 
@@ -28,11 +27,8 @@ class Ordering:
 
 
 def search(store, name, first, trials=40, window=4, workers=None, resume=None):
-    task = simulated.task()
-    strategy = strategies.make(name, make_start(task, 0, trials))
-    facts = RunFacts(name, "simulated", 0, window, trials, settings=first.as_facts() if first else {})
-    settings = Settings(facts, workers=workers, first=first)
-    return Search(task, strategy, simulated.SimulatedProposer(LAND), EXACT, store, settings, resume)
+    recorded = first.as_facts() if first else None
+    return make_search(store, name, EXACT, trials, window, resume, recorded=recorded, workers=workers, first=first)
 
 
 def story(trials):

@@ -4,24 +4,12 @@ import gc
 import weakref
 
 import simulated
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from simulated_search import make_search
 
 
 def searched(store, trials, on_trial, resume=None):
-    task, land = simulated.task(), simulated.Landscape(3)
-    strategy = strategies.make("random_walk", make_start(task, 0, trials))
-    facts = RunFacts("random_walk", "simulated", 0, 4, trials)
-    search = Search(
-        task,
-        strategy,
-        simulated.SimulatedProposer(land),
-        simulated.Simulated(land),
-        store,
-        Settings(facts, workers=1),
-        resume,
-    )
+    search = make_search(store, "random_walk", trials=trials, resume=resume, land=simulated.Landscape(3), workers=1)
     return search, search.run(on_trial)
 
 

@@ -10,11 +10,10 @@ import pytest
 
 import simulated
 from kernelsearch.core.types import Outcome, Verdict, Word, config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, make_start, pending, strategies
+from kernelsearch.search import FirstAsks, make_start, pending, strategies
+from simulated_search import LAND, make_search
 
-LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)
 WINDOW = 4
 
@@ -45,14 +44,11 @@ def ordered(kernel, configs):
 
 
 def search(store, name, evaluator, goes_on, count=60, resume=None, **settings):
-    task = simulated.task()
-
     def made():
-        return strategies.make(name, make_start(task, 3, count))
+        return strategies.make(name, make_start(simulated.task(), 3, count))
 
-    facts = RunFacts(name, "simulated", 3, WINDOW, count)
-    settings = Settings(facts, first=FirstAsks(ordered, 16, 4), anew=made if goes_on else None, **settings)
-    return Search(task, made(), simulated.SimulatedProposer(LAND), evaluator, store, settings, resume)
+    settings |= {"first": FirstAsks(ordered, 16, 4), "anew": made if goes_on else None}
+    return make_search(store, name, evaluator, count, WINDOW, resume, seed=3, **settings)
 
 
 def story(trials):
@@ -168,15 +164,6 @@ def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():
 
     proving = Proving(0.4, seconds=0.02)
     with Store.open_in_memory() as store:
-        going = search(store, "evolve", proving, True)
         listening = Listening()
-        going = Search(
-            going.task,
-            strategies.make("evolve", make_start(going.task, 3, 60)),
-            listening,
-            proving,
-            store,
-            going.settings,
-        )
-        result = going.run()
+        result = search(store, "evolve", proving, True, proposer=listening).run()
         assert story(listening.heard) == story(result.trials)

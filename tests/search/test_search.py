@@ -22,13 +22,13 @@ from kernelsearch.core.types import (
     config_key,
 )
 from kernelsearch.propose.contract import Proposer, Rewrite
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.trial.evaluator import Evaluator
+from simulated_search import LAND
+from simulated_search import make_search as search
 
-LAND = simulated.Landscape(5)
 EXACT = simulated.Simulated(LAND)
 
 
@@ -42,33 +42,6 @@ class Counting(Evaluator):
         with self.lock:
             self.asked.append((kernel.digest, config_key(config)))
         return self.inner.evaluate(kernel, config, incumbent)
-
-
-def search(
-    store,
-    name="evolve",
-    evaluator=EXACT,
-    trials=40,
-    window=4,
-    resume=None,
-    task=None,
-    proposer=None,
-    strategy=None,
-    seed=0,
-    **settings,
-):
-    task = task or simulated.task()
-    strategy = strategy or strategies.make(name, make_start(task, seed, trials))
-    facts = RunFacts(name, "simulated", seed, window, trials)
-    return Search(
-        task,
-        strategy,
-        proposer or simulated.SimulatedProposer(LAND),
-        evaluator,
-        store,
-        Settings(facts, **settings),
-        resume,
-    )
 
 
 def story(trials):

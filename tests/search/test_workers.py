@@ -4,12 +4,11 @@ import pytest
 
 import simulated
 from kernelsearch.core.types import config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import FirstAsks, Search, Settings, make_start, strategies
+from kernelsearch.search import FirstAsks, strategies
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
+from simulated_search import LAND, make_search
 
-LAND = simulated.Landscape(5)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.03), 0.2)
 WINDOW = 8
 
@@ -20,12 +19,11 @@ def ordered(kernel, configs):
 
 def trials(name, evaluator, workers, count=60):
     task = simulated.task()
-    strategy = strategies.make(name, make_start(task, 3, count))
-    settings = Settings(RunFacts(name, "simulated", 3, WINDOW, count), workers=workers, first=FirstAsks(ordered, 16, 4))
     terms = ReuseTerms(task.digest, tuple(s.key for s in task.shapes), "simulated", "interpreter", "simulated", {})
     with Store.open_in_memory() as store:
         known = ReusingEvaluator(evaluator, terms, store)
-        found = tuple(Search(task, strategy, simulated.SimulatedProposer(LAND), known, store, settings).run().trials)
+        first = FirstAsks(ordered, 16, 4)
+        found = tuple(make_search(store, name, known, count, WINDOW, seed=3, workers=workers, first=first).run().trials)
     return [
         (
             t.number,

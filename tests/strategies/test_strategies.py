@@ -7,21 +7,20 @@ import pytest
 import simulated
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Proposal, ProposalKind, config_key
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
+from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
+from simulated_search import make_search
 
 LAND = simulated.Landscape(7)
 HARD = simulated.Failing(simulated.Noisy(simulated.Simulated(LAND), 0.05), 0.3)
 
 
 def searched(name, trials=60, seed=0, window=4, evaluator=HARD, **params):
-    task = simulated.task()
-    strategy = strategies.make(name, make_start(task, seed, trials), **params)
-    settings = Settings(RunFacts(name, "simulated", seed, window, trials), workers=1)
+    strategy = strategies.make(name, make_start(simulated.task(), seed, trials), **params)
     with Store.open_in_memory() as store:
-        result = Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
+        search = make_search(store, name, evaluator, trials, window, strategy=strategy, seed=seed, land=LAND, workers=1)
+        result = search.run()
         return strategy, dataclasses.replace(
             result, trials=tuple(result.trials)
         )  # they are looked at when the store is closed
@@ -132,13 +131,8 @@ def test_evolve_beats_its_comparisons_at_equal_budget():
         scores = []
         for number in range(4):
             land = simulated.Landscape(number)
-            task = simulated.task()
-            strategy = strategies.make(name, make_start(task, number, 120))
-            settings = Settings(RunFacts(name, "simulated", number, 8, 120), workers=1)
             with Store.open_in_memory() as store:
-                result = Search(
-                    task, strategy, simulated.SimulatedProposer(land), simulated.Simulated(land), store, settings
-                ).run()
+                result = make_search(store, name, trials=120, window=8, seed=number, land=land, workers=1).run()
             scores.append(result.best.score)
         mean[name] = sum(scores) / len(scores)
     assert mean["evolve"] < mean["best_of_n"] and mean["evolve"] < mean["random_walk"]

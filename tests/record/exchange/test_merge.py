@@ -2,24 +2,15 @@
 
 import pytest
 
-import simulated
 from kernelsearch.core.errors import StoreError
 from kernelsearch.record.exchange import merge
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
+from simulated_search import record_search
 
 
 def searched(path, seed, trials=12):
-    with Store.open(path) as store:
-        task = simulated.task()
-        settings = Settings(RunFacts("evolve", "simulated", seed, 4, trials))
-        strategy = strategies.make("evolve", make_start(task, seed, trials))
-        Search(task, strategy, simulated.SimulatedProposer(LAND), simulated.Simulated(LAND), store, settings).run()
-    return path
+    return record_search(path, seed=seed, trials=trials)
 
 
 def told(store):

@@ -6,20 +6,14 @@ import simulated
 from kernelsearch.record.exchange import optuna_storage
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
+from simulated_search import LAND, make_search
 
 
 @pytest.fixture
 def store():
-    task, store = simulated.task(), Store.open_in_memory()
-    settings = Settings(RunFacts("evolve", "simulated", 0, 4, 40))
-    strategy = strategies.make("evolve", make_start(task, 0, 40))
-    evaluator = simulated.Failing(simulated.Simulated(LAND), 0.2)
-    Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
-    yield store
-    store.close()
+    with Store.open_in_memory() as store:
+        make_search(store, evaluator=simulated.Failing(simulated.Simulated(LAND), 0.2)).run()
+        yield store
 
 
 def test_every_trial_is_there_once_with_its_config_value_and_verdict(store, tmp_path):

@@ -8,22 +8,15 @@ import pytest
 
 import simulated
 from kernelsearch.record.exchange import trial_dump, tuner_files
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
+from simulated_search import LAND, make_search
 
 
 @pytest.fixture
 def store():
-    task, store = simulated.task(), Store.open_in_memory()
-    settings = Settings(RunFacts("random_walk", "simulated", 0, 4, 30))
-    strategy = strategies.make("random_walk", make_start(task, 0, 30))
-    evaluator = simulated.Failing(simulated.Simulated(LAND), 0.3)
-    Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run()
-    yield store
-    store.close()
+    with Store.open_in_memory() as store:
+        make_search(store, "random_walk", simulated.Failing(simulated.Simulated(LAND), 0.3), trials=30).run()
+        yield store
 
 
 def test_csv_has_a_row_for_every_trial(store):
