@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from test_bad_input import GOOD, KERNEL, one_line
+from good_task import GOOD, KERNEL, one_line
 
 from simulated_search import record_search
 
@@ -65,8 +65,7 @@ def test_a_full_output_is_one_line(database, command):
     )
 
 
-def test_verify_takes_the_tasks_own_kernel_and_refuses_one_that_would_not_run(run, tmp_path):
-    (tmp_path / "good.py").write_text(GOOD)
+def test_verify_takes_the_tasks_own_kernel_and_refuses_one_that_would_not_run(run, good, tmp_path):
     for own in (["good.py"], ["good.py", "good.py"]):
         assert run("verify", *own).json["verdict"] == "accept"
     head = "import triton\nimport triton.language as tl\n"

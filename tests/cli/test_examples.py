@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from test_bad_input import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -52,9 +51,8 @@ def filled(command):
 
 
 @pytest.fixture
-def folder(run, tmp_path):
+def folder(run, good, tmp_path):
     """A folder as the README's reader has it: a task, its database, another database, the best kernel, a study."""
-    (tmp_path / "good.py").write_text(GOOD)
     (tmp_path / "study.toml").write_text(STUDY)
     assert run("optimize", "good.py", "--trials", 3, "--quiet", "--db", "other.db").code == 0
     assert run("optimize", "good.py", "--trials", 3, "--quiet", "--out", "best.py").code == 0
