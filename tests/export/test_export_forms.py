@@ -68,9 +68,8 @@ def get_inputs(rows=8, cols=64):
 SHAPES = [dict(rows=64, cols=128)]
 TEST_SHAPES = [dict(rows=5, cols=33)]
 
-@triton.autotune(
-    configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)], key=["n_cols"]
-)
+@triton.autotune(configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)],
+                 key=["n_cols"])
 @triton.jit
 def two_kernel(x_ptr, b_ptr, s_ptr, m_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
