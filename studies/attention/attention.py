@@ -84,7 +84,7 @@ def attention(q, k, v):
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     batch, heads, seq, head_dim = q.shape
     o = torch.empty_like(q)
-    grid = lambda meta: (triton.cdiv(seq, meta["BLOCK_M"]), batch * heads)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(seq, meta["BLOCK_M"]), batch * heads)
     attention_kernel[grid](
         q,
         k,

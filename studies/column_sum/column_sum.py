@@ -47,6 +47,6 @@ def column_sum_kernel(x_ptr, y_ptr, x_stride, n_rows, n_cols, BLOCK_ROWS: tl.con
 def column_sum(x):
     n_rows, n_cols = x.shape
     y = torch.empty(n_cols, dtype=x.dtype, device=x.device)
-    grid = lambda meta: (triton.cdiv(n_cols, meta["BLOCK_COLS"]),)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(n_cols, meta["BLOCK_COLS"]),)
     column_sum_kernel[grid](x, y, x.stride(0), n_rows, n_cols, BLOCK_ROWS=64, BLOCK_COLS=64, num_warps=4)
     return y

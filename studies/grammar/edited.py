@@ -15,17 +15,17 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sample import TASKS  # noqa: E402
+from sample import TASKS
 
-from kernelsearch.core.types import Config  # noqa: E402
-from kernelsearch.kernel.launch import LaunchError  # noqa: E402
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.propose.edits import EDITS, NotApplicable  # noqa: E402
-from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, build_grammar  # noqa: E402
-from kernelsearch.trial.bench import Bench  # noqa: E402
-from kernelsearch.trial.compile_cache import default_folder  # noqa: E402
-from kernelsearch.tune import make_seed_tuners, space_of, start_of  # noqa: E402
-from kernelsearch.verify import gate  # noqa: E402
+from kernelsearch.core.types import Config
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.edits import EDITS, NotApplicable
+from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, build_grammar
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.tune import make_seed_tuners, space_of, start_of
+from kernelsearch.verify import gate
 
 STUDIES = Path(__file__).resolve().parents[1]
 
@@ -80,7 +80,8 @@ def study(task: str, samples: int, most: int, show: bool) -> str:
                         if show:
                             print(f"== {task} {name}: {said[-400:]}\n{text}", file=sys.stderr, flush=True)
     passed = ", ".join(f"{s} {100 * (1 - stages[s] / stages['asked']):.1f} %" for s in STAGES)
-    return f"| {task} | {made} | {stages['asked']} | {passed} | {tried - sum(bad.values())} of {tried} | {dict(bad) or ''} |"
+    right = f"{tried - sum(bad.values())} of {tried}"
+    return f"| {task} | {made} | {stages['asked']} | {passed} | {right} | {dict(bad) or ''} |"
 
 
 if __name__ == "__main__":

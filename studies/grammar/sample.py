@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from engines import ENGINES, Drawn, Vocabulary  # noqa: E402
+from engines import ENGINES, Drawn, Vocabulary
 
-from kernelsearch.core.types import Config, Word, config_key  # noqa: E402
-from kernelsearch.kernel.launch import LaunchError  # noqa: E402
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.propose.edits import EDITS, NotApplicable  # noqa: E402
-from kernelsearch.propose.grammar import STAGES, Answer, Grammar, build_grammar  # noqa: E402
-from kernelsearch.trial.bench import Bench  # noqa: E402
-from kernelsearch.verify import gate  # noqa: E402
+from kernelsearch.core.types import Config, Word, config_key
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.edits import EDITS, NotApplicable
+from kernelsearch.propose.grammar import STAGES, Answer, Grammar, build_grammar
+from kernelsearch.trial.bench import Bench
+from kernelsearch.verify import gate
 
 STUDIES = Path(__file__).resolve().parents[1]
 TASKS = ("softmax", "softmax_wide", "layernorm", "rmsnorm", "column_sum", "cross_entropy", "swiglu", "matmul",
@@ -38,7 +38,7 @@ LIMIT = 512
 
 
 def compiled(bench: Bench, kernel: Kernel, config: Config) -> tuple[str, str, frozenset[str]]:
-    """(`compiles`, `launch`, `compile` or `precision`; the message; its machine code) of a kernel at every timed shape."""
+    """(`compiles`, `launch`, `compile` or `precision`; message; machine code) of a kernel at every timed shape."""
     shapes = tuple(s.key for s in bench.facts.shapes)
     try:
         bound = bench.bind_launches(kernel, config, shapes)

@@ -1,7 +1,8 @@
-"""Which kernels with one known fault `hints` diagnoses rightly on this machine: `python studies/hints/table.py [NAME ...]`.
+"""Which kernels with one known fault `hints` diagnoses rightly here: `python studies/hints/table.py [NAME ...]`.
 
 Runs the whole command on every file of tests/hints (workers, interpreter counts, and measured times where there is a
-GPU, but not the hardware's counters), where the test of the same files uses the binary alone. Prints one row a file; exits with 1 when one is wrong.
+GPU, but not the hardware's counters), where the test of the same files uses the binary alone. Prints one row
+a file; exits with 1 when one is wrong.
 Where there are cores for it, the next tasks are opened while one is examined: starting workers is most of the time.
 """
 

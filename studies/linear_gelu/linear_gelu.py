@@ -82,7 +82,7 @@ def linear_gelu(x, weight, bias):
     M, K = x.shape
     N = weight.shape[0]
     y = torch.empty(M, N, dtype=x.dtype, device=x.device)
-    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))  # noqa: E731
+    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))
     linear_gelu_kernel[grid](
         x,
         weight,

@@ -79,7 +79,7 @@ def matmul(a, b):
     M, K = a.shape
     _, N = b.shape
     c = torch.empty(M, N, dtype=a.dtype, device=a.device)
-    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))  # noqa: E731
+    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))
     matmul_kernel[grid](
         a,
         b,

@@ -1,7 +1,7 @@
 """How often the A/A interval holds 1, and how wide it is: the seed against a second copy of itself, many times.
 
-`python studies/measurement/a_a_control.py TASK.py [--repeats 100] [--shape N] [--seconds 5]` needs a CUDA device; seconds
-is what one repeat may take. Prints one line a shape.
+`python studies/measurement/a_a_control.py TASK.py [--repeats 100] [--shape N] [--seconds 5]` needs a CUDA device;
+seconds is what one repeat may take. Prints one line a shape.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def one_shape(confirmation: Confirmation, shape, repeats: int) -> str:
     holds = sum(f.contains(1.0) for f in found)
     widths = sorted(f.half_width for f in found)
     return (
-        f"{bench.facts.name} {shape.label}: {statistics.median(times):.1f} us (medians {min(times):.2f} to {max(times):.2f}); "
-        f"interval holds 1 in {holds} of {repeats}; half-width median {widths[len(widths) // 2]:.3%}, "
-        f"95th percentile {widths[int(0.95 * (len(widths) - 1))]:.3%}; blocks {statistics.median(f.blocks for f in found)}, "
-        f"dropped {dropped}; {clocks}; {time.perf_counter() - begun:.0f} s"
+        f"{bench.facts.name} {shape.label}: {statistics.median(times):.1f} us "
+        f"(medians {min(times):.2f} to {max(times):.2f}); interval holds 1 in {holds} of {repeats}; "
+        f"half-width median {widths[len(widths) // 2]:.3%}, "
+        f"95th percentile {widths[int(0.95 * (len(widths) - 1))]:.3%}; "
+        f"blocks {statistics.median(f.blocks for f in found)}, dropped {dropped}; {clocks}; "
+        f"{time.perf_counter() - begun:.0f} s"
     )
 
 

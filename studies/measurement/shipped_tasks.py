@@ -1,9 +1,9 @@
-"""Every shipped task at one shape: PyTorch's baselines, Liger-Kernel, the seed, and what a short search found, confirmed.
+"""Every shipped task at one shape: PyTorch's baselines, Liger-Kernel, the seed, and a short search's find, confirmed.
 
-`python studies/measurement/shipped_tasks.py [NAME:SHAPE:TRIALS ...] [--json FILE] [--limit SECONDS]` needs a CUDA device.
-Each task is searched, its finalists confirmed, and one row is printed as soon as it is done. Where the search finds
-nothing faster, the seed itself is confirmed. Three tasks are under way at a time, so that one compiles while another
-has the GPU: they take turns on it, and a confirmation has it alone.
+`python studies/measurement/shipped_tasks.py [NAME:SHAPE:TRIALS ...] [--json FILE] [--limit SECONDS]` needs a CUDA
+device. Each task is searched, its finalists confirmed, and one row is printed as soon as it is done. Where the search
+finds nothing faster, the seed itself is confirmed. Three tasks are under way at a time, so that one compiles while
+another has the GPU: they take turns on it, and a confirmation has it alone.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def finding(bench: Bench, store: Store, shape: int, trials: int) -> dict:
 
 
 def row(name: str, found: dict, seconds: float) -> str:
-    """One line: times in microseconds, the found kernel's share of the measured roofline and speed-up over the fastest."""
+    """One line: times in microseconds, the found kernel's share of the measured roofline, speed-up over the fastest."""
     shape = found["shapes"][0]
     times = {b["name"]: b.get("time_us") for b in shape["baselines"]}
     if found["name"] == SEED:

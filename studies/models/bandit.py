@@ -35,6 +35,7 @@ from simulated import structure_of
 
 TRIALS = 200
 WINDOW = 8
+DEFAULTS = BanditParams()
 
 
 @dataclass
@@ -64,8 +65,8 @@ class Pretender:
         self.asked.append(request.number)
         kernel = self.make(request, rng)
         answers = (AnswerRecord("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
-        self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "", "",
-                                         answers, seconds=0.1, waited=0.1))  # fmt: skip
+        self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "",
+                                         "", answers, seconds=0.1, waited=0.1))  # fmt: skip
         return Rewrite(kernel, self.name, "scripted") if kernel else None
 
     def tell(self, trial):
@@ -115,7 +116,7 @@ class Junk(Evaluator):
         return replace(outcome, measurement=replace(outcome.measurement, times=times), seconds=1.0)
 
 
-def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, params: BanditParams = BanditParams()):
+def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, params: BanditParams = DEFAULTS):
     """The best score of a run and the asks at which the model was asked, out of all rewrites."""
     task, shared = simulated.task(), Models(gate.check, PromptDevice("simulated"))
     edits = simulated.SimulatedProposer(land)
@@ -144,7 +145,7 @@ def geometric(values):
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
-def sees_through(seeds: int, params: BanditParams = BanditParams()) -> tuple[list[float], list[float], float]:
+def sees_through(seeds: int, params: BanditParams = DEFAULTS) -> tuple[list[float], list[float], float]:
     """Losses against typed edits alone by landscape, those of typed edits against themselves, and the model's share.
 
     Alone is the geometric mean of three runs; the control is a fourth, which shows what chance does.
@@ -167,7 +168,7 @@ def interval(losses: list[float]) -> str:
     return f"{100 * (geometric(losses) - 1):+.1f} % (+- {100 * error:.1f})"
 
 
-def finds_out(seeds: int, params: BanditParams = BanditParams()) -> list[tuple[int, float]]:
+def finds_out(seeds: int, params: BanditParams = DEFAULTS) -> list[tuple[int, float]]:
     """For each seed: the proposal at which the model was asked for the third time, and its share of the 100 after 30.
 
     The landscape has edits enough that the right one does not run out.

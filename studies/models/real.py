@@ -5,9 +5,9 @@
 
 The model has random weights: it draws its answers from the grammar that it is given, so that they compile and mean
 nothing, and it costs nothing but the trials of its kernels. Both arms of a pair have the same task, seed, strategy,
-window and trials. Times are the static model's of an h100, no GPU needed. To have many pairs, what is known is not found
-out again: measurements are shared by all runs, a kernel's verdict at one config stands for its other configs, and of one
-parent the model knows a few sets of answers only. A row a run: task, arm, seed, score over the seed's.
+window and trials. Times are the static model's of an h100, no GPU needed. To have many pairs, what is known is not
+found out again: measurements are shared by all runs, a kernel's verdict at one config stands for its other configs, and
+of one parent the model knows a few sets of answers only. A row a run: task, arm, seed, score over the seed's.
 """
 
 from __future__ import annotations
@@ -122,9 +122,11 @@ def said(logs: list[float]) -> str:
     rng = random.Random(0)
     error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
     means = sorted(statistics.fmean(rng.choices(logs, k=len(logs))) for _ in range(10_000))
-    low, high = means[250], means[9749]
-    return (f"{len(logs)} pairs, time of the best kernel with the model {100 * math.expm1(statistics.fmean(logs)):+.1f} % "
-            f"(s.e. {100 * error:.1f}; 95 % {100 * math.expm1(low):+.1f} to {100 * math.expm1(high):+.1f})")  # fmt: skip
+    mean, low, high = (100 * math.expm1(x) for x in (statistics.fmean(logs), means[250], means[9749]))
+    return (
+        f"{len(logs)} pairs, time of the best kernel with the model {mean:+.1f} % "
+        f"(s.e. {100 * error:.1f}; 95 % {low:+.1f} to {high:+.1f})"
+    )
 
 
 def main(task: str, out: str, first: int = 0, seeds: int = 8, trials: int = 200) -> None:

@@ -1,8 +1,9 @@
 """What a verdict costs for each shipped task: `python studies/referee/cost.py [TASK...] [--json OUT]`.
 
-A copy of the seed with one more assignment is judged after the seed, so that expectations and inputs exist as they do in a
-search (the seed itself would be spared the sizes on which it has been judged already). CPU seconds are those of the interpreter and judge processes (user + system, from /proc); without
-/proc, or on a GPU, only wall seconds mean anything. Compiling is not part of it.
+A copy of the seed with one more assignment is judged after the seed, so that expectations and inputs exist as they do
+in a search (the seed itself would be spared the sizes on which it has been judged already). CPU seconds are those of
+the interpreter and judge processes (user + system, from /proc); without /proc, or on a GPU, only wall seconds mean
+anything. Compiling is not part of it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def measured(task: str) -> dict:
         row = {"task": task, "first_full_s": round(opened, 2)}
         for depth in ("screen", "full"):
 
-            def judged(depth: str = depth):
+            def judged(depth: str = depth, row: dict = row):
                 again = Evaluation(bench)
                 again.once("seed takes padded rows", lambda: takes_padded)
                 cases = again._cases(depth)

@@ -1,4 +1,4 @@
-"""The corpus under the fixed tolerances in use elsewhere: `python studies/referee/fixed_rules.py [TASK...] [--json OUT]`.
+"""The corpus under fixed tolerances in use elsewhere: `python studies/referee/fixed_rules.py [TASK...] [--json OUT]`.
 
 Each kernel of tests/cheats that the gate lets through runs on each task's own inputs (its `get_inputs`, five
 seeds, every test shape and those timed sizes that the interpreter can afford), and its outputs are held against
@@ -9,8 +9,8 @@ The rules, as read in the projects' sources in November 2026:
 - KernelBench, first form: `torch.allclose(expected, got, atol=1e-2, rtol=1e-2)`
 - KernelBench, present form: the same with 1e-4 for float32 and 1e-2 for 16-bit outputs
 - SOL-ExecBench: |got - expected| <= 1e-2 + 1e-2 |expected| for every element, non-finite differences fail
-- flashinfer-bench: an element fails when its absolute error exceeds 1e-2 *and* its relative error exceeds 1e-2; none may,
-  and none may be non-finite
+- flashinfer-bench: an element fails when its absolute error exceeds 1e-2 *and* its relative error exceeds 1e-2; none
+  may, and none may be non-finite
 - robust-kbench: `torch.allclose` with atol = rtol = 1e-5
 - `torch.testing.assert_close` with its defaults: rtol 1.3e-6, atol 1e-5 for float32; 1e-3 and 1e-5 for float16;
   1.6e-2 and 1e-5 for bfloat16
@@ -30,21 +30,21 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "cheats"))
 
-import corpus  # noqa: E402
+import corpus
 
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.tasks.load import load  # noqa: E402
-from kernelsearch.trial import (  # noqa: E402
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.tasks.load import load
+from kernelsearch.trial import (
     Evaluation,
     Rejection,
-    referee,  # noqa: E402
+    referee,
 )
-from kernelsearch.trial.bench import Bench  # noqa: E402
-from kernelsearch.trial.rejection import ask_or_reject as asked_of  # noqa: E402
-from kernelsearch.verify import gate  # noqa: E402
-from kernelsearch.worker.judging.planning import add_long_shapes  # noqa: E402
-from kernelsearch.worker.launcher import tensors  # noqa: E402
-from kernelsearch.worker.messages import jobs  # noqa: E402
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.rejection import ask_or_reject as asked_of
+from kernelsearch.verify import gate
+from kernelsearch.worker.judging.planning import add_long_shapes
+from kernelsearch.worker.launcher import tensors
+from kernelsearch.worker.messages import jobs
 
 SEEDS = 5
 LIMIT_S = 15.0

@@ -25,7 +25,8 @@ def row(space, name, seeds, trials, noise, window):
     runs = [simulation.simulate(space, name, most, seed, noise, window) for seed in range(seeds)]
     spent = time.process_time() - started
     return {
-        "space": space.task, "strategy": name, "configs": len(space.rows), "budget": score.evaluation_budget(space), "trials": most,
+        "space": space.task, "strategy": name, "configs": len(space.rows), "budget": score.evaluation_budget(space),
+        "trials": most,
         "to_2_percent": [n if math.isfinite(n) else None for n in (score.count_evaluations(space, r) for r in runs)],
         "score": round(score.score(space, runs, most), 3),
         "ms": round(1000 * spent / sum(len(r.best_us) for r in runs), 2),

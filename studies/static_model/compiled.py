@@ -1,4 +1,4 @@
-"""Compiles candidates for a target with no GPU and keeps what the compiler said, so that a changed model needs no compile."""
+"""Compiles candidates for a target with no GPU and keeps what the compiler said, for models that change."""
 
 from __future__ import annotations
 

@@ -128,10 +128,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Score:
-    """How a ranking went: Spearman's rho, regret of the best of its first ten and of its first, median of estimated over measured.
+    """How a ranking went: Spearman's rho, regret of the best of its first ten and of its first.
 
-    near is how many candidates lie within 5 % of the best. calibrated are estimates put right by the seed's (by the
-    median where the seed was not measured), over the best time; worst_near is the largest of those within 5 %.
+    ratio is the median of estimated over measured. near is how many candidates lie within 5 % of the best. calibrated
+    are estimates put right by the seed's (by the median where the seed was not measured), over the best time;
+    worst_near is the largest of those within 5 %.
     """
 
     n: int
@@ -204,10 +205,7 @@ def _distance(k: Constants, start: Constants) -> float:
 
 def _stepped(name: str, value: float, step: float) -> float:
     low, high = BOUNDS[name]
-    if low > 0 and high / low > 3:
-        moved = value * (high / low) ** (0.5 * step)
-    else:
-        moved = value + 0.5 * step * (high - low)
+    moved = value * (high / low) ** (0.5 * step) if low > 0 and high / low > 3 else value + 0.5 * step * (high - low)
     return float(f"{min(high, max(low, moved)):.3g}")
 
 

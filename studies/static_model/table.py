@@ -74,8 +74,11 @@ def dropped(score: Score, factor: float) -> float:
 
 def table(scores: dict[str, Score], hopeless: float) -> str:
     """The scores as Markdown."""
-    lines = ["| kernel | n | Spearman | regret of top 10 | regret of top 1 | median estimated / measured | within 5 % of best "
-             "| their largest estimate / best | dropped at "f"{hopeless:g} |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| kernel | n | Spearman | regret of top 10 | regret of top 1 | median estimated / measured "
+        f"| within 5 % of best | their largest estimate / best | dropped at {hopeless:g} |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for name, s in scores.items():
         lines.append(f"| {name} | {s.n} | {s.rho:.2f} | {s.regret:.3f} | {s.first:.2f} | {s.ratio:.2f} | {s.near} "
                      f"| {s.worst_near:.2f} | {dropped(s, hopeless):.0%} |")  # fmt: skip
@@ -86,8 +89,8 @@ def table(scores: dict[str, Score], hopeless: float) -> str:
         f"| | | | {statistics.median(dropped(s, hopeless) for s in every):.0%} |"
     )
     lines.append(
-        f"| worst | | {min(s.rho for s in every):.2f} | {max(s.regret for s in every):.3f} | {max(s.first for s in every):.2f} "
-        f"| | | {max(s.worst_near for s in every):.2f} | |"
+        f"| worst | | {min(s.rho for s in every):.2f} | {max(s.regret for s in every):.3f} "
+        f"| {max(s.first for s in every):.2f} | | | {max(s.worst_near for s in every):.2f} | |"
     )
     return "\n".join(lines)
 
@@ -118,9 +121,8 @@ def write(constants: Constants, scores: dict[str, Score], hopeless: float) -> No
     rhos, regrets = [s.rho for s in scores.values()], [s.regret for s in scores.values()]
     ratios = [s.ratio for s in scores.values()]
     values = "\n".join(f"    {name}={getattr(constants, name)!r}," for name in BOUNDS)
-    Path(
-        fitted_module.__file__
-    ).write_text(f'''"""The static model's fitted constants and its error; written by `studies/static_model/table.py --fit`, not by hand."""
+    Path(fitted_module.__file__).write_text(f'''"""The static model's fitted constants and its error; written by \
+`studies/static_model/table.py --fit`, not by hand."""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ HOPELESS = {hopeless:g}
 
 
 def write_estimates(sets: Sets, constants: dict[str, Constants], path: str) -> None:
-    """Every candidate's estimate by the constants of other families, for replays: {space: {"names", "rows": [[values, us]]}}."""
+    """Every candidate's estimate by constants of other families: {space: {"names", "rows": [[values, us]]}}."""
     found = {}
     for name, rows in sets.items():
         names = list(rows[0].config)
@@ -166,16 +168,14 @@ def main() -> None:
     constants = left_out(sets, target)
     scores = {name: Score.of(rows, target, constants[name]) for name, rows in sets.items()}
     hopeless = float(np.ceil(10 * MARGIN * max(s.worst_near for s in scores.values())) / 10)
-    print(
-        f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:\n{first_asks(sets, constants)}"
-    )
+    print(f"{table(scores, hopeless)}\n\nthe best of {ASKS} asks, over the best of the space:")
+    print(first_asks(sets, constants))
     if options.estimates:
         write_estimates(sets, constants, options.estimates)
     if options.fit:
         everything, left = fit(sets, target)
-        print(
-            f"\nfitted to all: loss {left:.4f}\n{table({n: Score.of(r, target, everything) for n, r in sets.items()}, hopeless)}"
-        )
+        fitted = {n: Score.of(r, target, everything) for n, r in sets.items()}
+        print(f"\nfitted to all: loss {left:.4f}\n{table(fitted, hopeless)}")
         write(everything, scores, hopeless)
 
 

@@ -3,9 +3,10 @@
     python studies/strategies/compare.py landscapes --seeds 20 best_of_n:sampler=tpe best_of_n:sampler=surrogate
     python studies/strategies/compare.py spaces --seeds 8 evolve:sampler=tpe evolve
 
-An arm is a strategy's name, then parameters. On landscapes a run's gain is the seed's time over its best time; the first
-arm is what the others are compared with, landscape by landscape: the mean of the paired differences of log gains with its
-standard error. On a recorded space there is one kernel, so that what is compared is how an arm chooses numbers.
+An arm is a strategy's name, then parameters. On landscapes a run's gain is the seed's time over its best time; the
+first arm is what the others are compared with, landscape by landscape: the mean of the paired differences of log gains
+with its standard error. On a recorded space there is one kernel, so that what is compared is how an arm chooses
+numbers.
 """
 
 import ast
@@ -51,7 +52,7 @@ def made(arm, start):
 
 
 def run(arm, number, trials, noise):
-    """The gains after a quarter, half and all of the budget on landscape `number`, and processor milliseconds a trial."""
+    """The gains after a quarter, half and all of the budget on landscape `number`, and processor ms a trial."""
     land, task = simulated.Landscape(number), simulated.task()
     strategy = made(arm, make_start(task, number, trials))
     settings = Settings(RunFacts(arm, "simulated", number, WINDOW, trials), workers=1)

@@ -1,9 +1,10 @@
 """What estimates of the static model save: `python studies/strategies/first_asks.py --window 16 0:0 64:8 64:8:order`.
 
 An arm is DRAWN:ASKED. So many random configs of a recorded space are estimated, the best of them are asked for first,
-then the default sampler goes on, by the estimates as far as they hold; with `:order` it forgets them. Estimates are those of `studies/static_model/left_out.json.xz` (`table.py CACHE --estimates`):
-from binaries alone, with constants fitted to kernels of other families. 0:0 is the sampler alone. Only evaluations are
-counted; an arm also costs DRAWN compiles, which a search does while the seed is evaluated.
+then the default sampler goes on, by the estimates as far as they hold; with `:order` it forgets them.
+Estimates are those of `studies/static_model/left_out.json.xz` (`table.py CACHE --estimates`): from binaries alone, with
+constants fitted to kernels of other families. 0:0 is the sampler alone. Only evaluations are counted; an
+arm also costs DRAWN compiles, which a search does while the seed is evaluated.
 """
 
 import json

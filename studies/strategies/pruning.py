@@ -1,8 +1,9 @@
 """When to stop measuring a candidate over several shapes: `python studies/strategies/pruning.py --seeds 20`.
 
 Candidates are those of `evolve` on simulated landscapes, in its order; each of their shapes takes what the landscape
-says, times a deviation of the shape's own (log-normal, sd `apart`, a function of shape, structure and config, so that kernels
-suit some shapes better than others), times noise (sd 0.5 %). Shapes are measured one after the other, always in the same order.
+says, times a deviation of the shape's own (log-normal, sd `apart`, a function of shape, structure and config, so that
+kernels suit some shapes better than others), times noise (sd 0.5 %). Shapes are measured one after the other, always in
+the same order.
 A policy sees the ratios to the incumbent (the best candidate that it let finish) and says when to stop. Printed are
 the share of shape measurements that it spared, the share of true improvements that it threw away, and how far its final
 best and the best of each shape alone (an export dispatches on those; mean over shapes) are behind those of measuring
@@ -58,7 +59,7 @@ class Wilcoxon(Everything):
 
     def stops(self, ratios, shapes):
         study = optuna.create_study(pruner=self.pruner)
-        best = optuna.trial.create_trial(value=0.0, intermediate_values={i: 0.0 for i in range(shapes)})
+        best = optuna.trial.create_trial(value=0.0, intermediate_values=dict.fromkeys(range(shapes), 0.0))
         study.add_trial(best)
         running = optuna.trial.create_trial(
             state=optuna.trial.TrialState.RUNNING, intermediate_values=dict(enumerate(ratios))
@@ -104,8 +105,9 @@ def candidates(seed, trials, shapes, apart):
 
 
 def replayed(policy, rows):
-    """The shares of shape measurements spared and of improvements thrown away; the true mean log ratio of the final best, and
-    that of the best seen at each shape.
+    """The shares of shape measurements spared and of improvements thrown away, and two true mean log ratios.
+
+    They are those of the final best, and of the best seen at each shape.
     """
     alone = list(zip(rows[0][1], rows[0][0], strict=True))
     incumbent, measured, possible, improvements, lost = rows[0], len(rows[0][0]), len(rows[0][0]), 0, 0
@@ -152,16 +154,15 @@ def main(seeds, trials, shapes, apart):
     for count in shapes:
         for width in apart:
             sets = [candidates(2000 + seed, trials, count, width) for seed in range(seeds)]
-            print(
-                f"\n{count} shapes, deviation {width:g}\n\n| policy | spared | improvements lost | final best behind | best of a shape behind |"
-            )
+            print(f"\n{count} shapes, deviation {width:g}\n")
+            print("| policy | spared | improvements lost | final best behind | best of a shape behind |")
             print("|---|---|---|---|---|")
             whole = [replayed(Everything(), rows) for rows in sets]
             for name, policy in POLICIES.items():
                 found = [replayed(policy(), rows) for rows in sets]
                 behind, alone = ([f[i] - w[i] for f, w in zip(found, whole, strict=True)] for i in (2, 3))
-                print(f"| {name} | {statistics.fmean(f[0] for f in found):.0%} | {statistics.fmean(f[1] for f in found):.1%} "
-                      f"| {_mean(behind)} | {_mean(alone)} |", flush=True)  # fmt: skip
+                spared, lost = (statistics.fmean(f[i] for f in found) for i in (0, 1))
+                print(f"| {name} | {spared:.0%} | {lost:.1%} | {_mean(behind)} | {_mean(alone)} |", flush=True)
 
 
 if __name__ == "__main__":

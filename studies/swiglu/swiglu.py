@@ -50,6 +50,6 @@ def swiglu_kernel(a_ptr, b_ptr, y_ptr, n, BLOCK: tl.constexpr):
 def swiglu(a, b):
     y = torch.empty_like(a)
     n = a.numel()
-    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
     swiglu_kernel[grid](a, b, y, n, BLOCK=1024, num_warps=4)
     return y

@@ -12,14 +12,12 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+import corpus
 
-import corpus  # noqa: E402
-
-from kernelsearch.kernel.source import Kernel  # noqa: E402
-from kernelsearch.trial import Evaluation, Rejection, referee  # noqa: E402
-from kernelsearch.trial.bench import Bench  # noqa: E402
-from kernelsearch.verify import gate  # noqa: E402
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.trial import Evaluation, Rejection, referee
+from kernelsearch.trial.bench import Bench
+from kernelsearch.verify import gate
 
 
 def judge_file(bench: Bench, entry: corpus.Entry, limit_s: float | None) -> dict:

@@ -3,40 +3,12 @@
 import os
 import subprocess
 import sys
-import textwrap
 
 import pytest
+from good_task import GOOD, INPUTS, KERNEL, REFERENCE, one_line
 
 import databases
 from kernelsearch.record.store import Store
-
-GOOD = textwrap.dedent("""
-    import torch
-    import triton
-    import triton.language as tl
-
-    @triton.jit
-    def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) * 2, mask=i < n)
-
-    def double(x):
-        y = torch.empty_like(x)
-        double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)
-        return y
-
-    def reference(x): return x * 2
-
-    def get_inputs(rows=8, cols=96): return [torch.randn(rows, cols)]
-
-    SHAPES = [dict(rows=8)]
-    TEST_SHAPES = [dict(rows=3, cols=50)]
-    SPACE = {"num_warps": [1, 2, 4]}
-""")
-KERNEL = GOOD[GOOD.index("@triton.jit") : GOOD.index("def double(x)")]
-LAUNCHER = GOOD[GOOD.index("def double(x)") : GOOD.index("def reference")]
-REFERENCE = "def reference(x): return x * 2\n"
-INPUTS = "def get_inputs(rows=8, cols=96): return [torch.randn(rows, cols)]\n"
 
 FILES = {
     "not_python": ("def (:\n", r"not Python|syntax"),
@@ -75,18 +47,6 @@ FILES = {
                           r"AssertionError: too large \(line \d+\)"),
     "trivial_answer": (GOOD.replace("return x * 2\n", "return x * 0\n"), r"cannot be judged: zeros"),
 }  # fmt: skip
-
-
-def one_line(done, said):
-    import re
-
-    lines = [line for line in done.err.splitlines() if line.strip() and not line.startswith("note:")]
-    assert done.code == 2, (done.code, done.err, done.out)
-    assert done.out == ""
-    message = "\n".join(lines)
-    assert "Traceback" not in message and not message.startswith("Usage:\n")
-    assert re.search(said, message, re.DOTALL | re.IGNORECASE), message
-    return lines
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -130,10 +90,9 @@ def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (["good.py", "--shape", "8"], "no shape is meant by --shape '8'"),
     ([], "missing argument"),
 ], ids=lambda o: " ".join(o) if isinstance(o, list) else "")  # fmt: skip
-def test_option(run, tmp_path, options, said):
-    (tmp_path / "good.py").write_text(GOOD)
+def test_option(run, good, options, said):
     one_line(run("optimize", *options, *([] if "--trials" in options else ["--trials", "2"]), "--quiet"), said)
-    assert (tmp_path / "good.py").read_text() == GOOD
+    assert good.read_text() == GOOD
 
 
 @pytest.mark.parametrize("command, said", [
@@ -143,15 +102,13 @@ def test_option(run, tmp_path, options, said):
     (["new", "softmaxx"], "softmaxx.*there are attention"), (["verify", "absent.py", "k.py"], "no such file"),
     (["verify", "good.py", "absent.py"], "no such file: absent.py"), (["nothing"], "no such command"),
 ], ids=lambda c: " ".join(c) if isinstance(c, list) else "")  # fmt: skip
-def test_other_commands(run, tmp_path, command, said):
-    (tmp_path / "good.py").write_text(GOOD)
+def test_other_commands(run, good, command, said):
     one_line(run(*command), said)
 
 
 @pytest.fixture
-def stored(run, tmp_path):
+def stored(run, good, tmp_path):
     """A database with one finished run of two trials."""
-    (tmp_path / "good.py").write_text(GOOD)
     assert run("optimize", "good.py", "--trials", 2, "--quiet").code == 0
     return tmp_path / "kernelsearch.db"
 

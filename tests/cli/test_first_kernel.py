@@ -1,12 +1,7 @@
 """A task without a kernel on the command line: what to do about it, and what a model does about it."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
-import scripted_server as served  # noqa: E402
+import scripted_server as served
 
 TASK = """import torch
 

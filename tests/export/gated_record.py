@@ -62,7 +62,8 @@ def shift_kernel(s_ptr, y_ptr, n, shift, scale, BLOCK: tl.constexpr):
 def gated_sum(x, gate, twice=False):
     sums = torch.empty(x.shape[1], device=x.device)
     grid = lambda meta: (triton.cdiv(x.shape[1], meta["BLOCK_C"]),)  # noqa: E731
-    sums_kernel[grid](x, gate, sums, x.stride(0), gate.stride(0), x.shape[0], x.shape[1], BLOCK_R=16, BLOCK_C=16, num_warps=2)
+    sums_kernel[grid](x, gate, sums, x.stride(0), gate.stride(0), x.shape[0], x.shape[1],
+                      BLOCK_R=16, BLOCK_C=16, num_warps=2)
     y = torch.empty_like(sums)
     shift_kernel[(triton.cdiv(sums.numel(), 64),)](sums, y, sums.numel(), SHIFT, 2.0 if twice else 1.0, BLOCK=64)
     return y
@@ -122,10 +123,11 @@ def finding(kernel, config, times, device, ratios=(2.0, 1.5)):
         return {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}
 
     shapes = [
-        {"shape": f"timed:{i}", "label": f"shape {i}", "time_us": t, "spread_us": 0.1, "samples": 80, "blocks": 40, "dropped": 0,
-         "drop_reasons": [], "clocks": {"sm_mhz": 1980.0, "memory_mhz": 2619.0}, "fastest": "max-autotune",
-         "vs_fastest": interval(r), "vs_seed": interval(10 / t), "control": interval(1.0), "roofline": 0.9, "launch_bound": False,
-         "outputs_judged": 8, "wall_us": t, "kernel_us": t, "notes": [],
+        {"shape": f"timed:{i}", "label": f"shape {i}", "time_us": t, "spread_us": 0.1, "samples": 80, "blocks": 40,
+         "dropped": 0, "drop_reasons": [], "clocks": {"sm_mhz": 1980.0, "memory_mhz": 2619.0},
+         "fastest": "max-autotune",
+         "vs_fastest": interval(r), "vs_seed": interval(10 / t), "control": interval(1.0), "roofline": 0.9,
+         "launch_bound": False, "outputs_judged": 8, "wall_us": t, "kernel_us": t, "notes": [],
          "baselines": [{"name": n, "time_us": us, "spread_us": 0.1, **interval(us / t)}
                        for n, us in (("max-autotune", t * r), ("seed", 10.0))]}
         for i, (t, r) in enumerate(zip(times, ratios))

@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from gated_record import imported, trial
@@ -67,7 +68,8 @@ def get_inputs(rows=8, cols=64):
 SHAPES = [dict(rows=64, cols=128)]
 TEST_SHAPES = [dict(rows=5, cols=33)]
 
-@triton.autotune(configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)], key=["n_cols"])
+@triton.autotune(configs=[triton.Config({"ROWS": 1}, num_warps=1), triton.Config({"ROWS": 2}, num_warps=2)],
+                 key=["n_cols"])
 @triton.jit
 def two_kernel(x_ptr, b_ptr, s_ptr, m_ptr, n_rows, n_cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -248,7 +250,10 @@ def test_what_is_changed_and_given_back_is_one_result(packages):
 
 
 def test_a_parameter_hides_the_shape_parameter_of_its_name():
-    text = "features = 4\nbatch = 2\nscale = batch\n\nclass Model:\n    def __init__(self, features):\n        self.f = features\n"
+    text = (
+        "features = 4\nbatch = 2\nscale = batch\n\n"
+        "class Model:\n    def __init__(self, features):\n        self.f = features\n"
+    )
     assert find_read_names(text, ("Model",)) == set()
     assert find_read_names(text + "        self.g = scale\n", ("Model",)) == {"scale", "batch"}
     assert find_read_names(text + "    width: int = features\n", ("Model",)) == {"features"}
@@ -260,8 +265,10 @@ def test_a_module_that_reads_a_shape_parameter_is_refused(tmp_path):
 
 
 def test_a_module_whose_reference_has_other_weights_is_refused(tmp_path):
-    text = MODULE.replace('self.scale = nn.Parameter(torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
-                          "        self.factor = factor\n\n    def forward(self, x):\n        y", 'self.weight = nn.Parameter('
+    text = MODULE.replace('self.scale = nn.Parameter(torch.randn(width))\n'
+                          '        self.register_buffer("shift", torch.randn(width))\n'
+                          "        self.factor = factor\n\n    def forward(self, x):\n        y",
+                          'self.weight = nn.Parameter('
                           'torch.randn(width))\n        self.register_buffer("shift", torch.randn(width))\n'
                           "        self.factor = factor\n\n    def forward(self, x):\n        y")  # fmt: skip
     with pytest.raises(ExportError, match="ModelNew has no weight scale"):
@@ -327,8 +334,8 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
 
 
 def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
-    done = exported(tmp_path, "two_out", NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, "),
-                    name="unrivalled")  # fmt: skip
+    text = NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, ")
+    done = exported(tmp_path, "two_out", text, name="unrivalled")
     text = (done.out / "unrivalled/_two_out/baselines.py").read_text()
     assert "BASELINES = {}" in text and "imports numpy" in text
 
@@ -371,12 +378,8 @@ def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
 
 
 def test_block_pointers_keep_a_package_to_the_tritons_that_have_them(packages):
-    class WithPointers:
-        kernels = {"d": Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])}
-
-    assert list_requirements([WithPointers()]) == ("torch>=2.11", "triton>=3.6")
+    seed = Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])
+    assert list_requirements([SimpleNamespace(kernels={"d": seed})]) == ("torch>=2.11", "triton>=3.6")
     assert '"triton>=3.6"]' in (packages["in_place"].out / "pyproject.toml").read_text()
-    (kernel,) = WithPointers.kernels.values()
-    text = kernel.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)")
-    WithPointers.kernels = {"d": Kernel.parse(text)}
-    assert list_requirements([WithPointers()]) == ("torch>=2.11", "triton>=3.6,<3.9")
+    pointers = Kernel.parse(seed.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)"))
+    assert list_requirements([SimpleNamespace(kernels={"d": pointers})]) == ("torch>=2.11", "triton>=3.6,<3.9")

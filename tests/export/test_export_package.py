@@ -259,7 +259,8 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     from kernelsearch.export.task_modules import write_task_files
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
-    made = {k.digest: ExportCandidate(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db", others={})
+    made = {k.digest: ExportCandidate(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db",
+                                      others={})
             for k, c in ((seed, dict(examined.facts.config)), (split, CONFIG))}  # fmt: skip
     chosen = TaskChoice(
         "gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}}

@@ -99,7 +99,7 @@ print("kernels ran")
 
 
 def test_a_traced_call_is_made_of_wrapped_kernels(package):
-    """The operator as torch.compile sees it on a GPU: three launches, two kernels sharing scratch; also symbolic sizes."""
+    """The operator as torch.compile sees it on GPUs: three launches, two kernels sharing scratch, symbolic sizes."""
     from torch._functorch.aot_autograd import aot_export_module
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -194,7 +194,8 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
                 return lambda *a, **k: seen.append((self.name, k["BLOCK"], k["num_warps"]))  # noqa: B023
 
         scope = {"launched": lambda k: k, "k_partial": Kernels("k_partial"), "k": Kernels("k"),
-                 "own_grid": lambda grid, **meta: grid(meta), "launch_options": lambda given, **o: {**given, **o}}  # fmt: skip
+                 "own_grid": lambda grid, **meta: grid(meta),
+                 "launch_options": lambda given, **o: {**given, **o}}  # fmt: skip
         exec(text, scope)
         whole = {"k.BLOCK": 8, "k.num_warps": 2, **tuned}
         scope["launch_k"](whole, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)

@@ -104,7 +104,7 @@ def weighted(x, w):
 
 @pytest.fixture
 def run(tmp_path):
-    """A command with its database in the test's folder; the process stays where it is, so that workers find the package."""
+    """A command with its database in the test's folder; the process stays where it is: workers find the package."""
 
     def run(command, *args):
         result = CliRunner().invoke(main, [command, *map(str, args), "--db", str(tmp_path / "kernelsearch.db")])

@@ -1,6 +1,7 @@
-"""On a GPU: what `tensor_descriptor` makes of the shipped products is right at full depth, with the copy engine in its binary.
+"""On a GPU: what `tensor_descriptor` makes of the shipped products is right at full depth, by the copy engine.
 
-With `-s` it prints the times of pointers and descriptors beside each other: `python -m pytest tests/gpu/test_descriptors_gpu.py -m gpu -s`.
+With `-s` it prints the times of pointers and descriptors beside each other:
+`python -m pytest tests/gpu/test_descriptors_gpu.py -m gpu -s`.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""On a GPU: a confirmed kernel, exported, installed apart from this project: its own tests, its benchmark, its costs."""
+"""On a GPU: a confirmed kernel, exported, installed apart from this project: its tests, its benchmark, its costs."""
 
 import json
 import os

@@ -1,13 +1,7 @@
 """On a GPU: every fault is a verdict, the same pools accept the honest kernel that comes next, and soon."""
 
-import sys
-from pathlib import Path
-
+import faults
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worker"))
-
-import faults  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

@@ -1,6 +1,6 @@
 """On a GPU: a search's first configs are those that the static model puts first, and many shapes are raced.
 
-`scripts/gpu-test tests/gpu/test_first_asks_gpu.py -s` also prints how long the compiles of the first asks take beside the seed.
+`scripts/gpu-test tests/gpu/test_first_asks_gpu.py -s` also prints how long the first asks compile beside the seed.
 """
 
 import time
@@ -63,7 +63,8 @@ def test_the_first_configs_are_the_static_models():
         proposer = simulated.SimulatedProposer(simulated.Landscape())  # never asked
         trials = tuple(Search(facts, strategy, proposer, evaluation, store, settings).run().trials)
     print(
-        f"{first.drawn} configs compiled and ordered in {seconds[0]:.1f} s; the seed's trial took {trials[0].outcome.seconds:.1f} s"
+        f"{first.drawn} configs compiled and ordered in {seconds[0]:.1f} s; "
+        f"the seed's trial took {trials[0].outcome.seconds:.1f} s"
     )
     assert len(asked) > 8
     assert [config_key(t.config) for t in trials[1:]] == [config_key(c) for c, _ in asked[: len(trials) - 1]]

@@ -95,8 +95,9 @@ def tensors():
     base = torch.arange(4096, dtype=torch.float32, device="cuda")
     matrix = torch.randn(64, 48, device="cuda")
     return {
-        "plain": base, "sliced": base[1:100], "transposed": matrix.t(), "strided": matrix[::2, 1::3], "shared": base[2048:],
-        "half": torch.randn(33, device="cuda").to(torch.bfloat16)[3:], "expanded": torch.ones(1, 5, device="cuda").expand(7, 5),
+        "plain": base, "sliced": base[1:100], "transposed": matrix.t(), "strided": matrix[::2, 1::3],
+        "shared": base[2048:], "half": torch.randn(33, device="cuda").to(torch.bfloat16)[3:],
+        "expanded": torch.ones(1, 5, device="cuda").expand(7, 5),
         "bool": torch.ones(17, dtype=torch.bool, device="cuda"), "number": torch.tensor(3.0, device="cuda"),
         "long": torch.arange(9, device="cuda")[2:], "empty": torch.empty(0, 4, device="cuda"),
     }  # fmt: skip

@@ -1,13 +1,7 @@
 """On a GPU: kernels with one fault each are diagnosed rightly with measured times, healthy ones raise no alarm."""
 
-import sys
-from pathlib import Path
-
+import binary_alone
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
-
-import binary_alone  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

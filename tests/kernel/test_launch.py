@@ -77,7 +77,7 @@ def test_specialisation_is_that_of_tritons_binder(x, y, a, b, c):
 
 
 @triton.jit
-def annotated(a: tl.int64, b: "i64", c: tl.float64, d: tl.int32, BLOCK: tl.constexpr):
+def annotated(a: tl.int64, b: "i64", c: tl.float64, d: tl.int32, BLOCK: tl.constexpr):  # noqa: F821  (Triton's own name)
     pass
 
 
@@ -116,7 +116,8 @@ def softmax_kernel(x_ptr, y_ptr, n_cols, n_rows, BLOCK: tl.constexpr, ROWS: tl.c
 """
 FACT = LaunchFact(
     "softmax_kernel",
-    {"x_ptr": TensorFact("fp32", (7, 50), (50, 1)), "y_ptr": TensorFact("fp32", (7, 50), (50, 1)), "n_cols": 50, "BLOCK": 64},
+    {"x_ptr": TensorFact("fp32", (7, 50), (50, 1)), "y_ptr": TensorFact("fp32", (7, 50), (50, 1)), "n_cols": 50,
+     "BLOCK": 64},
     {"num_warps": 4},
     (7,),
 )  # fmt: skip

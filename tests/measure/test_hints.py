@@ -1,33 +1,29 @@
 """Kernels with exactly one fault are diagnosed rightly from the binary alone; healthy ones raise no alarm."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import binary_alone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from triton import knobs
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
-
-import binary_alone  # noqa: E402
-
-from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work  # noqa: E402
-from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
-from kernelsearch.kernel.targets import target_by_name  # noqa: E402
-from kernelsearch.measure.hints import findings as hinting  # noqa: E402
-from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, format_suggestion, list_suggested_edits, word_of  # noqa: E402
-from kernelsearch.measure.hints.detectors import (  # noqa: E402
+from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work
+from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.measure.hints import findings as hinting
+from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, format_suggestion, list_suggested_edits, word_of
+from kernelsearch.measure.hints.detectors import (
     BOTTLENECKS,
     DETECTORS,
     detect_second_read,
     make_finding,
     round_for_people,
 )
-from kernelsearch.measure.static_model.device_launch import DeviceLaunch  # noqa: E402
-from kernelsearch.measure.static_model.occupancy import BinaryResources  # noqa: E402
-from kernelsearch.propose.edits.registry import EDITS  # noqa: E402
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.measure.static_model.occupancy import BinaryResources
+from kernelsearch.propose.edits.registry import EDITS
 
 H100 = target_by_name("h100")
 
@@ -129,7 +125,8 @@ def test_bytes_and_loops_follow_from_the_arguments():
 @pytest.mark.parametrize(
     ("shape", "strides", "over"),
     [((128,), (1,), 1), ((128,), (2,), 2), ((128,), (1000,), 8), ((64, 64), (4096, 1), 1), ((64, 4), (4096, 1), 2),
-     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1), ((8, 128), (0, 1), 1)],
+     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1),
+     ((8, 128), (0, 1), 1)],
 )  # fmt: skip
 def test_sectors_fetched_over_used(shape, strides, over):
     access = Access("load", "x", 4, shape, strides, (), 1)
@@ -189,7 +186,7 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
 
 @pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
 def test_only_what_programs_share_is_said_to_be_shared(others, word):
-    """A row of weights is loaded by every program; neighbours of an element are loaded at other places of the same one."""
+    """Every program loads a row of weights; an element's neighbours are loaded at other places of the same one."""
     launch = row_sum(mix=InstructionCounts(loads={16: 3}))
     first, store = launch.code.accesses
     loads = tuple(replace(first, base=base, address=address) for base, address in others)

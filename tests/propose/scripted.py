@@ -63,7 +63,8 @@ def request(name: str = "softmax", number: int = 1, **fields: object) -> Request
     return Request(edit_seeds.seed(name), edit_seeds.task(name), number=number, **fields)
 
 
-def trial(number: int, kernel: str, score: float | None, edit: str | None = None, action: str = "", word: Word = Word.COMPILE,
+def trial(number: int, kernel: str, score: float | None, edit: str | None = None, action: str = "",
+          word: Word = Word.COMPILE,
           reason: str = "it does not compile", parent: str = "p", **detail: object) -> Trial:  # fmt: skip
     """A finished trial; without a score it was refused with this word and reason."""
     proposal = Proposal(ProposalKind.REWRITE, (parent,)) if edit else Proposal(ProposalKind.SEED)

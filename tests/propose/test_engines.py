@@ -45,7 +45,8 @@ def engine(server, options="", sleeps=None):
 
 @pytest.mark.parametrize("text, said", [
     ("gpt", "unknown model engine"), ("hf:", "names no model"), ("openai:http://h/v1", "names no model"),
-    ("openai:h#m", "is no URL"), ("hf:x?colour=red", "has no option 'colour'"), ("hf:/nowhere", "no folder with a model"),
+    ("openai:h#m", "is no URL"), ("hf:x?colour=red", "has no option 'colour'"),
+    ("hf:/nowhere", "no folder with a model"),
     ("openai:http://h/v1#m?timeout=soon", "is a number"), ("openai:http://h/v1#m?grammar=json", "one of ebnf"),
     ("openai:http://h/v1#m?api=rest", "chat or completions"), ("replay:/nowhere.jsonl", "cannot be read"),
 ])  # fmt: skip

@@ -1,17 +1,13 @@
 """What a prompt says of a launch: what the numbered lines leave out, and nothing of another site."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import edit_seeds
+import traced
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "grammar"))
-import traced  # noqa: E402
-
-from kernelsearch.core.types import ShapeFact  # noqa: E402
-from kernelsearch.propose.edits import EDITS  # noqa: E402
-from kernelsearch.propose.models.launch_words import describe_launch  # noqa: E402
+from kernelsearch.core.types import ShapeFact
+from kernelsearch.propose.edits import EDITS
+from kernelsearch.propose.models.launch_words import describe_launch
 
 
 def task(name):

@@ -48,8 +48,8 @@ def build(folder: Path, seed: int = 0, vocabulary: int = 1024, context: int = 81
     tokens = tokenizer(vocabulary)
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=len(tokens), hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=context, tie_word_embeddings=True,
+        vocab_size=len(tokens), hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, tie_word_embeddings=True,
         bos_token_id=None, eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id,
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder)

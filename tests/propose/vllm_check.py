@@ -20,12 +20,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import tiny  # noqa: E402
+import tiny
 
-from kernelsearch.propose.engines import Ask, Failure, open_engine  # noqa: E402
-from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
-from kernelsearch.record.store import Store  # noqa: E402
+from kernelsearch.propose.engines import Ask, Failure, open_engine
+from kernelsearch.propose.models.prompt import SYSTEM
+from kernelsearch.record.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 TRIALS = 20
@@ -182,9 +181,11 @@ def paced(name: str, url: str, model: Path) -> list[str]:
     short = [engine.complete(Ask(SYSTEM, page, grammar, 1, 1, 1.0, s)) for s in range(6)]
     first = sorted(s.seconds for s in short if not isinstance(s, Failure))
     print(f"{name}: {ROUNDS} asks of {SAMPLES} answers, {tokens} tokens out in {sum(times):.1f} s = "
-          f"{tokens / sum(times):.0f} tokens/s (first ask {times[0]:.1f} s, the others {sum(times[1:]) / (ROUNDS - 1):.1f} s); "
+          f"{tokens / sum(times):.0f} tokens/s "
+          f"(first ask {times[0]:.1f} s, the others {sum(times[1:]) / (ROUNDS - 1):.1f} s); "
           f"a first token after {first[len(first) // 2] if first else float('nan'):.2f} s; "
-          f"{asked // ROUNDS} tokens of prompt, {cached} of {asked} reported as cached; {outside} answers outside the grammar",
+          f"{asked // ROUNDS} tokens of prompt, {cached} of {asked} reported as cached; "
+          f"{outside} answers outside the grammar",
           flush=True)  # fmt: skip
     engine.close()
     return [f"{name}: {outside} answers outside the grammar"] if outside else []

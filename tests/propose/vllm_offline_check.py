@@ -1,18 +1,16 @@
-"""The offline engine, run by the environment that has vLLM: `PYTHONPATH=. python tests/propose/vllm_offline_check.py MODEL`."""
+"""The offline engine, run where vLLM is: `PYTHONPATH=. python tests/propose/vllm_offline_check.py MODEL`."""
 
 from __future__ import annotations
 
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-import edit_seeds  # noqa: E402
+import edit_seeds
 
-from kernelsearch.propose.engines import Ask, Failure, open_engine  # noqa: E402
-from kernelsearch.propose.grammar import build_grammar  # noqa: E402
-from kernelsearch.propose.models.prompt import SYSTEM  # noqa: E402
+from kernelsearch.propose.engines import Ask, Failure, open_engine
+from kernelsearch.propose.grammar import build_grammar
+from kernelsearch.propose.models.prompt import SYSTEM
 
 
 def main(model: str, options: str) -> int:
@@ -31,10 +29,12 @@ def main(model: str, options: str) -> int:
     long = engine.complete(Ask(SYSTEM, grammar.numbered * 200, grammar, 1, 512, 1.0, 0))
     fits = isinstance(long, Failure) and long.kind == "context"
     print(f"vllm: offline{options or ''}: 4 asks of 8 answers, {tokens} tokens out in {sum(seconds):.1f} s "
-          f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s; asked ahead: {engine.after} trials; this "
+          f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s; asked ahead: {engine.after} trials; "
+          f"this "
           f"thread went on meanwhile, with pauses of {1e3 * pauses[len(pauses) // 2]:.0f} ms at the median and "
           f"{1e3 * pauses[-1]:.0f} at most), {cached} prompt tokens from the cache, "
-          f"{outside} answers outside the grammar; a prompt that is too long: {'context' if fits else long}", flush=True)  # fmt: skip
+          f"{outside} answers outside the grammar; a prompt that is too long: {'context' if fits else long}",
+          flush=True)  # fmt: skip
     engine.close()
     return int(outside > 0 or not fits)
 

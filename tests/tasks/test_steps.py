@@ -5,7 +5,10 @@ import pytest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.tasks.space import is_step
 
-HEAD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):\n"
+HEAD = (
+    "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+    "def kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):\n"
+)
 SUM = """    row = tl.program_id(0)
     total = 0.0
     for start in range(0, n, BLOCK):
@@ -38,11 +41,14 @@ def test_a_step_alone_is_one(body):
     "body",
     [
         # the programs' tiles: the grid has to follow
-        "    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    tl.store(y_ptr + cols, tl.load(x_ptr + cols, mask=cols < n), mask=cols < n)\n",
+        "    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y_ptr + cols, tl.load(x_ptr + cols, mask=cols < n), mask=cols < n)\n",
         # one tile for the whole row, no loop
-        "    cols = tl.arange(0, BLOCK)\n    tl.store(y_ptr + cols, tl.load(x_ptr + cols, mask=cols < n), mask=cols < n)\n",
+        "    cols = tl.arange(0, BLOCK)\n"
+        "    tl.store(y_ptr + cols, tl.load(x_ptr + cols, mask=cols < n), mask=cols < n)\n",
         # as many tiles as the launcher counted
-        "    for i in range(tl.program_id(0), n, tl.num_programs(0)):\n        cols = i * BLOCK + tl.arange(0, BLOCK)\n        tl.store(y_ptr + cols, 0.0)\n",
+        "    for i in range(tl.program_id(0), n, tl.num_programs(0)):\n"
+        "        cols = i * BLOCK + tl.arange(0, BLOCK)\n        tl.store(y_ptr + cols, 0.0)\n",
         # a step, and something else besides
         SUM.replace("row = tl.program_id(0)", "row = tl.program_id(0) * BLOCK"),
         SUM + "    tl.store(y_ptr + n, BLOCK)\n",

@@ -1,9 +1,5 @@
-"""Makes the helpers beside these tests importable by name, and keeps torch to one thread."""
-
-import sys
-from pathlib import Path
+"""Keeps torch to one thread."""
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)

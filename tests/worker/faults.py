@@ -1,4 +1,4 @@
-"""Faults of workers, one function each, with the verdict that each must get: `python tests/worker/faults.py [--gpu]` prints a table.
+"""Faults of workers, one function each, with their verdicts: `python tests/worker/faults.py [--gpu]` prints a table.
 
 A fault is inflicted on an open Bench, then an honest kernel is judged by the same pools. Some are candidates that the
 gate passes; a compiler that crashes, hangs or finds the disk full is made by code that the gate would refuse, handed
@@ -101,7 +101,10 @@ def endless_loop(bench: Bench) -> Verdict:
 
 def spin_wait(bench: Bench) -> Verdict:
     """Program 0 waits for what program 1 stores: with one program at a time it waits for ever."""
-    wait = "there = tl.load(y_ptr + y_stride)\n    while (row == 0) & (there != there):\n        there = tl.load(y_ptr + y_stride)"
+    wait = (
+        "there = tl.load(y_ptr + y_stride)\n    while (row == 0) & (there != there):\n"
+        "        there = tl.load(y_ptr + y_stride)"
+    )
     return evaluate(bench, add_line(bench, wait), RUN_LIMIT_S)
 
 
@@ -128,9 +131,7 @@ def scratch_beyond_memory(bench: Bench) -> Verdict:
     """Asks for three scratch buffers of 64 GiB, each as large as a buffer may be."""
     names = ("s_ptr", "t_ptr", "u_ptr")
     text = bench.facts.seed.replace("n_cols, BLOCK: tl.constexpr", f"n_cols, {', '.join(names)}, BLOCK: tl.constexpr")
-    return evaluate(
-        bench, Kernel.parse(text).with_changes(scratch={name: ("float64", f"({1 << 33},)") for name in names})
-    )
+    return evaluate(bench, Kernel.parse(text).with_changes(scratch=dict.fromkeys(names, ("float64", f"({1 << 33},)"))))
 
 
 def killed_at_work(bench: Bench) -> Verdict:
@@ -355,7 +356,8 @@ def main(faults: tuple[Fault, ...]) -> int:
             reason = " ".join(aftermath.verdict.reason.split())[:100].replace("|", "\\|")
             print(
                 f"| {fault.name.replace('_', ' ')} | {aftermath.verdict.word.value} | {aftermath.seconds:.2f} | "
-                f"{fault.limit_s or '–'} | {aftermath.after.word.value} | {aftermath.after_seconds:.2f} | {reason} |", flush=True,
+                f"{fault.limit_s or '–'} | {aftermath.after.word.value} | {aftermath.after_seconds:.2f} | {reason} |",
+                flush=True,
             )  # fmt: skip
         print("\nLayers of the worker that ran the candidates:", ", ".join(usual.referee.layers))
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-"""Column sum with SPLIT programs a block of columns: lanes add up in registers, and one atomic a column ends a program."""
+"""Column sum with SPLIT programs a block of columns: lanes add up in registers, one atomic a column ends a program."""
 
 import torch
 import triton
@@ -55,6 +55,6 @@ def column_sum(x):
     x = x.contiguous()
     n_rows, n_cols = x.shape
     y = torch.zeros(n_cols, dtype=torch.float32, device=x.device)
-    grid = lambda meta: (triton.cdiv(n_cols, meta["BLOCK_COLS"]), meta["SPLIT"])  # noqa: E731
+    grid = lambda meta: (triton.cdiv(n_cols, meta["BLOCK_COLS"]), meta["SPLIT"])
     column_sum_kernel[grid](x, y, n_rows, n_cols, BLOCK_ROWS=32, BLOCK_COLS=64, SPLIT=16, STAGES=2, num_warps=4)
     return y.to(x.dtype)

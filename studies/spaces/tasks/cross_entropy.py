@@ -1,4 +1,4 @@
-"""Cross entropy in one online pass over tiles of the vocabulary; maximum and sum per tile, or per lane until the end."""
+"""Cross entropy in one online pass over tiles of the vocabulary; maximum and sum per tile, or per lane to the end."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Layer normalisation, persistent: a program walks over tiles of whole rows; weight and bias are loaded once or per tile."""
+"""Layer normalisation, persistent: a program walks over tiles of whole rows; weight, bias loaded once or per tile."""
 
 import torch
 import torch.nn.functional as F
@@ -72,7 +72,7 @@ def layernorm(x, weight, bias):
     x = x.contiguous()
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
-    grid = lambda meta: (min(triton.cdiv(n_rows, meta["ROWS"]), meta["PER_SM"] * SMS),)  # noqa: E731
+    grid = lambda meta: (min(triton.cdiv(n_rows, meta["ROWS"]), meta["PER_SM"] * SMS),)
     layernorm_kernel[grid](
         x,
         weight,

@@ -74,6 +74,6 @@ def matmul(a, b):
     a, b = a.contiguous(), b.contiguous()
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty(M, N, dtype=a.dtype, device=a.device)
-    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
     matmul_kernel[grid](a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, GROUP=8, num_warps=4, num_stages=3)
     return c

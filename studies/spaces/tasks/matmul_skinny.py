@@ -69,6 +69,6 @@ def matmul_skinny(a, b):
     a, b = a.contiguous(), b.contiguous()
     (M, K), N = a.shape, b.shape[1]
     c = torch.zeros(M, N, dtype=torch.float32, device=a.device)
-    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]), meta["SPLIT"])  # noqa: E731
+    grid = lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]), meta["SPLIT"])
     matmul_skinny_kernel[grid](a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, SPLIT=1, num_warps=4, num_stages=3)
     return c.to(a.dtype)

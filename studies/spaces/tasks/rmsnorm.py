@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation in two looped passes over ROWS rows; the second pass may drop its lines from the cache."""
+"""Root-mean-square normalisation in two looped passes over ROWS rows; the second may drop its lines from the cache."""
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +70,6 @@ def rmsnorm(x, weight):
     x = x.contiguous()
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
-    grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(n_rows, meta["ROWS"]),)
     rmsnorm_kernel[grid](x, weight, y, n_rows, n_cols, EPS, BLOCK=2048, ROWS=1, STAGES=2, EVICT=False, num_warps=8)
     return y

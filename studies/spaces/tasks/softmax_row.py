@@ -55,7 +55,7 @@ def softmax_row(x):
     x = x.contiguous()
     n_rows, n_cols = x.shape
     y = torch.empty_like(x)
-    grid = lambda meta: (min(triton.cdiv(n_rows, meta["ROWS"]), meta["PER_SM"] * SMS),)  # noqa: E731
+    grid = lambda meta: (min(triton.cdiv(n_rows, meta["ROWS"]), meta["PER_SM"] * SMS),)
     softmax_row_kernel[grid](
         x, y, n_rows, n_cols, BLOCK=triton.next_power_of_2(n_cols), ROWS=1, PER_SM=8, STAGES=2, num_warps=4
     )

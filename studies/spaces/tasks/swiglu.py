@@ -44,6 +44,6 @@ def swiglu(a, b):
     a, b = a.contiguous(), b.contiguous()
     y = torch.empty_like(a)
     n = a.numel()
-    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"] * meta["TILES"]),)  # noqa: E731
+    grid = lambda meta: (triton.cdiv(n, meta["BLOCK"] * meta["TILES"]),)
     swiglu_kernel[grid](a, b, y, n, BLOCK=1024, TILES=1, STAGES=1, num_warps=4)
     return y

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def results(request):
-    """The JSON that `run_X.py` prints for `test_X.py`; its own process, since one is interpreter or compiler for life."""
+    """The JSON that `run_X.py` prints for `test_X.py`; a process of its own is interpreter or compiler for life."""
     script = request.path.with_name(request.path.name.replace("test_", "run_"))
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)

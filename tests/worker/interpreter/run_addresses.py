@@ -69,7 +69,7 @@ def offset(x_ptr, y_ptr, N: tl.constexpr):
 @triton.jit
 def loops(x_ptr, y_ptr, N: tl.constexpr):
     i = tl.arange(0, N)
-    for _ in range(0, 1 + ((x_ptr.to(tl.int64) >> 21) & 1)):
+    for _ in range(1 + ((x_ptr.to(tl.int64) >> 21) & 1)):
         tl.store(y_ptr + i, tl.load(x_ptr + i))
 
 

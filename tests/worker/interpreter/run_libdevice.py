@@ -1,4 +1,4 @@
-"""The interpreter's side of `test_libdevice.py`: `TRITON_INTERPRET=1 python run_libdevice.py` prints JSON, by function."""
+"""The interpreter's side of test_libdevice.py: `TRITON_INTERPRET=1 python run_libdevice.py` prints JSON by function."""
 
 import inspect
 import json
@@ -28,7 +28,8 @@ CALLS = {"ldexp(a, b.to(tl.int32))": torch.float32, "scalbn(a, b.to(tl.int32))":
 def outcome(call, dtype):
     """What a call gives for these samples; None where it takes no such type, and a text where it cannot."""
     function = load_functions(HEAD + BODY.format(call=call), f"{call}{dtype}")["k"]
-    values = {n: torch.tensor(v, dtype=torch.float64).to(torch.int64).to(dtype) if "int" in str(dtype) else torch.tensor(v, dtype=dtype)
+    values = {n: torch.tensor(v, dtype=torch.float64).to(torch.int64).to(dtype) if "int" in str(dtype)
+              else torch.tensor(v, dtype=dtype)
               for n, v in ORDERED.items()}  # fmt: skip
     out = torch.full((16,), -77.0, dtype=torch.float64)
     args = {f"{n}_ptr": t for n, t in values.items()} | {"out_ptr": out, "BLOCK": 16}

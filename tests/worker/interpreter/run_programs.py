@@ -213,16 +213,18 @@ def main():
             add, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304), "z_ptr": torch.zeros(98_304)},
             {"n": 98_304}, {"OFFSET": 0, "BLOCK": 1024}, (96, 1, 1)),
         "loops": kinds.tolist(),
-        "loops_counted": counted(looped, {"y_ptr": torch.zeros(9, dtype=torch.int64)}, {"large": 2**30, "n": 8}, {"BLOCK": 4}, (1, 1, 1)),
+        "loops_counted": counted(looped, {"y_ptr": torch.zeros(9, dtype=torch.int64)}, {"large": 2**30, "n": 8},
+                                 {"BLOCK": 4}, (1, 1, 1)),
         "in_place": counted(in_place, {"x_ptr": torch.zeros(98_304)}, {"n": 98_304}, {"BLOCK": 1024}, (96, 1, 1)),
-        "stored_first": counted(stored_first, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304)}, {"n": 98_304},
-                                {"BLOCK": 1024}, (96, 1, 1)),
+        "stored_first": counted(stored_first, {"x_ptr": torch.zeros(98_304), "y_ptr": torch.zeros(98_304)},
+                                {"n": 98_304}, {"BLOCK": 1024}, (96, 1, 1)),
         "softmax": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
                            {"stride": 8192, "n": 8192}, {"BLOCK": 1024}, (512, 1, 1)),
         "softmax_whole": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
                                  {"stride": 8192, "n": 8192}, {"BLOCK": 4096}, (512, 1, 1)),
         "matmul": counted(
-            matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16), "c_ptr": matrix(256, 128)},
+            matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16),
+                     "c_ptr": matrix(256, 128)},
             {"n": 128, "k": 512}, {"BM": 64, "BN": 32, "BK": 32}, (4, 4, 1)),
     }  # fmt: skip
     json.dump(results, sys.stdout)

@@ -86,7 +86,8 @@ def main():
         thirds = torch.full((N,), 1 / 3, dtype=dtype)
         results[f"{dtype} sum of products"] = float(
             (ran(dotted, x[:N].nan_to_num(0, 0, 0).clamp(-9, 9), thirds, torch.zeros(32, 32))
-             - x[:N].nan_to_num(0, 0, 0).clamp(-9, 9).float().reshape(32, 32) @ thirds.float().reshape(32, 32)).abs().max())  # fmt: skip
+             - x[:N].nan_to_num(0, 0, 0).clamp(-9, 9).float().reshape(32, 32) @ thirds.float().reshape(32, 32)
+             ).abs().max())  # fmt: skip
         noise = (torch.randn(N, generator=torch.Generator().manual_seed(3)) + 2).to(dtype)
         tree = noise.clone()
         while len(tree) > 1:

@@ -1,4 +1,4 @@
-"""Functions of libdevice in the interpreter, against Python's own mathematics: they are right, or say that they are missing."""
+"""Functions of libdevice in the interpreter, against Python's own mathematics: right, or said to be missing."""
 
 import math
 import struct
@@ -10,24 +10,29 @@ from scipy import special
 NORMAL = NormalDist()
 EXPECTED = {
     **{name: getattr(math, name) for name in (
-        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "erf", "erfc", "exp",
-        "expm1", "floor", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh",
+        "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "copysign", "cos", "cosh", "erf", "erfc",
+        "exp", "expm1", "floor", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "remainder", "sin", "sinh",
         "sqrt", "tan", "tanh", "trunc", "cbrt", "exp2")},
     "abs": abs, "cospi": lambda x: math.cos(math.pi * x), "cyl_bessel_i0": special.i0, "cyl_bessel_i1": special.i1,
     "erfcinv": special.erfcinv, "erfcx": special.erfcx, "erfinv": special.erfinv, "exp10": lambda x: 10.0**x,
-    "fast_dividef": lambda x, y: x / y, "fast_expf": math.exp, "fast_powf": math.pow, "fdim": lambda x, y: max(x - y, 0.0),
-    "finitef": lambda x: 1, "float2int_rd": math.floor, "float2int_rn": round, "float2int_ru": math.ceil, "float2int_rz": int,
-    "float2ll_rz": int, "float2uint_rn": lambda x: max(0, round(x)), "fma": lambda x, y, z: x * y + z, "isnan": lambda x: 0,
+    "fast_dividef": lambda x, y: x / y, "fast_expf": math.exp, "fast_powf": math.pow,
+    "fdim": lambda x, y: max(x - y, 0.0), "finitef": lambda x: 1, "float2int_rd": math.floor, "float2int_rn": round,
+    "float2int_ru": math.ceil,
+    "float2int_rz": int, "float2ll_rz": int, "float2uint_rn": lambda x: max(0, round(x)), "fma": lambda x, y,
+    z: x * y + z, "isnan": lambda x: 0,
     "hypot": lambda x, y: math.hypot(x, y), "llrint": round, "llround": lambda x: math.trunc(x + math.copysign(0.5, x)),
-    "logb": lambda x: math.frexp(x)[1] - 1, "nearbyint": round, "norm4d": lambda a, b, c, d: math.hypot(a, b, c, d), "normcdf": NORMAL.cdf,
-    "normcdfinv": NORMAL.inv_cdf, "rcbrt": lambda x: 1 / math.cbrt(x), "rint": round, "rsqrt": lambda x: 1 / math.sqrt(x),
+    "logb": lambda x: math.frexp(x)[1] - 1, "nearbyint": round, "norm4d": lambda a, b, c, d: math.hypot(a, b, c, d),
+    "normcdf": NORMAL.cdf, "normcdfinv": NORMAL.inv_cdf, "rcbrt": lambda x: 1 / math.cbrt(x), "rint": round,
+    "rsqrt": lambda x: 1 / math.sqrt(x),
     "round": lambda x: math.trunc(x + math.copysign(0.5, x)), "saturatef": lambda x: min(max(x, 0.0), 1.0),
     "signbit": lambda x: x < 0, "sinpi": lambda x: math.sin(math.pi * x), "tgamma": math.gamma,
-    "div_rn": lambda x, y: x / y, "rcp_rn": lambda x: 1 / x, "sub_rn": lambda x, y: x - y, "rhypot": lambda x, y: 1 / math.hypot(x, y),
+    "div_rn": lambda x, y: x / y, "rcp_rn": lambda x: 1 / x, "sub_rn": lambda x, y: x - y,
+    "rhypot": lambda x, y: 1 / math.hypot(x, y),
 }  # fmt: skip
 ABSENT = {
-    "brev", "byte_perm", "clz", "ffs", "hadd", "mul24", "mulhi", "popc", "rhadd", "sad", "ilogb", "j0", "j1", "jn", "y0", "y1", "yn", "nextafter",
-    "rcp64h", "double2hiint", "double2loint", "double_as_longlong", "hiloint2double", "longlong_as_double",
+    "brev", "byte_perm", "clz", "ffs", "hadd", "mul24", "mulhi", "popc", "rhadd", "sad", "ilogb", "j0", "j1", "jn",
+    "y0", "y1", "yn", "nextafter", "rcp64h", "double2hiint", "double2loint", "double_as_longlong", "hiloint2double",
+    "longlong_as_double",
 }  # fmt: skip
 """Functions that are missing, besides conversions and sums that round in a direction what float32 cannot hold."""
 

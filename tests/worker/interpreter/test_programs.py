@@ -81,7 +81,8 @@ def test_a_looped_softmax_is_counted_exactly(results, name, block):
     n, steps = rows * cols, cols // block
     # reading thrice, writing once; two reductions, two subtractions; two exponentials and a division
     exactly(results[name], load_bytes=12 * n, store_bytes=4 * n, footprint_bytes=8 * n, elements=4 * n, special=3 * n,
-            reductions=2 * rows * steps, loads=3 * rows * steps, iterations=3 * steps, tile=block, load_elements=3 * n)  # fmt: skip
+            reductions=2 * rows * steps, loads=3 * rows * steps, iterations=3 * steps, tile=block,
+            load_elements=3 * n)  # fmt: skip
 
 
 def test_a_matmul_is_counted_exactly(results):

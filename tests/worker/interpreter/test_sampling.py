@@ -1,4 +1,4 @@
-"""Programs that stand for a large grid: the same places of every launch, and nothing believed that was not read right."""
+"""Programs that stand for a large grid: the same places of every launch, nothing believed that was not read right."""
 
 from types import SimpleNamespace
 

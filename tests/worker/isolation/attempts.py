@@ -1,4 +1,4 @@
-"""Enters the sandbox of a role, then tries what it forbids: `python attempts.py ROLE CACHE PORT [BROKEN...]`; prints JSON.
+"""Enters a role's sandbox, tries what it forbids, prints JSON: `python attempts.py ROLE CACHE PORT [BROKEN...]`.
 
 Written without the project's own probes, so that they are judged and not believed. BROKEN names layers whose system
 call is made to claim success and do nothing, or (`refused:`) to be refused.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from kernelsearch.worker.isolation import landlock, namespace, sandbox, seccomp, syscalls  # noqa: E402
+from kernelsearch.worker.isolation import landlock, namespace, sandbox, seccomp, syscalls
 
 
 def broken(name: str) -> None:

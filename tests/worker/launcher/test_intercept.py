@@ -370,7 +370,7 @@ def test_launchers_that_are_wrong(task, body, says):
 
 @pytest.mark.parametrize(
     ("returns", "says"),
-    [("y[1:]", r"output 0 is fp32\[3, 7\] from the reference, but fp32\[2, 7\]"), 
+    [("y[1:]", r"output 0 is fp32\[3, 7\] from the reference, but fp32\[2, 7\]"),
      ("y, y", "returns 1 tensors, the launcher 2"),     ("y.half()", r"but fp16\[3, 7\] from the launcher")],
 )  # fmt: skip
 def test_outputs_that_disagree(task, returns, says):

@@ -1,5 +1,6 @@
 """What crosses between driver and workers is data: hostile bytes are refused, and nothing of theirs is called."""
 
+import contextlib
 import io
 import os
 import pickle
@@ -57,7 +58,8 @@ KERNEL = Kernel.parse("@triton.jit\ndef k(x, N: tl.constexpr): pass\n")
 
 @pytest.mark.parametrize("message", [
     Calls(os.system, f"touch {MARK}"), Calls(eval, f"open({MARK!r}, 'w')"), Calls(exec, "import os"),
-    Calls(getattr, "a", "upper"), Calls(Kernel.parse, "x"), np.zeros(3), np.float64(1.0), os.getcwd, Calls(__import__, "os"),
+    Calls(getattr, "a", "upper"), Calls(Kernel.parse, "x"), np.zeros(3), np.float64(1.0), os.getcwd,
+    Calls(__import__, "os"),
     Calls(open, MARK, "w"), {"a": [Calls(os.system, f"touch {MARK}")]}, Hello(1, (Calls(os.system, f"touch {MARK}"),)),
     threading.Thread, Calls(io.open, MARK, "w"), Exception("no"), {1, 2}.__class__, Calls(type, "A", (), {}),
 ], ids=lambda m: type(m).__name__)  # fmt: skip
@@ -93,8 +95,10 @@ def test_globals_that_are_no_data_are_not_found(ends, module, name):
 
 def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
     """A whitelisted module's imports are no way in: only what is defined there may be built."""
-    for module, name in (("kernelsearch.worker.messages.channel", "Channel"), ("kernelsearch.worker.messages.channel", "_Unpickler"),
-                         ("kernelsearch.kernel.source", "_Parser"), ("kernelsearch.worker.messages.jobs", "Any")):  # fmt: skip
+    for module, name in (("kernelsearch.worker.messages.channel", "Channel"),
+                         ("kernelsearch.worker.messages.channel", "_Unpickler"),
+                         ("kernelsearch.kernel.source", "_Parser"),
+                         ("kernelsearch.worker.messages.jobs", "Any")):  # fmt: skip
         data = f"c{module}\n{name}\n.".encode()
         with pytest.raises(ChannelClosed, match="not data"):
             deliver(ends, data)
@@ -102,7 +106,7 @@ def test_classes_that_only_happen_to_be_imported_are_not_data(ends):
 
 @pytest.mark.parametrize("state", [(None, {"accepted": True}), {"accepted": True}, (None, {"__eq__": None})])
 def test_a_message_cannot_change_the_drivers_own_classes(ends, state):
-    """A pickle may set attributes of what it builds: of an instance, never of a class, or every verdict were an accept."""
+    """A pickle may set attributes of what it builds: of an instance, never of a class, or all were accepted."""
     head = b"ckernelsearch.core.types\nVerdict\n"
     data = b"\x80\x04" + head + pickle.dumps(state, protocol=4).removeprefix(b"\x80\x04")
     data = data.replace(b"\x95" + data.partition(b"\x95")[2][:8], b"")[:-1] + b"b."
@@ -114,11 +118,8 @@ def test_a_message_cannot_change_the_drivers_own_classes(ends, state):
 @given(st.binary(max_size=200))
 def test_no_bytes_do_worse_than_close_the_channel(data):
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        try:
-            deliver((Channel(ours), theirs), data)
-        except ChannelClosed:
-            pass
+    with ours, theirs, contextlib.suppress(ChannelClosed):
+        deliver((Channel(ours), theirs), data)
     assert not os.path.exists(MARK)
 
 
@@ -150,9 +151,11 @@ def test_a_claimed_length_alone_takes_no_memory(ends):
 
 
 @pytest.mark.parametrize("message", [
-    Array("float32", (2, 2), b"\0" * 16, (2, 1)), Hello(5, ("limits",)), Ran(verdict=Verdict(Word.CRASH, "run", "because")),
-    CandidateJob(KERNEL, {"N": 4}, KERNEL, {}, ("k",), target_by_name("h100")), TensorFact("fp32", (1,), (1,)), None, 5, "text", (1, {"a": [2.5]}),
-    Specialisation("k", (("x", "*fp32"),), (("N", 4),), (), (("num_warps", 4),)), Array("float32", (1 << 20,), bytes(4 << 20)),
+    Array("float32", (2, 2), b"\0" * 16, (2, 1)), Hello(5, ("limits",)),
+    Ran(verdict=Verdict(Word.CRASH, "run", "because")),
+    CandidateJob(KERNEL, {"N": 4}, KERNEL, {}, ("k",), target_by_name("h100")), TensorFact("fp32", (1,), (1,)), None, 5,
+    "text", (1, {"a": [2.5]}), Specialisation("k", (("x", "*fp32"),), (("N", 4),), (), (("num_warps", 4),)),
+    Array("float32", (1 << 20,), bytes(4 << 20)),
 ], ids=lambda m: type(m).__name__)  # fmt: skip
 def test_the_projects_own_messages_come_through(ends, message):
     channel, raw = ends

@@ -20,12 +20,15 @@ from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung, WorkerSource
 
-GOOD = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
+GOOD = (
+    "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+    "def k(x_ptr, N: tl.constexpr):\n    tl.store(x_ptr, N)\n"
+)
 SPEC = Specialisation("k", (("x_ptr", "*fp32"), ("N", "constexpr")), (("N", 4),), ("x_ptr",), (("num_warps", 1),))
 
 
 def job(code=GOOD, name="k"):
-    """A compile job. What the code does at its top happens in the worker (in a search the gate has passed it before)."""
+    """A compile job. What the code does at its top happens in the worker (in a search the gate has passed it)."""
     return jobs.Compile(code, name, (SPEC,), target_by_name("h100"))
 
 
@@ -134,7 +137,8 @@ def test_a_crash_is_said_and_the_next_job_is_served(compilers, code):
 
 
 @pytest.mark.parametrize("code, reason", [
-    ("raise ValueError('mine')\n", "mine"), ("x = [0] * (1 << 62)\n", "out of memory|MemoryError"), ("1/0\n", "division"),
+    ("raise ValueError('mine')\n", "mine"), ("x = [0] * (1 << 62)\n", "out of memory|MemoryError"),
+    ("1/0\n", "division"),
 ])  # fmt: skip
 def test_what_code_raises_is_a_verdict(compilers, code, reason):
     pid = pid_of(compilers)
