@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from kernelsearch.core.types import Evidence, TensorFact
-from kernelsearch.export import ExportError, cannot_ship
+from kernelsearch.export import ExportError, cannot_ship, render
 from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout
 from kernelsearch.export.task_modules import find_defining_module
-from kernelsearch.export.texts import render
 
 
 def write_function_module(part: ExportedTask) -> str:

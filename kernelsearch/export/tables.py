@@ -70,7 +70,7 @@ def _claim(found: ExportCandidate, shape: str) -> dict[str, Any] | None:
 
 
 def compute_package_gain(by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any] | None:
-    """A package's gain on one device (see `measure.timing.by_shape.compute_gain`); None where not all of it is confirmed."""
+    """A package's gain on one device (see `by_shape.compute_gain`); None where not all of it is confirmed."""
     if any(f.finding is None for f in by_shape.values()):
         return None
     return compute_gain({shape: found.finding for shape, found in by_shape.items()})
@@ -115,5 +115,5 @@ def _kernel_evidence(part: ExportedTask, found: ExportCandidate) -> dict[str, An
         "versions": dict(found.versions),
         "measured": found.measured,
         "finding": found.finding and {k: v for k, v in found.finding.items() if k != "candidate"},
-        "lineage": [vars(a) for a in found.ancestors],
+        "lineage": [{k: getattr(a, k) for k in ("kernel", "edit", "rationale", "gain")} for a in found.ancestors],
     }

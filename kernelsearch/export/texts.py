@@ -6,21 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
-
 from kernelsearch.core.types import Evidence
+from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import ExportedTask, Input
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("kernelsearch.export"),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=jinja2.StrictUndefined,
-)
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
 
@@ -34,11 +26,6 @@ class PackageLabel:
     version: str
     licence: str
     author: str
-
-
-def render(template: str, **values: Any) -> str:
-    """The text of one of the export's Jinja templates."""
-    return TEMPLATES.get_template(template).render(values)
 
 
 def summarize(parts: Sequence[ExportedTask]) -> str:
