@@ -71,6 +71,10 @@ class ExportCandidate:
     def digest(self) -> str:
         return self.kernel.digest
 
+    def entry_at(self, shape: str) -> Mapping[str, Any] | None:
+        """The finding's entry for a shape, None without one."""
+        return next((s for s in (self.finding or {}).get("shapes", ()) if s["shape"] == shape), None)
+
 
 @dataclass(frozen=True)
 class TaskChoice:

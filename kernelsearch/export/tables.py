@@ -56,17 +56,16 @@ def _claim(found: ExportCandidate, shape: str) -> dict[str, Any] | None:
 
     margin is the confirmed protocol's, as a fraction: the resolution with which another process can check the claim.
     """
-    for s in (found.finding or {}).get("shapes", ()):
-        if s["shape"] == shape and s["vs_fastest"]:
-            rival = next((b.get("time_us") for b in s["baselines"] if b["name"] == s["fastest"]), None)
-            return {
-                "fastest": s["fastest"],
-                "fastest_us": rival,
-                **s["vs_fastest"],
-                "level": found.finding["level"],
-                "margin": protocol.margin_of(found.finding["aa_spread"] or 0.0),
-            }
-    return None
+    entry = found.entry_at(shape)
+    if not entry or not entry["vs_fastest"]:
+        return None
+    return {
+        "fastest": entry["fastest"],
+        "fastest_us": next((b.get("time_us") for b in entry["baselines"] if b["name"] == entry["fastest"]), None),
+        **entry["vs_fastest"],
+        "level": found.finding["level"],
+        "margin": protocol.margin_of(found.finding["aa_spread"] or 0.0),
+    }
 
 
 def compute_package_gain(by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any] | None:
