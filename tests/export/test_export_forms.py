@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from gated_record import imported, run_python, write_seed_run
@@ -319,8 +320,8 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
 
 
 def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
-    done = exported(tmp_path, "two_out", NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, "),
-                    name="unrivalled")  # fmt: skip
+    text = NAMED.replace("BASELINES = {", "import numpy\n\nBASELINES = {'x': numpy.sum, ")
+    done = exported(tmp_path, "two_out", text, name="unrivalled")
     text = (done.out / "unrivalled/_two_out/baselines.py").read_text()
     assert "BASELINES = {}" in text and "imports numpy" in text
 
@@ -351,12 +352,11 @@ def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
 
 
 def test_block_pointers_keep_a_package_to_the_tritons_that_have_them(packages):
-    class WithPointers:
-        kernels = {"d": Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])}
+    def parts(kernel):
+        return [SimpleNamespace(kernels={"d": kernel})]
 
-    assert list_requirements([WithPointers()]) == ("torch>=2.11", "triton>=3.6")
+    kernel = Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])
+    assert list_requirements(parts(kernel)) == ("torch>=2.11", "triton>=3.6")
     assert '"triton>=3.6"]' in (packages["in_place"].out / "pyproject.toml").read_text()
-    (kernel,) = WithPointers.kernels.values()
-    text = kernel.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)")
-    WithPointers.kernels = {"d": Kernel.parse(text)}
-    assert list_requirements([WithPointers()]) == ("torch>=2.11", "triton>=3.6,<3.9")
+    pointers = Kernel.parse(kernel.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)"))
+    assert list_requirements(parts(pointers)) == ("torch>=2.11", "triton>=3.6,<3.9")

@@ -94,7 +94,7 @@ print("kernels ran")
 
 
 def test_a_traced_call_is_made_of_wrapped_kernels(package):
-    """The operator as torch.compile sees it on a GPU: three launches, two kernels sharing scratch; also symbolic sizes."""
+    """The operator as torch.compile sees it on a GPU: three launches, shared scratch; also symbolic sizes."""
     from torch._functorch.aot_autograd import aot_export_module
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
