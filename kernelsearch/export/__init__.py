@@ -5,7 +5,19 @@
 the machine of the package's user: it needs torch and triton, and nothing of this project.
 """
 
+from typing import Any
+
+import jinja2
+
 from kernelsearch.core.errors import KernelsearchError
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader(__name__),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
 
 
 class ExportError(KernelsearchError):
@@ -15,3 +27,8 @@ class ExportError(KernelsearchError):
 def cannot_ship(file: str, why: str) -> ExportError:
     """The error for a task file (its name) of which a package cannot be made."""
     return ExportError(f"{file} cannot be shipped: {why}")
+
+
+def render(template: str, **values: Any) -> str:
+    """The text of one of the export's Jinja templates."""
+    return TEMPLATES.get_template(template).render(values)

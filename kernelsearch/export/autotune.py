@@ -12,19 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, config_key
-from kernelsearch.export import ExportError
+from kernelsearch.export import ExportError, render
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import ExportedTask
-from kernelsearch.export.launches import (
-    INDENT,
-    Site,
-    as_tuple,
-    choose_launch_helper,
-    fill_lines,
-    indent_lines,
-    launch_name,
-    write_expression,
-)
+from kernelsearch.export.launches import Site, as_tuple, choose_launch_helper, launch_name, write_call, write_expression
 from kernelsearch.kernel.source import Function, Kernel
 from kernelsearch.kernel.space import config_of
 
@@ -100,21 +91,20 @@ class _TunedWriter:
 
     def write(self) -> str:
         name = f"{self.function.name}_{self.number}"
-        zeroed = [n for n in self.kernel.init if n in self.function.params]
-        reset = f", reset_to_zero={zeroed!r}" if zeroed else ""
-        params = fill_lines(["tuned", "grid", *self.site.signature(), "**options"])
-        body = [f'"""Launches `{name}`, whose config is tuned at the first call."""', ""]
-        body += ["def size(meta):", f"{INDENT}return {self._grid_code()}", "", *(f"{n}.fill_(0)" for n in zeroed)]
-        body += [
-            f"{choose_launch_helper(self.function)}({name})[size](",
-            *indent_lines(fill_lines(self._arguments())),
-            ")",
-        ]
-        lines = [f"{name} = triton.autotune(", f"{INDENT}configs=["]
-        lines += [f"{INDENT * 2}{self._config_code(c)}," for c in self.configs]
-        lines += [f"{INDENT}],", f"{INDENT}key=[]{reset},", f")({self.function.name})", "", ""]
-        lines += [f"def {launch_name(self.site.name)}_{self.number}(", *indent_lines(params), "):"]
-        return "\n".join([*lines, *(INDENT + line if line else "" for line in body)]) + "\n"
+        return render(
+            "tuned.py.jinja",
+            name=name,
+            function=self.function.name,
+            configs=[self._config_code(c) for c in self.configs],
+            zeroed=[n for n in self.kernel.init if n in self.function.params],
+            grid=self._grid_code(),
+            head=write_call(
+                f"def {launch_name(self.site.name)}_{self.number}(",
+                ["tuned", "grid", *self.site.signature(), "**options"],
+                "):",
+            ),
+            call=write_call(f"{choose_launch_helper(self.function)}({name})[size](", self._arguments()),
+        )
 
     def _config_code(self, config: Mapping[str, Any]) -> str:
         values = ", ".join(f'"{n}": {config[n]!r}' for n in self.tuned)

@@ -13,14 +13,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.core.types import Config, Evidence, config_key, content_digest
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.by_shape import choose_best, infer_seed_finding, ratios_of
 from kernelsearch.measure.timing.protocol import LEAST_GAIN
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
+from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.store import Store
+from kernelsearch.tasks.module import compute_digest
 
 LEVELS = tuple(Evidence)
 """Evidence, weakest first."""
@@ -35,16 +38,6 @@ LOOKED_AT = 20
 
 TUNED = 4
 """How many configs per shape `--configs autotune` tunes over."""
-
-
-@dataclass(frozen=True)
-class Ancestor:
-    """One step of a kernel's lineage: its digest, the edit that made it, and what that gained."""
-
-    kernel: str
-    edit: str | None
-    rationale: str
-    gain: float | None
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class ExportCandidate:
     verdict: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     finding: Mapping[str, Any] | None = None
-    ancestors: tuple[Ancestor, ...] = ()
+    ancestors: Sequence[LineageStep] = ()
     run_name: str = ""
     others: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     measured: str = ""
@@ -77,6 +70,10 @@ class ExportCandidate:
     @property
     def digest(self) -> str:
         return self.kernel.digest
+
+    def entry_at(self, shape: str) -> Mapping[str, Any] | None:
+        """The finding's entry for a shape, None without one."""
+        return next((s for s in (self.finding or {}).get("shapes", ()) if s["shape"] == shape), None)
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class TaskChoice:
 def choose(
     databases: Sequence[str | Path], task: str, least: Evidence = Evidence.CONFIRMED, device: str | None = None
 ) -> TaskChoice:
-    """The kernels to export for a task, which is given by name, digest or file. Raises ExportError, StoreError."""
+    """The kernels to export for a task, which is given by name, digest or file. Raises KernelsearchError."""
     candidates: list[ExportCandidate] = []
     rows: dict[str, dict[str, Any]] = {}
     for database in databases:
@@ -145,38 +142,33 @@ def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: 
 
 def _task_row(store: Store, task: str) -> dict[str, Any] | None:
     """The row of a task by name, digest or file; of several the one with an unchanged file, else the newest."""
-    if Path(task).suffix == ".py":
-        digest = compute_file_digest(Path(task))
-        if digest is None:
-            raise ExportError(f"no such file: {task}")
-        rows = queries.task_rows(store, digest)
-        if not rows and queries.task_rows(store, Path(task).stem):
+    path = Path(task)
+    if path.suffix == ".py":
+        digests = dict.fromkeys(compute_digest(path, form) for form in ("native", "bare"))
+        rows = [row for d in digests for row in queries.task_rows(store, d) if _is_unchanged(path, row)]
+        if not rows and queries.task_rows(store, path.stem):
             raise ExportError(
                 f"{task} is not the file that was searched (it was changed since): search it again, "
                 "or bring the old one back"
             )
     else:
         rows = queries.task_rows(store, task)
-    unchanged = [row for row in rows if compute_file_digest(Path(row["path"])) == row["digest"]]
-    return next(iter(unchanged or rows), None)
+    return next((row for row in rows if _is_unchanged(Path(row["path"]), row)), rows[0] if rows else None)
 
 
-def compute_file_digest(path: Path) -> str | None:
-    """The task digest of a file as it is now (see `tasks.load` and `tasks.bare`), None when it cannot be read."""
+def _is_unchanged(path: Path, row: Mapping[str, Any]) -> bool:
+    """Whether a file is there and still the task of this row."""
     try:
-        digest = content_digest(path.read_text(encoding="utf-8"))
-        companion = path.with_name(f"{path.stem}_reference.py")
-        return content_digest(digest, companion.read_text(encoding="utf-8")) if companion.exists() else digest
-    except (OSError, UnicodeDecodeError):
-        return None
+        return compute_digest(path, row["form"]) == row["digest"]
+    except TaskError:
+        return False
 
 
 def _find_file(task: str, row: Mapping[str, Any]) -> Path:
     path = Path(task) if Path(task).suffix == ".py" else Path(row["path"])
-    digest = compute_file_digest(path)
-    if digest is None:
+    if not path.is_file():
         raise ExportError(f"the task's file {path} is not there any more: name it with --task FILE.py")
-    if digest != row["digest"]:
+    if not _is_unchanged(path, row):
         raise ExportError(
             f"{path} was changed since {row['name']} was searched: its kernels were judged against another "
             "reference; search it again, or name the old file with --task FILE.py"
@@ -259,12 +251,11 @@ class _Reader:
     ) -> ExportCandidate:
         row, trial = queries.candidate_row(self.store, candidate), queries.accepted_trial(self.store, candidate)
         if trial is not None:
-            steps = family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"])
             more |= {
                 "run": trial["run"],
                 "trial": trial["number"],
                 "run_name": trial["name"],
-                "ancestors": tuple(Ancestor(s.kernel, s.edit, s.rationale, s.gain) for s in steps),
+                "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),
                 "verdict": {
                     "verdict": trial["verdict"],
                     "depth": trial["depth"],

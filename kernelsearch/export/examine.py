@@ -24,7 +24,7 @@ from kernelsearch.export.choose import ExportCandidate, TaskChoice
 from kernelsearch.export.launches import Site
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target, target_by_name
-from kernelsearch.tasks import facts, forms
+from kernelsearch.tasks import facts
 from kernelsearch.tasks.module import read_text
 from kernelsearch.tasks.task import Case, Params, Task
 from kernelsearch.worker.launcher import intercept, trace
@@ -161,18 +161,17 @@ def examine(path: str | Path) -> ExaminedTask:
     machine = target_by_name(TARGET)
     task = trace.open_task(path, machine)
     file = task.path.name
-    launches: list[intercept.Launch] = []
-    cases: dict[str, Case] = {}
+    runs: dict[str, trace.LauncherRun] = {}
     results: dict[str, Any] = {}
 
     def trace_shape(task: Task, key: str) -> Trace:
-        run, results[key] = _run(task, key, machine)
-        cases[key] = run.case
-        launches.extend(run.launches)
-        return Trace(key, tuple(map(trace.as_launch_fact, run.launches)))
+        runs[key], results[key] = _run(task, key, machine)
+        return Trace(key, tuple(map(trace.as_launch_fact, runs[key].launches)))
 
     described = facts.describe(task, trace_shape)
     reference, companion = _find_reference(task)
+    cases = {key: run.case for key, run in runs.items()}
+    launches = [launch for run in runs.values() for launch in run.launches]
     inputs = _examine_inputs(task, cases)
     outputs, in_tuple, returned = _examine_outputs(task, cases, results)
     sites = tuple(_examine_site(name, launches, described, file) for name in described.sites)
@@ -309,9 +308,6 @@ def _init_values(task: Task) -> tuple[Any, ...]:
     values = make() if callable(make) else []
     if isinstance(values, Mapping) or not all(map(is_literal, values)):
         raise cannot_ship(task.path.name, "get_init_inputs must give a list of plain values")
-    names = forms.parameter_names(task.module.ModelNew.__init__)[1:]
-    if len(values) > len(names) and "args" not in str(inspect.signature(task.module.ModelNew.__init__)):
-        raise cannot_ship(task.path.name, "ModelNew takes fewer values than get_init_inputs gives")
     return tuple(values)
 
 

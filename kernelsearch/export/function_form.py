@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kernelsearch.core.types import Evidence, TensorFact
-from kernelsearch.export import ExportError, cannot_ship
+from kernelsearch.core.types import Evidence, ShapeFact, TensorFact
+from kernelsearch.export import ExportError, cannot_ship, render
 from kernelsearch.export.examine import ExportedTask, Input, is_literal, layout
+from kernelsearch.export.launches import free_name
 from kernelsearch.export.task_modules import find_defining_module
-from kernelsearch.export.texts import render
 
 
 def write_function_module(part: ExportedTask) -> str:
     """The text of a task folder's `__init__.py`."""
     e = part.examined
     names = [i.name for i in e.inputs]
-    switch = _free_name("fallback", names)
+    switch = free_name("fallback", names)
     tensors = [i.name for i in e.inputs if i.is_tensor]
     optional = [i.name for i in e.inputs if _is_optional(i)]
     gradient = " or ".join(
@@ -51,10 +51,6 @@ def write_function_module(part: ExportedTask) -> str:
         kinds=", ".join(sorted({f"{f.evidence.value} on {f.device}" for f in part.chosen.found})),
         input_lines=_input_lines(part),
     )
-
-
-def _free_name(word: str, taken: list[str]) -> str:
-    return word if word not in taken else _free_name(word + "_", taken)
 
 
 def _is_optional(given: Input) -> bool:
@@ -97,7 +93,7 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),
         "verified": write_verified(part),
-        "cases": write_cases(part),
+        "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
     }
 
@@ -161,29 +157,26 @@ def _input_lines(part: ExportedTask) -> list[str]:
 # ---------------------------------------------------------------- what was verified
 
 
-def write_verified(part: ExportedTask) -> str:
-    """`Verified(...)` as Python."""
+def write_verified(part: ExportedTask) -> dict[str, str]:
+    """The fields of the package's `Verified` as Python."""
     e = part.examined
     facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in e.inputs]
     by_shape = zip(*(i.values for i in e.inputs), strict=True)
     dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
-    layouts = [f"frozenset({write_set(sorted({layout(v.shape, v.stride) for v in vs}))})" for vs in facts]
+    layouts = [sorted({layout(v.shape, v.stride) for v in vs}) for vs in facts]
     sizes = [repr(_sizes(i.name, vs, e.task.path.name)) for i, vs in zip(e.inputs, facts, strict=True)]
-    scalars = [f"frozenset({write_set(_scalars(i))})" for i in e.inputs]
     largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
-    return (
-        "Verified(\n"
-        f"    dtypes=frozenset({write_set(dtypes)}),\n"
-        f"    layouts=({', '.join(layouts)},),\n"
-        f"    sizes=({', '.join(sizes)},),\n"
-        f"    scalars=({', '.join(scalars)},),\n"
-        f"    largest={largest},\n"
-        ")"
-    )
+    return {
+        "dtypes": write_set(dtypes),
+        "layouts": f"({', '.join(map(write_set, layouts))},)",
+        "sizes": f"({', '.join(sizes)},)",
+        "scalars": f"({', '.join(write_set(_scalars(i)) for i in e.inputs)},)",
+        "largest": str(largest),
+    }
 
 
 def write_set(values: Sequence[Any]) -> str:
-    return "(" + "".join(f"{v!r}, " for v in values).rstrip(" ") + ")"
+    return f"frozenset(({''.join(f'{v!r}, ' for v in values).rstrip(' ')}))"
 
 
 def _scalars(given: Input) -> list[Any]:
@@ -198,18 +191,17 @@ def _sizes(name: str, facts: Sequence[TensorFact], file: str) -> tuple[tuple[int
     return tuple((min(axis), max(axis)) for axis in zip(*(v.shape for v in facts), strict=True))
 
 
-def write_cases(part: ExportedTask) -> str:
-    """`(Case(...), ...)` as Python: every judged shape with its parameters."""
+def list_cases(part: ExportedTask) -> list[tuple[ShapeFact, str]]:
+    """(Shape, its parameters as arguments in Python) of every judged shape."""
     e = part.examined
-    lines = []
+    cases = []
     for shape in (*e.facts.shapes, *e.facts.test_shapes):
         params = e.task.params(shape.key)
         for name, value in params.items():
             if not is_literal(value):
                 raise cannot_ship(e.task.path.name, f"shape parameter {name} is a {type(value).__name__}")
-        arguments = ", ".join(f"{n}={v!r}" for n, v in params.items())
-        lines.append(f'    Case("{shape.key}", "{shape.label}", dict({arguments})),')
-    return "(\n" + "\n".join(lines) + "\n)"
+        cases.append((shape, ", ".join(f"{n}={v!r}" for n, v in params.items())))
+    return cases
 
 
 def write_annotation(given: Input) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from kernelsearch.export import texts
+from kernelsearch.export import render, texts
 from kernelsearch.export.examine import ExportedTask
 
 BACKENDS = ("cpu", "cuda")
@@ -25,14 +25,12 @@ def build_repository(
     """All files of the kernel's repository by path. inside is the import package."""
     digest = hashlib.sha256(b"".join(p.encode() + b"\0" + d for p, d in sorted(inside.items()))).hexdigest()[:8]
     files = {
-        "build.toml": texts.render(
+        "build.toml": render(
             "build.toml.jinja", label=label, version=_major(label.version), backends=texts.quote_all(BACKENDS)
         ).encode(),
         "README.md": texts.write_readme(label, parts, "hf").encode(),
         "LICENSE": licence.encode(),
-        "benchmarks/benchmark.py": texts.render(
-            "hf_benchmark.py.jinja", parts=parts, class_name=texts.class_name
-        ).encode(),
+        "benchmarks/benchmark.py": render("hf_benchmark.py.jinja", parts=parts, class_name=texts.class_name).encode(),
         **{f"torch-ext/{label.module}/{path}": data for path, data in inside.items()},
     }
     for backend in BACKENDS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,6 @@ from kernelsearch.kernel.expressions import validate
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
-INDENT = "    "
 _STALE = "?"
 
 
@@ -71,24 +70,18 @@ class _LaunchWriter:
         self.lines: list[str] = []
         self.saved: dict[str, str] = {}  # the launcher's values that a step needs after an earlier one rebound them
         self.bound: dict[str, str] = {}  # variable -> the code that it was assigned
-        self.tuned, self.grid, self.options = (self._free_name(n) for n in ("tuned", "grid", "options"))
+        self.taken = {*site.params, *kernel.names, *(p for f in kernel.functions for p in f.params)}
+        self.tuned, self.grid, self.options = (free_name(n, self.taken) for n in ("tuned", "grid", "options"))
         self.known: dict[str, str] = {}  # of the current step: name -> variable
 
     def write(self, steps: Sequence[str]) -> str:
         for number, name in enumerate(steps):
             self._write_step(self.kernel.function(name), steps if number == 0 else ())
-        params = fill_lines([self.tuned, self.grid, *self.site.signature(), f"**{self.options}"])
         names = ", then ".join(f"`{s}`" for s in steps)
-        prelude = [f"{new} = {name}" for name, new in self.saved.items()]
-        body = [f'"""Launches {names}."""', *prelude, *self.lines]
-        lines = [f"def {launch_name(self.site.name)}(", *indent_lines(params), "):", *indent_lines(body)]
-        return "\n".join(lines) + "\n"
-
-    def _free_name(self, name: str) -> str:
-        taken = {*self.site.params, *self.kernel.names, *(p for f in self.kernel.functions for p in f.params)}
-        while name in taken:
-            name += "_"
-        return name
+        body = [f'"""Launches {names}."""', *(f"{new} = {name}" for name, new in self.saved.items()), *self.lines]
+        params = [self.tuned, self.grid, *self.site.signature(), f"**{self.options}"]
+        name = launch_name(self.site.name)
+        return "\n".join([*write_call(f"def {name}(", params, "):"), *indent_lines(body)]) + "\n"
 
     # ------------------------------------------------------------ one launch
 
@@ -132,7 +125,7 @@ class _LaunchWriter:
         """The code of the launcher's own value of a parameter, which an earlier step may have rebound."""
         if name not in self.bound:
             return name
-        return self.saved.setdefault(name, self._free_name(f"passed_{name}"))
+        return self.saved.setdefault(name, free_name(f"passed_{name}", self.taken))
 
     def _tuned_value(self, function: str, name: str, otherwise: Callable[[], str]) -> str | None:
         """The code of a config's value, with expressions written out; None where no config has the name."""
@@ -173,13 +166,9 @@ class _LaunchWriter:
         code = f"own_grid({', '.join(parts)})"
         variable = next((v for v, c in self.bound.items() if c == code), None)
         if variable is None:
-            variable = self._free_name("launcher_grid")
-            while variable in self.bound:
-                variable += "_"
-            if len(code) > 100:
-                self.lines += [f"{variable} = own_grid(", *indent_lines(fill_lines(parts)), ")"]
-            else:
-                self.lines.append(f"{variable} = {code}")
+            variable = free_name("launcher_grid", {*self.taken, *self.bound})
+            call = write_call(f"{variable} = own_grid(", parts) if len(code) > 100 else [f"{variable} = {code}"]
+            self.lines += call
             self.bound[variable] = code
         return variable
 
@@ -213,11 +202,7 @@ class _LaunchWriter:
         options = {n: self._tuned_value(function.name, n, lambda: "None") for n in LAUNCH_OPTIONS}
         given = "".join(f", {n}={code}" for n, code in options.items() if code is not None)
         parts.append(f"**launch_options({self.options}{given})" if given else f"**{self.options}")
-        self.lines += [
-            f"{choose_launch_helper(function)}({function.name})[{grid}](",
-            *indent_lines(fill_lines(parts)),
-            ")",
-        ]
+        self.lines += write_call(f"{choose_launch_helper(function)}({function.name})[{grid}](", parts)
 
     # ------------------------------------------------------------ expressions
 
@@ -295,16 +280,21 @@ def _parse(code: str) -> ast.expr:
     return parse_python(code.strip(), "eval").body
 
 
-def fill_lines(parts: Sequence[str], width: int = 104) -> list[str]:
-    """Arguments in lines of at most about `width` characters, with a comma after each."""
+def write_call(head: str, arguments: Sequence[str], tail: str = ")") -> list[str]:
+    """The lines of a call or definition: its arguments in lines of at most about 104 characters, a comma after each."""
     lines: list[str] = []
-    for part in parts:
-        if lines and len(lines[-1]) + len(part) + 2 <= width:
-            lines[-1] += f" {part},"
+    for argument in arguments:
+        if lines and len(lines[-1]) + len(argument) + 2 <= 104:
+            lines[-1] += f" {argument},"
         else:
-            lines.append(f"{part},")
-    return lines
+            lines.append(f"{argument},")
+    return [head, *indent_lines(lines), tail]
 
 
-def indent_lines(lines: Sequence[str]) -> list[str]:
-    return [INDENT + line for line in lines]
+def indent_lines(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" if line else "" for line in lines]
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name, with as many underscores after it as make it a new one."""
+    return name if name not in taken else free_name(f"{name}_", taken)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernelsearch.export import cannot_ship
+from kernelsearch.export import cannot_ship, render
 from kernelsearch.export.examine import ExportedTask
 from kernelsearch.export.function_form import (
     collect_template_values,
@@ -18,7 +18,7 @@ from kernelsearch.export.function_form import (
     write_tensor_key,
 )
 from kernelsearch.export.ship import find_read_names
-from kernelsearch.export.texts import class_name, render
+from kernelsearch.export.texts import class_name
 from kernelsearch.tasks.kernelbench import override_globals
 from kernelsearch.tasks.module import read_text
 

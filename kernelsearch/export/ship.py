@@ -67,10 +67,7 @@ class _File:
         A statement that only acts is left out (tests, prints, switches of torch: importing a package must change
         nothing), except assignments into something defined here (`TABLE["x"] = 1`).
         """
-        binding: dict[str, list[ast.stmt]] = {}
-        for node in self.statements:
-            for name in bound_names(node) or _changed_names(node):
-                binding.setdefault(name, []).append(node)
+        binding = _find_binders(self.statements)
         missing = [name for name in roots if name not in binding]
         if missing:
             raise ExportError(f"{self.file}: {missing[0]} is not defined at the file's top level")
@@ -149,11 +146,7 @@ def _import_text(node: Import, used: Collection[str]) -> str:
 
 def find_read_names(text: str, roots: Sequence[str]) -> set[str]:
     """The top-level names that the roots read, directly or through others; a parameter of the same name hides one."""
-    tree = parse_python(text)
-    binding: dict[str, list[ast.stmt]] = {}
-    for node in tree.body:
-        for name in bound_names(node):
-            binding.setdefault(name, []).append(node)
+    binding = _find_binders(parse_python(text).body)
     names, queue = set(), list(roots)
     while queue:
         for node in binding.get(queue.pop(), ()):
@@ -190,6 +183,15 @@ def bound_names(node: ast.AST) -> set[str]:
     names = {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else set()
     children = () if isinstance(node, ast.Lambda) else ast.iter_child_nodes(node)
     return names.union(*map(bound_names, children))
+
+
+def _find_binders(statements: Sequence[ast.stmt]) -> dict[str, list[ast.stmt]]:
+    """The statements that bind a name, or assign to its insides, by name."""
+    binders: dict[str, list[ast.stmt]] = {}
+    for node in statements:
+        for name in bound_names(node) or _changed_names(node):
+            binders.setdefault(name, []).append(node)
+    return binders
 
 
 def _changed_names(node: ast.stmt) -> set[str]:

@@ -56,21 +56,20 @@ def _claim(found: ExportCandidate, shape: str) -> dict[str, Any] | None:
 
     margin is the confirmed protocol's, as a fraction: the resolution with which another process can check the claim.
     """
-    for s in (found.finding or {}).get("shapes", ()):
-        if s["shape"] == shape and s["vs_fastest"]:
-            rival = next((b.get("time_us") for b in s["baselines"] if b["name"] == s["fastest"]), None)
-            return {
-                "fastest": s["fastest"],
-                "fastest_us": rival,
-                **s["vs_fastest"],
-                "level": found.finding["level"],
-                "margin": protocol.margin_of(found.finding["aa_spread"] or 0.0),
-            }
-    return None
+    entry = found.entry_at(shape)
+    if not entry or not entry["vs_fastest"]:
+        return None
+    return {
+        "fastest": entry["fastest"],
+        "fastest_us": next((b.get("time_us") for b in entry["baselines"] if b["name"] == entry["fastest"]), None),
+        **entry["vs_fastest"],
+        "level": found.finding["level"],
+        "margin": protocol.margin_of(found.finding["aa_spread"] or 0.0),
+    }
 
 
 def compute_package_gain(by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any] | None:
-    """A package's gain on one device (see `measure.timing.by_shape.compute_gain`); None where not all of it is confirmed."""
+    """A package's gain on one device (see `by_shape.compute_gain`); None where not all of it is confirmed."""
     if any(f.finding is None for f in by_shape.values()):
         return None
     return compute_gain({shape: found.finding for shape, found in by_shape.items()})
@@ -115,5 +114,5 @@ def _kernel_evidence(part: ExportedTask, found: ExportCandidate) -> dict[str, An
         "versions": dict(found.versions),
         "measured": found.measured,
         "finding": found.finding and {k: v for k, v in found.finding.items() if k != "candidate"},
-        "lineage": [vars(a) for a in found.ancestors],
+        "lineage": [{k: getattr(a, k) for k in ("kernel", "edit", "rationale", "gain")} for a in found.ancestors],
     }

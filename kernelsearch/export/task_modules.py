@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.export import ExportError
+from kernelsearch.export import ExportError, render
 from kernelsearch.export.autotune import write_autotuned
 from kernelsearch.export.examine import ExportedTask
 from kernelsearch.export.launches import launch_name, write_launch_function
@@ -17,8 +16,6 @@ HELPERS = (
     "aligned cdiv grid_axis launch_options launched launched_with_workspace next_power_of_2 num_sms own_grid".split()
 )
 """The functions of the package's `_launch.py` that generated launch functions may call."""
-
-_RULE = "# ---------------------------------------------------------------- how it is launched"
 
 
 def write_task_files(part: ExportedTask) -> dict[str, str]:
@@ -42,19 +39,17 @@ def write_task_files(part: ExportedTask) -> dict[str, str]:
 def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
     e = part.examined
     path, digest = e.task.path, part.chosen.digest
+    roots = {"task": [e.launcher], "reference": []}
+    for name, root in (("reference", e.reference), ("get_inputs", "get_inputs")):
+        roots[find_defining_module(part, name)].append(root)
+    if e.is_module and hasattr(e.task.module, "get_init_inputs"):
+        roots["task"].append("get_init_inputs")
     head = f"The launcher, the reference and the inputs of {path.name} (task {digest}), as they were judged."
-    if e.companion is None:
-        roots = [e.launcher, e.reference, "get_inputs"]
-        roots += ["get_init_inputs"] if e.is_module and hasattr(e.task.module, "get_init_inputs") else []
-        return {"task.py": extract_module(read_text(path), path.name, roots, sites, head)}
-    inputs_home = find_defining_module(part, "get_inputs")
-    roots = {"task": [e.launcher], "reference": ["reference"]}
-    roots[inputs_home].append("get_inputs")
-    other_head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
-    return {
-        "task.py": extract_module(read_text(path), path.name, roots["task"], sites, head),
-        "reference.py": extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), other_head),
-    }
+    files = {"task.py": extract_module(read_text(path), path.name, roots["task"], sites, head)}
+    if e.companion is not None:
+        head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
+        files["reference.py"] = extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), head)
+    return files
 
 
 def _baselines(part: ExportedTask) -> str:
@@ -82,25 +77,23 @@ def find_defining_module(part: ExportedTask, name: str) -> str:
 def _kernel_module(part: ExportedTask, digest: str) -> str:
     kernel, sites, configs = part.kernels[digest], part.sites_of(digest), part.configs_of(digest)
     launches = [write_launch_function(site, kernel, steps, configs) for site, steps in sites.values()]
-    tables = ["\n" + _sites_table("SITES", [(site, launch_name(site)) for site in sites])]
+    tables = {"SITES": {site: launch_name(site) for site in sites}}
     if part.is_autotuned(digest):
         for number, (shape, found) in enumerate(part.buckets(digest)):
-            text, names = write_autotuned(part, kernel, shape, found, number)
+            text, tables[f"SITES_{number}"] = write_autotuned(part, kernel, shape, found, number)
             launches.append(text)
-            tables.append(_sites_table(f"SITES_{number}", names.items()))
-    if digest == part.seed.digest:
-        tables.append(f"CONFIG = {dict(part.examined.facts.config)!r}\n")
     code = "\n\n".join(launches)
-    helpers = sorted(h for h in HELPERS if f"{h}(" in code)
-    head, _, body = kernel.code.partition("\n\n\n")
-    lines = [_provenance(part, digest), "", *(["import torch"] if "torch." in code else []), *head.splitlines()]
-    lines += ["", f"from .._launch import {', '.join(helpers)}", "", "", body.strip(), "", "", _RULE, "", "", code]
-    return "\n".join(lines) + "\n" + "\n".join(tables)
-
-
-def _sites_table(name: str, launches: Iterable[tuple[str, str]]) -> str:
-    lines = [f'    "{site}": {launch},' for site, launch in launches]
-    return f"{name} = {{\n" + "\n".join(lines) + "\n}\n"
+    imports, _, body = kernel.code.partition("\n\n\n")
+    return render(
+        "kernel.py.jinja",
+        provenance=_provenance(part, digest),
+        imports=imports if "torch." not in code else f"import torch\n{imports}",
+        helpers=sorted(h for h in HELPERS if f"{h}(" in code),
+        body=body.strip(),
+        launches=code,
+        tables=tables,
+        config=dict(part.examined.facts.config) if digest == part.seed.digest else None,
+    )
 
 
 def _provenance(part: ExportedTask, digest: str) -> str:
@@ -123,5 +116,4 @@ def _provenance(part: ExportedTask, digest: str) -> str:
             why = " ".join(a.rationale.split())
             step = f"{a.kernel[:8]} {a.edit or 'seed'}{gain}{': ' + why if why else ''}"
             lines += textwrap.wrap(step, 110, initial_indent="  ", subsequent_indent="    ")
-    text = "\n".join(line.replace("\\", "/").replace('"""', "'''") for line in lines).rstrip()
-    return f'"""{text}\n"""'
+    return "\n".join(line.replace("\\", "/").replace('"""', "'''") for line in lines).rstrip()

@@ -6,21 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jinja2
-
 from kernelsearch.core.types import Evidence
+from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
 from kernelsearch.export.examine import ExportedTask, Input
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("kernelsearch.export"),
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    undefined=jinja2.StrictUndefined,
-)
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
 
@@ -34,11 +26,6 @@ class PackageLabel:
     version: str
     licence: str
     author: str
-
-
-def render(template: str, **values: Any) -> str:
-    """The text of one of the export's Jinja templates."""
-    return TEMPLATES.get_template(template).render(values)
 
 
 def summarize(parts: Sequence[ExportedTask]) -> str:
@@ -106,7 +93,7 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], layout: str
         summary=summarize(parts),
         weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),
         calls=[_example_call(label, p) for p in parts],
-        tables=[(p, d, *_table(p, shapes)) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
+        tables=[_table(p, d, shapes) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
         kinds={f.evidence.value for _, f in candidates},
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
         inputs=[_input_line(p, i) for p in parts for i in p.examined.inputs],
@@ -122,19 +109,18 @@ def _example_call(label: PackageLabel, part: ExportedTask) -> str:
     return f"{'' if e.outputs is None else 'y = '}{label.module}.{part.name}({names})"
 
 
-def _table(part: ExportedTask, by_shape: Mapping[str, ExportCandidate]) -> tuple[str, list[str]]:
-    """(Evidence, the lines of the table) of the numbers on one device."""
-    kind = next(iter(by_shape.values())).evidence
+def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any]:
+    """The template's values for the numbers on one device."""
     labels = {s.key: s.label for s in part.examined.facts.shapes}
-    runs = {key: _runs(part, found, key) for key, found in by_shape.items()}
-    if kind is Evidence.CONFIRMED:
-        return kind.value, _confirmed_table(labels, by_shape, runs)
-    lines = [f"| shape | {kind.value} time | the task's own kernel's time over it | what runs |", "|---|---|---|---|"]
-    for key, found in by_shape.items():
-        ratio = found.ratios.get(key)
-        gain = f"{1 / ratio:.2f}x" if ratio else "not known"
-        lines.append(f"| {labels.get(key, key)} | {found.times[key]:.1f} us | {gain} | {runs[key]} |")
-    return kind.value, lines
+    return {
+        "part": part,
+        "device": device,
+        "kind": next(iter(by_shape.values())).evidence.value,
+        "rows": [(labels.get(key, key), key, found, _runs(part, found, key)) for key, found in by_shape.items()],
+        "candidates": list({(f.digest, str(f.config)): f for f in by_shape.values()}.values()),
+        "gain": compute_package_gain(by_shape),
+        "seeds": sum(f.is_seed for f in by_shape.values()),
+    }
 
 
 def _runs(part: ExportedTask, found: ExportCandidate, shape: str) -> str:
@@ -143,54 +129,6 @@ def _runs(part: ExportedTask, found: ExportCandidate, shape: str) -> str:
     tuned = part.is_autotuned(found.digest) or part.choices(found, shape)
     config = "tuned at the first call" if tuned else " ".join(f"{n}={v}" for n, v in sorted(found.config.items()))
     return f"{name}, {config}" if config else name
-
-
-def _confirmed_table(
-    labels: Mapping[str, str], by_shape: Mapping[str, ExportCandidate], runs: Mapping[str, str]
-) -> list[str]:
-    lines = [
-        "| shape | time | vs the fastest baseline | baseline | vs the task's own kernel | what runs |",
-        "|---|---|---|---|---|---|",
-    ]
-    for key, found in by_shape.items():
-        shape = next(s for s in found.finding["shapes"] if s["shape"] == key)
-        lines.append(
-            f"| {labels.get(key, key)} | {shape['time_us']:.1f} us | {_interval(shape['vs_fastest'])} | "
-            f"{shape['fastest'] or 'none'} | {_interval(shape['vs_seed'])} | {runs[key]} |"
-        )
-    candidates = list({(f.digest, str(f.config)): f for f in by_shape.values()}.values())
-    if len(candidates) > 1 or candidates[0].is_seed:
-        lines += ["", *_package_gain(by_shape)]
-    for found in candidates:
-        finding, rivals = found.finding, found.finding["vs_fastest"] if not found.is_seed else None
-        if rivals and not finding.get("champion_at") and len(finding["shapes"]) > 1:
-            lines += ["", f"Kernel {found.digest[:8]} over all shapes: {_against_baselines(finding)}."]
-    return lines
-
-
-def _against_baselines(gain: Mapping[str, Any]) -> str:
-    word = "faster than" if gain["faster"] else "not shown to be faster than"
-    return f"{_interval(gain['vs_fastest'])} the fastest baselines ({word} them)"
-
-
-def _package_gain(by_shape: Mapping[str, ExportCandidate]) -> list[str]:
-    """The gain of a package whose shapes do not all run the same candidate."""
-    gain = compute_package_gain(by_shape)
-    own = [f for f in by_shape.values() if f.is_seed]
-    lines = []
-    if gain:
-        lines.append(
-            "The package, which runs at each shape what was confirmed as best there: "
-            f"{_against_baselines(gain)}, the task's own kernel among these."
-        )
-    if own:
-        where = f"{len(own)} of {len(by_shape)} shapes" if len(own) < len(by_shape) else "every shape"
-        lines.append(f"At {where} nothing is faster than the task's own kernel, which runs there.")
-    return lines
-
-
-def _interval(gain: Mapping[str, float] | None) -> str:
-    return f"{gain['ratio']:.3f}x [{gain['low']:.3f}, {gain['high']:.3f}]" if gain else "-"
 
 
 def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import content_digest
 from kernelsearch.tasks.forms import TaskSource, find_own_callables, parameter_names
-from kernelsearch.tasks.module import import_file, read_text
+from kernelsearch.tasks.module import compute_digest, find_companion, import_file
 from kernelsearch.tasks.native import from_functions
 from kernelsearch.tasks.reach import find_kernels
 from kernelsearch.tasks.task import Task
@@ -33,7 +32,7 @@ def matches(source: TaskSource) -> bool:
 
 
 def adapt(source: TaskSource, need_kernel: bool) -> Task:
-    companion = source.path.with_name(f"{source.path.stem}_reference.py")
+    companion = find_companion(source.path)
     if companion.exists():
         return _with_companion(source, companion, need_kernel)
     reference = _find_reference(source)
@@ -60,7 +59,7 @@ def _with_companion(source: TaskSource, companion: Path, need_kernel: bool) -> T
         optional = name.isupper() or name in ("get_inputs", "bytes_moved", "flops")
         if optional and not hasattr(source.module, name):
             setattr(source.module, name, value)
-    both = replace(source, digest=content_digest(source.digest, read_text(companion)))
+    both = replace(source, digest=compute_digest(source.path, "bare"))
     return from_functions(both, "bare", other.reference, source.get("get_inputs"), need_kernel)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -58,10 +59,12 @@ def make_task(
     complete gives a shape of the file all its parameters. probe builds the cases on which smaller shapes are tried, by
     default builder does.
     """
-    shapes = [complete(s) for s in _shape_list(source, "SHAPES") or [{}]]
-    tests, note = _shape_list(source, "TEST_SHAPES"), ""
+    given = _read_options(source)
+    shapes = [complete(s) for s in given.get("SHAPES", [{}])]
+    tests, note = given.get("TEST_SHAPES"), ""
     if tests is None:
         tests, note = shrink_shape(shapes[0], lambda params: _input_elements(probe or builder, params))
+    mutates = given.get("MUTATES", ())
     return Task(
         name=source.name,
         path=source.path,
@@ -73,24 +76,14 @@ def make_task(
         module=source.module,
         roots=roots,
         notes=(note,) if note else (),
-        precision=_precision(source),
-        tolerance=_tolerance(source),
-        mutates=_mutates(source),
-        domain=_domain(source),
+        precision=given.get("PRECISION", PRECISIONS[0]),
+        tolerance=given.get("TOLERANCE"),
+        mutates=(mutates,) if isinstance(mutates, str) else tuple(mutates),
+        domain=dict(given.get("DOMAIN", {})),
         space=source.get("SPACE"),
         config=source.get("CONFIG"),
-        baselines=_mapping(source, "BASELINES", "a dict of functions by name"),
+        baselines=dict(given.get("BASELINES", {})),
     )
-
-
-def _shape_list(source: TaskSource, name: str) -> list[Mapping[str, Any]] | None:
-    """SHAPES or TEST_SHAPES, None when absent. Raises TaskError when it is not a list of dicts."""
-    value = source.get(name)
-    if value is None:
-        return None
-    if not (isinstance(value, (list, tuple)) and value and all(isinstance(s, Mapping) for s in value)):
-        raise TaskError(f"{source.path.name}: {name} must be a list of dicts, such as [dict(rows=7, cols=1000)]")
-    return list(value)
 
 
 def _input_elements(build: Builder, params: Params) -> int | None:
@@ -103,21 +96,17 @@ def _input_elements(build: Builder, params: Params) -> int | None:
     return sum(v.numel() for v in case.inputs if isinstance(v, torch.Tensor))
 
 
-def as_inputs(source: TaskSource, given: Any, device: str) -> tuple[Any, ...]:
-    """The result of get_inputs as a tuple with its tensors on device. Raises TaskError."""
-    if isinstance(given, torch.Tensor):
-        given = (given,)
-    if not isinstance(given, (list, tuple)):
+def bind_inputs(source: TaskSource, given: Any, device: str, reference: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """(The inputs with their tensors on device, the reference's parameters that take them). Raises TaskError."""
+    inputs = (given,) if isinstance(given, torch.Tensor) else given
+    if not isinstance(inputs, (list, tuple)):
         raise TaskError(f"{source.path.name}: get_inputs must return a list of inputs, not {type(given).__name__}")
-    return tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in given)
-
-
-def check_inputs(source: TaskSource, count: int, reference: Any, names: Sequence[str], needed: Sequence[str]) -> None:
-    """Raises TaskError when there are not as many inputs as the reference takes (names; needed have no default)."""
-    if not len(needed) <= count <= len(names):
-        raise TaskError(
-            f"{source.path.name}: get_inputs gives {count} inputs, but {reference.__name__} takes ({', '.join(names)})"
-        )
+    names = parameter_names(reference)
+    if not len(required_names(reference)) <= len(inputs) <= len(names):
+        takes = f"{reference.__name__} takes ({', '.join(names)})"
+        raise TaskError(f"{source.path.name}: get_inputs gives {len(inputs)} inputs, but {takes}")
+    moved = tuple(x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
+    return moved, names[: len(inputs)]
 
 
 def parameter_names(function: Any) -> tuple[str, ...]:
@@ -208,41 +197,46 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
     return {n: f for n, f in functions.items() if n not in called}
 
 
-def _mutates(source: TaskSource) -> tuple[str, ...]:
-    value = source.get("MUTATES", ())
-    value = (value,) if isinstance(value, str) else value
-    if not isinstance(value, (tuple, list)) or not all(isinstance(n, str) for n in value):
-        raise TaskError(f'{source.path.name}: MUTATES must be names of inputs, such as ("x",)')
-    return tuple(value)
+# ---------------------------------------------------------------- optional names
 
 
-def _precision(source: TaskSource) -> str:
-    value = source.get("PRECISION", PRECISIONS[0])
-    if value not in PRECISIONS:
-        raise TaskError(f"{source.path.name}: PRECISION must be one of {', '.join(PRECISIONS)}, not {value!r}")
-    return value
-
-
-def _tolerance(source: TaskSource) -> float | None:
-    value = source.get("TOLERANCE")
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (is_number and 0 < value < float("inf")):
-        raise TaskError(
-            f"{source.path.name}: TOLERANCE must be a number above 0 that multiplies the allowed error, not {value!r}"
-        )
-    return value
-
-
-def _domain(source: TaskSource) -> dict[str, str]:
-    value = _mapping(source, "DOMAIN", 'a dict such as {"x": "positive"}')
-    wrong = [limit for limit in value.values() if limit not in DOMAINS]
+def _read_options(source: TaskSource) -> dict[str, Any]:
+    """The file's optional names in OPTIONS that are not None. Raises TaskError for a value of another kind."""
+    given = {name: value for name in OPTIONS if (value := source.get(name)) is not None}
+    for name, value in given.items():
+        is_right, expected = OPTIONS[name]
+        if not is_right(value):
+            raise TaskError(f"{source.path.name}: {name} must be {expected}, not {reprlib.repr(value)}")
+    wrong = [limit for limit in given.get("DOMAIN", {}).values() if limit not in DOMAINS]
     if wrong:
         raise TaskError(f"{source.path.name}: a domain is one of {', '.join(DOMAINS)}, not {wrong[0]!r}")
-    return value
+    return given
 
 
-def _mapping(source: TaskSource, name: str, expected: str) -> dict[str, Any]:
-    value = source.get(name, {})
-    if not isinstance(value, Mapping):
-        raise TaskError(f"{source.path.name}: {name} must be {expected}")
-    return dict(value)
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_shape_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(map(_is_mapping, value))
+
+
+def _is_factor(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, (str, tuple, list)) and all(isinstance(n, str) for n in value)
+
+
+_SHAPES = (_is_shape_list, "a list of dicts, such as [dict(rows=7, cols=1000)]")
+OPTIONS = {
+    "SHAPES": _SHAPES,
+    "TEST_SHAPES": _SHAPES,
+    "PRECISION": (PRECISIONS.__contains__, f"one of {', '.join(PRECISIONS)}"),
+    "TOLERANCE": (_is_factor, "a number above 0 that multiplies the allowed error"),
+    "MUTATES": (_is_names, 'names of inputs, such as ("x",)'),
+    "DOMAIN": (_is_mapping, 'a dict such as {"x": "positive"}'),
+    "BASELINES": (_is_mapping, "a dict of functions by name"),
+}
+"""Optional names: whether a value is of the right kind, and what it must be."""

@@ -19,12 +19,10 @@ from kernelsearch.tasks.forms import (
     A_MODEL,
     Builder,
     TaskSource,
-    as_inputs,
-    check_inputs,
+    bind_inputs,
     explain_missing_kernel,
     make_task,
     parameter_names,
-    required_names,
 )
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.reach import find_kernels, loaded_names
@@ -94,7 +92,6 @@ def override_globals(module: ModuleType, params: Mapping[str, Any]) -> Iterator[
 def _builder(source: TaskSource, new: type | None) -> Builder:
     """Builds cases of Model and, where it is given, of ModelNew."""
     module, model_type = source.module, source.get("Model")
-    names, needed = parameter_names(model_type.forward)[1:], required_names(model_type.forward)[1:]
 
     def make(kind: type, seed: int, device: str) -> torch.nn.Module:
         init = source.get("get_init_inputs")
@@ -109,18 +106,17 @@ def _builder(source: TaskSource, new: type | None) -> Builder:
                 model = make(model_type, seed, device)
                 fast = None if new is None else make(new, seed, device)
                 torch.manual_seed(seed)
-                inputs = as_inputs(source, source.get("get_inputs")(), device)
+                inputs, names = bind_inputs(source, source.get("get_inputs")(), device, model.forward)
         except USER_ERRORS as error:
             raise TaskError(
                 f"{source.path.name}: building the model or its inputs fails: {describe_error(error, source.path)}"
             ) from error
-        check_inputs(source, len(inputs), model_type.forward, names, needed)
         if fast is not None:
             _copy_weights(model, fast)
         wide = functools.cache(lambda: copy.deepcopy(model).double())  # at its first call: most builds never need it
         return Case(
             inputs,
-            names[: len(inputs)],
+            names,
             _within(module, params, model),
             _within(module, params, lambda *inputs: wide()(*inputs)),
             None if fast is None else _within(module, params, fast),

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import content_digest
 from kernelsearch.tasks import bare, kernelbench, native
 from kernelsearch.tasks.bare import explain_missing_reference
 from kernelsearch.tasks.forms import TaskSource
-from kernelsearch.tasks.module import import_file, read_text
+from kernelsearch.tasks.module import compute_digest, import_file
 from kernelsearch.tasks.task import Task
 
 FORMS = (kernelbench, native, bare)
@@ -24,7 +23,7 @@ def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     TaskError, one sentence and the lines to add, when something is missing.
     """
     path = Path(path)
-    digest = content_digest(read_text(path))
+    digest = compute_digest(path)
     module = import_file(path, f"kernelsearch_task_{digest}")
     source = TaskSource(path, digest, module)
     for form in FORMS:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import content_digest
 
 USER_ERRORS = (
     ArithmeticError,
@@ -42,6 +43,17 @@ def read_text(path: Path) -> str:
         raise TaskError(f"{path} is a folder; a task is one Python file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def find_companion(path: Path) -> Path:
+    """The place of the file that may hold a bare file's reference."""
+    return path.with_name(f"{path.stem}_reference.py")
+
+
+def compute_digest(path: Path, form: str = "") -> str:
+    """The digest of a task file's text, in the bare form with that of a companion beside it. Raises TaskError."""
+    digest, companion = content_digest(read_text(path)), find_companion(path)
+    return content_digest(digest, read_text(companion)) if form == "bare" and companion.exists() else digest
 
 
 def import_file(path: Path, name: str) -> ModuleType:

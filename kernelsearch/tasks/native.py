@@ -12,8 +12,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.tasks.forms import (
     Builder,
     TaskSource,
-    as_inputs,
-    check_inputs,
+    bind_inputs,
     find_launcher,
     make_task,
     parameter_names,
@@ -55,22 +54,19 @@ def disable_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _builder(source: TaskSource, reference: Any, get_inputs: Any, launcher: Any = None) -> Builder:
-    names = parameter_names(reference)
-
     def build(params: Params, seed: int, device: str) -> Case:
         torch.manual_seed(seed)
         try:
             with torch.device(device):
-                inputs = as_inputs(source, get_inputs(**params), device)
+                inputs, names = bind_inputs(source, get_inputs(**params), device, reference)
         except USER_ERRORS as error:
             given = ", ".join(f"{name}={value!r}" for name, value in params.items())
             raise TaskError(
                 f"{source.path.name}: get_inputs({given}) fails: {describe_error(error, source.path)}"
             ) from error
-        check_inputs(source, len(inputs), reference, names, required_names(reference))
         plain = disable_gradients(reference)
         launch = None if launcher is None else disable_gradients(launcher)
-        return Case(inputs, names[: len(inputs)], plain, plain, launch)
+        return Case(inputs, names, plain, plain, launch)
 
     return build
 

@@ -62,10 +62,7 @@ def find_numbers(
     else:
         space = read_autotuned_space(kernels)
         if not space:
-            space = infer_space(seed, kernels, launches)
-            words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
-            notes.append(f"no SPACE and no @triton.autotune: the space is inferred: {words}")
-            notes += explain_untuned(space, seed, kernels, launches)
+            space, notes = infer_space(seed, kernels, launches)
     own = find_seed_config(space, kernels, launches)
     if config is not None:
         own = {**own, **_checked(flatten_config, config, "CONFIG")}
@@ -105,8 +102,7 @@ def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, .
     """The union of the values of all `@triton.autotune` configs; options only where they vary or a config sets them."""
     space: dict[str, tuple[Value, ...]] = {}
     for site, kernel in kernels.items():
-        for tuner in (w for w in list_decorators(kernel) if isinstance(w, Autotuner)):
-            rows = [_row(config) for config in tuner.configs]
+        for rows in _list_tuned(kernel):
             for name in dict.fromkeys(n for row in rows for n in row):
                 values = tuple(dict.fromkeys(row[name] for row in rows if name in row))
                 if not all(isinstance(v, (bool, int, float)) for v in values):
@@ -116,38 +112,29 @@ def read_autotuned_space(kernels: Mapping[str, Any]) -> dict[str, tuple[Value, .
     return space
 
 
-def infer_space(seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]) -> dict[str, tuple[Value, ...]]:
-    """num_warps, num_stages where there is a loop, and tiles, by the rules at the top of this file."""
+def infer_space(
+    seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
+) -> tuple[dict[str, tuple[Value, ...]], list[str]]:
+    """(The space by the rules at the top of this file, sentences on what looks like a size and is not in it)."""
     space: dict[str, tuple[Value, ...]] = {}
+    sizes, fixed = [], []
     for site, kernel in kernels.items():
         facts = [launch for launch in launches if launch.site == site]
         ruled = {n for w in list_decorators(kernel) if isinstance(w, Heuristics) for n in w.values}
         function = seed.function(site)
         grid_follows = all(f.grid is None for f in facts)
         for name in function.constexprs:
-            value = _common_value(name, facts)
+            value, label = _common_value(name, facts), _named(site, name, kernels)
             if name not in ruled and is_tunable(name, value) and (grid_follows or is_step(function, name)):
                 of_dot = "tl.dot" in seed.code and re.search(r"BLOCK|TILE", name, re.IGNORECASE)
-                space[_named(site, name, kernels)] = powers_around(value, 16 if of_dot else 1)
+                space[label] = powers_around(value, 16 if of_dot else 1)
+            elif value != 1 and _is_power(value) and not NOT_TILE.search(name):
+                (fixed if is_tunable(name, value) else sizes).append(f"{label}={value}")
         space[_named(site, "num_warps", kernels)] = WARPS
         if re.search(r"^\s+(for|while)\b", seed.code, re.MULTILINE):
             space[_named(site, "num_stages", kernels)] = STAGES
-    return space
-
-
-def explain_untuned(
-    space: Mapping[str, Any], seed: Kernel, kernels: Mapping[str, Any], launches: list[LaunchFact]
-) -> list[str]:
-    """Sentences on the constexprs that look like sizes but are not in an inferred space, and how to have them tuned."""
-    sizes, fixed = [], []
-    for site in kernels:
-        facts = [launch for launch in launches if launch.site == site]
-        for name in seed.function(site).constexprs:
-            value = _common_value(name, facts)
-            if value == 1 or not _is_power(value) or _named(site, name, kernels) in space or NOT_TILE.search(name):
-                continue
-            (fixed if is_tunable(name, value) else sizes).append(f"{_named(site, name, kernels)}={value}")
-    notes = []
+    words = ", ".join(f"{name} {list(values)}" for name, values in space.items())
+    notes = [f"no SPACE and no @triton.autotune: the space is inferred: {words}"]
     if sizes:
         notes.append(
             f"not tuned: {', '.join(sizes)}, which may be a size of the problem: if it is a tile, name it in SPACE"
@@ -157,7 +144,7 @@ def explain_untuned(
             f"not tuned: {', '.join(fixed)}, because the launcher's grid is a tuple that does not follow it: "
             "write `grid = lambda meta: (...)`"
         )
-    return notes
+    return space, notes
 
 
 def is_tunable(name: str, value: Any) -> bool:
@@ -179,13 +166,10 @@ def find_seed_config(
     for name in space:
         dotted, _, plain = name.rpartition(".")
         facts = [f for f in launches if not dotted or f.site == dotted]
-        first: dict[str, Value] = {}
-        for site, kernel in kernels.items():
-            tuners = [w for w in list_decorators(kernel) if isinstance(w, Autotuner)]
-            if tuners and dotted in ("", site):
-                first = {**_row(tuners[0].configs[0]), **first}
-        if plain in first:
-            config[name] = first[plain]
+        tuned = [rows[0] for s in kernels if dotted in ("", s) for rows in _list_tuned(kernels[s])[:1]]
+        passed = [row[plain] for row in tuned if plain in row]
+        if passed:
+            config[name] = passed[0]
             continue
         if plain in LAUNCH_OPTIONS:
             passed = [f.options.get(plain, TRITON_DEFAULTS.get(plain)) for f in facts]
@@ -196,9 +180,14 @@ def find_seed_config(
     return config
 
 
-def _row(config: Any) -> dict[str, Value]:
-    options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
-    return {**config.kwargs, **{k: v for k, v in options.items() if v is not None}}
+def _list_tuned(kernel: Any) -> list[list[dict[str, Value]]]:
+    """The configs of each `@triton.autotune` of a kernel, the outermost first."""
+
+    def read(config: Any) -> dict[str, Value]:
+        options = {name: getattr(config, name, None) for name in LAUNCH_OPTIONS}
+        return {**config.kwargs, **{k: v for k, v in options.items() if v is not None}}
+
+    return [[read(c) for c in w.configs] for w in list_decorators(kernel) if isinstance(w, Autotuner)]
 
 
 def _named(site: str, name: str, kernels: Mapping[str, Any]) -> str:

@@ -3,13 +3,13 @@
 from itertools import count
 
 import pytest
-from gated_record import CONFIG, H100, OTHER, SPLIT, TASK, finding, imported, trial
+from gated_record import CONFIG, H100, OTHER, SPLIT, TASK, finding, imported, write_seed_run
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.examine import examine
 from kernelsearch.export.package import ExportOptions, export
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 
 COUNTER = count()
@@ -30,24 +30,16 @@ def examined(task_file):
 @pytest.fixture(scope="session")
 def database(tmp_path_factory, examined):
     """`database(device, evidence, confirmed)`: a file with the seed's trial and two of the split kernel."""
-    seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
+    split = Kernel.parse(SPLIT)
 
     def make(device=H100, evidence=Evidence.MEASURED, confirmed=True, times=(5.0, 6.0)):
+        candidates = ((CONFIG, times), (OTHER, (times[0] + 1, times[1] - 2)))
         path = tmp_path_factory.mktemp("record") / "found.db"
+        write_seed_run(path, examined.facts, (10.0, 10.0), evidence, device, [(split, *c) for c in candidates])
         with Store.open(path) as store:
-            run = store.add_run(examined.facts, RunFacts("evolve", "edits", 0, 1, 3, device, {"triton": "3.7.1"}))
-            store.add_trial(
-                run, trial(0, seed, examined.facts.config, (10.0, 10.0), evidence, device), Structure(seed, 0)
-            )
-            structure = Structure(split, 1, seed.digest, "split_reduction", 'many "programs" share')
-            store.add_trial(run, trial(1, split, CONFIG, times, evidence, device, seed.digest), structure)
-            store.add_trial(run, trial(2, split, OTHER, (times[0] + 1, times[1] - 2), evidence, device, seed.digest))
-            if confirmed:
-                for config, found in ((CONFIG, times), (OTHER, (times[0] + 1, times[1] - 2))):
-                    store.add_confirmation(
-                        examined.facts, structure, config, finding(split, config, found, device), {"torch": "2.11"}
-                    )
-            store.finish_run(run)
+            for config, found in candidates if confirmed else ():
+                claim = finding(split, config, found, device)
+                store.add_confirmation(examined.facts, Structure(split, 1), config, claim, {"torch": "2.11"})
         return path
 
     return make
@@ -64,13 +56,8 @@ def exported(tmp_path_factory, confirmed_db):
 
     def make(**options):
         out = tmp_path_factory.mktemp("out") / "package"
-        whole = {
-            "tasks": ("gated_sum",),
-            "out": str(out),
-            "name": f"fast-sum{next(COUNTER)}",
-            "dbs": (str(confirmed_db),),
-        }
-        return export(ExportOptions(**{**whole, **options}))
+        name, dbs = f"fast-sum{next(COUNTER)}", (str(confirmed_db),)
+        return export(ExportOptions(**{"tasks": ("gated_sum",), "out": str(out), "name": name, "dbs": dbs, **options}))
 
     return make
 

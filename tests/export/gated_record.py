@@ -1,6 +1,8 @@
 """A task, a kernel for it in two launches with scratch, and rows about them, written by hand."""
 
 import importlib
+import os
+import subprocess
 import sys
 
 from kernelsearch.core.types import (
@@ -13,7 +15,10 @@ from kernelsearch.core.types import (
     Trial,
     Verdict,
     Word,
-)  # fmt: skip
+)
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.store import Store
 
 TASK = '''\
 """Sums over the rows of x scaled by a transposed gate: strides, a grid that is a function, two kernels."""
@@ -144,17 +149,29 @@ def trial(number, kernel, config, times, evidence, device, parent=None):
     )
     verdict = Verdict(Word.ACCEPT, "judge", depth="full", error_ratio=0.4, referee=Referee("gpu", ("seccomp",)))
     proposal = Proposal(ProposalKind.REWRITE, (parent,)) if parent else Proposal(ProposalKind.SEED)
-    score = times[0] / 10.0
-    return Trial(
-        number,
-        proposal,
-        kernel.digest,
-        config,
-        Outcome(verdict, measurement),
-        score,
-        "split" if parent else None,
-        "why",
-    )
+    label = "split" if parent else None
+    return Trial(number, proposal, kernel.digest, config, Outcome(verdict, measurement), times[0] / 10.0, label, "why")
+
+
+def write_seed_run(path, facts, times, evidence, device, kernels=()):
+    """A database with a run of the task's own kernel and of (kernel, config, times)s that a split made of it."""
+    seed = Kernel.parse(facts.seed)
+    with Store.open(path) as store:
+        run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 1 + len(kernels), device, {"triton": "3.7.1"}))
+        store.add_trial(run, trial(0, seed, facts.config, times, evidence, device), Structure(seed, 0))
+        steps = {k.digest: number for number, (k, _, _) in reversed([*enumerate(kernels, 1)])}
+        for number, (kernel, config, its_times) in enumerate(kernels, 1):
+            step = Structure(kernel, steps[kernel.digest], seed.digest, "split_reduction", 'many "programs" share')
+            first = step if steps[kernel.digest] == number else None
+            store.add_trial(run, trial(number, kernel, config, its_times, evidence, device, seed.digest), first)
+        store.finish_run(run)
+    return path
+
+
+def run_python(code, *paths, **environment):
+    """A process that has these folders on its search path."""
+    whole = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), **environment}
+    return subprocess.run([sys.executable, "-c", code], env=whole, capture_output=True, text=True)
 
 
 def imported(folder, name):

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from gated_record import CONFIG, H100, SPLIT, finding, imported, trial
+from gated_record import CONFIG, H100, SPLIT, finding, imported, write_seed_run
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export.choose import choose
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.record.rows import RunFacts, Structure
+from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 
 
@@ -75,19 +75,11 @@ def test_by_weaker_evidence_too_the_seed_runs_where_it_is_best(database):
 
 def test_a_shapes_best_is_found_though_many_others_are_better_overall(tmp_path, examined):
     """More kernels beat it over all shapes than an export looks at; at its own shape nothing does."""
-    seed = Kernel.parse(examined.facts.seed)
     kernels = [
         Kernel.parse(SPLIT.replace("n_share,", f"n_share, # {i}\n").replace("start + tl", f"start + {i} - {i} + tl"))
         for i in range(1, 30)
     ]
-    with Store.open(tmp_path / "many.db") as store:
-        run = store.add_run(examined.facts, RunFacts("evolve", "edits", 0, 1, 31, "h100", {}))
-        store.add_trial(
-            run, trial(0, seed, examined.facts.config, (10.0, 10.0), Evidence.ESTIMATED, "h100"), Structure(seed, 0)
-        )
-        for number, kernel in enumerate(kernels, 1):
-            times = (9.9, 1.0) if number == 29 else (5.0 + number / 100, 6.0)
-            store.add_trial(run, trial(number, kernel, CONFIG, times, Evidence.ESTIMATED, "h100", seed.digest),
-                            Structure(kernel, number, seed.digest, "split"))  # fmt: skip
+    tried = [(k, CONFIG, (9.9, 1.0) if n == 29 else (5.0 + n / 100, 6.0)) for n, k in enumerate(kernels, 1)]
+    write_seed_run(tmp_path / "many.db", examined.facts, (10.0, 10.0), Evidence.ESTIMATED, "h100", tried)
     by_shape = choose([tmp_path / "many.db"], "gated_sum", Evidence.ESTIMATED).devices["h100"]
     assert [by_shape[s].digest for s in ("timed:0", "timed:1")] == [kernels[0].digest, kernels[28].digest]

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from gated_record import imported, trial
+from gated_record import imported, run_python, write_seed_run
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import ExportError
@@ -17,8 +17,6 @@ from kernelsearch.export.ship import find_read_names
 from kernelsearch.export.texts import list_requirements
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
-from kernelsearch.record.rows import RunFacts, Structure
-from kernelsearch.record.store import Store
 from kernelsearch.worker.launcher import intercept, standin
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
@@ -144,11 +142,7 @@ def exported(folder, task, text, **options):
     path = folder / f"{task}.py"
     path.write_text(text)
     facts = examine(path).facts
-    seed = Kernel.parse(facts.seed)
-    with Store.open(folder / f"{task}.db") as store:
-        run = store.add_run(facts, RunFacts("evolve", "edits", 0, 1, 1, "h100", {}))
-        shapes = tuple(10.0 for _ in facts.shapes)
-        store.add_trial(run, trial(0, seed, facts.config, shapes, Evidence.ESTIMATED, "h100"), Structure(seed, 0))
+    write_seed_run(folder / f"{task}.db", facts, tuple(10.0 for _ in facts.shapes), Evidence.ESTIMATED, "h100")
     whole = {"tasks": (task,), "out": str(folder / f"out_{task}"), "name": f"form-{task.replace('_', '-')}",
              "dbs": (str(folder / f"{task}.db"),), "evidence": Evidence.ESTIMATED, "force": True}  # fmt: skip
     return export(ExportOptions(**{**whole, **options}))
@@ -161,8 +155,7 @@ def packages(tmp_path_factory):
 
 
 def ran(code, *folders, **environment):
-    whole = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **environment}
-    done = subprocess.run([sys.executable, "-c", code], env=whole, capture_output=True, text=True)
+    done = run_python(code, *folders, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -325,12 +318,11 @@ def test_the_benchmark_runs_the_tasks_own_baselines_where_they_are_installed(tmp
     importlib.invalidate_caches()
     calls, absent = benchmark.prepare_contestants(task, inputs)
     assert calls["rival"](*inputs) == "rival ran" and "rival" not in absent
-    timed = {
-        **shape,
-        "absent": absent,
-        "baselines": {"rival": {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}},
-    }
-    assert benchmark.judge_claim(timed, claim)["verdict"] == "reproduced"
+    own = {"time_us": 9.0, "ratio": 2.0, "low": 1.95, "high": 2.05}
+    assert (
+        benchmark.judge_claim({**shape, "absent": absent, "baselines": {"rival": own}}, claim)["verdict"]
+        == "reproduced"
+    )
 
 
 def test_baselines_that_cannot_be_shipped_do_not_keep_the_kernel_back(tmp_path):
@@ -348,21 +340,9 @@ def run_launcher(task, inputs, entry):
     ("old", "new", "said"),
     [
         ("return s, m\n", "return {'s': s}\n", "must return tensors of its own"),
-        (
-            "[torch.randn(rows, cols), torch.randn(cols)]",
-            "[[torch.randn(rows, cols)], torch.randn(cols)]",
-            "x is a list",
-        ),
-        (
-            "@triton.autotune(configs=[",
-            "@triton.autotune(configs=[triton.Config({'ROWS': 4}, pre_hook=print), ",
-            "has a pre_hook",
-        ),
-        (
-            "@triton.autotune(configs=[",
-            "@triton.heuristics({'BLOCK': lambda a: 64})\n@triton.autotune(configs=[",
-            "@triton.heuristics",
-        ),
+        ("[torch.randn(rows, cols),", "[[torch.randn(rows, cols)],", "x is a list"),
+        ("(configs=[", "(configs=[triton.Config({'ROWS': 4}, pre_hook=print), ", "has a pre_hook"),
+        ("@triton.autotune", "@triton.heuristics({'BLOCK': lambda a: 64})\n@triton.autotune", "@triton.heuristics"),
     ],
 )
 def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
@@ -378,8 +358,11 @@ def test_forms_that_cannot_be_shipped_say_why(tmp_path, old, new, said):
 
 
 def test_block_pointers_keep_a_package_to_the_tritons_that_have_them(packages):
-    seed = Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])
-    assert list_requirements([SimpleNamespace(kernels={"d": seed})]) == ("torch>=2.11", "triton>=3.6")
+    def parts(kernel):
+        return [SimpleNamespace(kernels={"d": kernel})]
+
+    kernel = Kernel.parse(IN_PLACE[IN_PLACE.index("@triton.jit") : IN_PLACE.index("\ndef in_place")])
+    assert list_requirements(parts(kernel)) == ("torch>=2.11", "triton>=3.6")
     assert '"triton>=3.6"]' in (packages["in_place"].out / "pyproject.toml").read_text()
-    pointers = Kernel.parse(seed.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)"))
-    assert list_requirements([SimpleNamespace(kernels={"d": pointers})]) == ("torch>=2.11", "triton>=3.6,<3.9")
+    pointers = Kernel.parse(kernel.render().replace("tl.arange(0, BLOCK)", "tl.make_block_ptr(0, BLOCK)"))
+    assert list_requirements(parts(pointers)) == ("torch>=2.11", "triton>=3.6,<3.9")

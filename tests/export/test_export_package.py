@@ -5,7 +5,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -14,7 +13,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 import torch
-from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported
+from gated_record import A100, CONFIG, H100, OTHER, SPLIT, imported, run_python
 
 from kernelsearch.core.types import Evidence
 from kernelsearch.kernel.source import Kernel
@@ -25,11 +24,6 @@ MAX_WHEEL = 200_000
 def tree(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
             and "__pycache__" not in p.parts}  # fmt: skip
-
-
-def python(code, *paths, **more):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), **more}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
 
 
 def test_the_same_database_and_options_give_the_same_bytes(package, exported):
@@ -50,20 +44,9 @@ def test_the_wheel_is_one_that_pip_takes_and_needs_no_kernelsearch(package, tmp_
             digest = urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).rstrip(b"=").decode()
             assert name == record or rows[name] == f"sha256={digest}"
         assert set(rows) == set(names)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        str(tmp_path),
-        str(done.wheel),
-    ]
+    pip = [sys.executable, *"-m pip install -q --no-deps --no-index --target".split(), tmp_path, done.wheel]
     subprocess.run(pip, check=True, capture_output=True)
-    ran = python(
+    ran = run_python(
         "import sys; sys.modules['kernelsearch'] = None\n"
         "import fast_gated, torch\nx, g = torch.randn(9, 5), torch.randn(5, 9)\n"
         "torch.testing.assert_close(fast_gated.gated_sum(x, g), (x * g.t()).sum(0) + 1.5)\n"
@@ -259,12 +242,10 @@ def test_a_kernel_that_cannot_be_autotuned_is_launched_as_a_whole_beside_one_tha
     from kernelsearch.export.task_modules import write_task_files
 
     seed, split = Kernel.parse(examined.facts.seed), Kernel.parse(SPLIT)
-    made = {k.digest: ExportCandidate(k, c, H100, Evidence.MEASURED, {"timed:0": 5.0, "timed:1": 5.0}, {}, "found.db",
-                                      others={})
-            for k, c in ((seed, dict(examined.facts.config)), (split, CONFIG))}  # fmt: skip
-    chosen = TaskChoice(
-        "gated_sum", "d" * 16, examined.task.path, {H100: {"timed:0": made[seed.digest], "timed:1": made[split.digest]}}
-    )
+    times = {"timed:0": 5.0, "timed:1": 5.0}
+    kernels = ((seed, dict(examined.facts.config)), (split, CONFIG))
+    made = [ExportCandidate(k, c, H100, Evidence.MEASURED, times, {}, "found.db") for k, c in kernels]
+    chosen = TaskChoice("gated_sum", "d" * 16, examined.task.path, {H100: dict(zip(times, made))})
     part = ExportedTask(chosen, examined, autotune=True)
     part = replace(part, as_whole=autotune.find_untunable(part))
     assert list(part.as_whole) == [split.digest] and "2 functions that share a config" in part.as_whole[split.digest]
@@ -305,5 +286,5 @@ x, g = torch.randn(9, 5), torch.randn(5, 9)
 torch.testing.assert_close(module.gated_sum(x, g), (x * g.t()).sum(0) + 1.5)
 print(hasattr(torch.ops, {metadata["id"]!r}) and torch.ops.{metadata["id"]}.gated_sum.default.name())
 """
-    ran = python(code)
+    ran = run_python(code)
     assert ran.stdout.strip() == f"{metadata['id']}::gated_sum", ran.stderr

@@ -1,12 +1,8 @@
 """Generated launch code follows the plan of `launch.bind_launch`: functions, grids, arguments, constexprs, scratch."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
-from gated_record import CONFIG, OTHER, SPLIT
+from gated_record import CONFIG, OTHER, SPLIT, run_python
 
 from kernelsearch.core.types import TensorFact
 from kernelsearch.export.launches import Site, write_launch_function
@@ -93,13 +89,12 @@ for case in task.cases:
         torch.testing.assert_close(got, task.reference(x, gate, twice), rtol=1e-4, atol=1e-4)
 print("kernels ran")
 """
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(done.out)}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    ran = run_python(code, done.out, TRITON_INTERPRET="1")
     assert ran.returncode == 0 and "kernels ran" in ran.stdout, ran.stderr
 
 
 def test_a_traced_call_is_made_of_wrapped_kernels(package):
-    """The operator as torch.compile sees it on GPUs: three launches, two kernels sharing scratch, symbolic sizes."""
+    """The operator as torch.compile sees it on a GPU: three launches, shared scratch; also symbolic sizes."""
     from torch._functorch.aot_autograd import aot_export_module
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
@@ -128,14 +123,33 @@ def test_a_traced_call_is_made_of_wrapped_kernels(package):
         assert "aten.mul" not in graph.code  # nothing of the reference
 
 
-def test_values_that_two_steps_see_differently_are_kept_apart():
+HEAD = "import triton\nimport triton.language as tl\n"
+SITE = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
+
+
+def launch_generated(package, kernel, steps, configs, config):
+    """(Function, grid, keywords) of every launch by the generated code under a config, whose launcher has BLOCK=32."""
+    seen = []
+
+    class Recorded:
+        def __init__(self, name):
+            self.name = name
+
+        def __getitem__(self, grid):
+            return lambda *args, **keywords: seen.append((self.name, grid, keywords))
+
+    scope = {**vars(package[1]._launch), **{name: Recorded(name) for name in steps}}
+    exec(write_launch_function(SITE, kernel, steps, configs), scope)
+    scope["launch_k"](config, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
+    return seen
+
+
+def test_values_that_two_steps_see_differently_are_kept_apart(package):
     """Step one sees the launcher's BLOCK, step two a tuned one: neither may get the other's."""
     kernel = Kernel.parse(
-        """
-import triton
-import triton.language as tl
-LAUNCHES = {"k": ["first", "k"]}
-GRID = {"first": "(cdiv(n, BLOCK), grid(0))", "k": "(cdiv(n, BLOCK),)"}
+        f"""{HEAD}
+LAUNCHES = {{"k": ["first", "k"]}}
+GRID = {{"first": "(cdiv(n, BLOCK), grid(0))", "k": "(cdiv(n, BLOCK),)"}}
 
 @triton.jit
 def first(x_ptr, n, BLOCK: tl.constexpr): ...
@@ -144,32 +158,17 @@ def first(x_ptr, n, BLOCK: tl.constexpr): ...
 def k(x_ptr, n, BLOCK: tl.constexpr): ...
 """
     )
-    site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
-    text = write_launch_function(site, kernel, ("first", "k"), [{"first.BLOCK": 8}])
-    seen = []
-
-    class Kernels:
-        def __init__(self, name):
-            self.name = name
-
-        def __getitem__(self, grid):
-            return lambda *a, **k: seen.append((self.name, grid, k["BLOCK"]))
-
-    scope = {"launched": lambda k: k, "first": Kernels("first"), "k": Kernels("k"), "cdiv": lambda a, b: -(-a // b),
-             "own_grid": lambda grid, **meta: grid(meta), "grid_axis": lambda g, i: g[i]}  # fmt: skip
-    exec(text, scope)
-    scope["launch_k"]({"first.BLOCK": 8}, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
-    assert seen == [("first", (8, 8), 8), ("k", (2,), 32)]
+    config = {"first.BLOCK": 8}
+    seen = launch_generated(package, kernel, ("first", "k"), [config], config)
+    assert [(name, grid, kw["BLOCK"]) for name, grid, kw in seen] == [("first", (8, 8), 8), ("k", (2,), 32)]
 
 
-def test_a_config_of_a_site_reaches_every_step_there():
+def test_a_config_of_a_site_reaches_every_step_there(package):
     """As in `launch.make_plan`: the function's own dotted name, then the site's, then the plain one."""
     kernel = Kernel.parse(
-        """
-import triton
-import triton.language as tl
-LAUNCHES = {"k": ["k_partial", "k"]}
-GRID = {"k_partial": "(2,)"}
+        f"""{HEAD}
+LAUNCHES = {{"k": ["k_partial", "k"]}}
+GRID = {{"k_partial": "(2,)"}}
 
 @triton.jit
 def k_partial(x_ptr, n, BLOCK: tl.constexpr): ...
@@ -178,28 +177,13 @@ def k_partial(x_ptr, n, BLOCK: tl.constexpr): ...
 def k(x_ptr, n, BLOCK: tl.constexpr): ...
 """
     )
-    site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
     configs = [{"k.BLOCK": 8, "k.num_warps": 2}, {"k.BLOCK": 16, "k.num_warps": 4, "k_partial.BLOCK": 64}]
     for tuned, sizes in (({}, (8, 8)), ({"k.BLOCK": 16, "k_partial.BLOCK": 64}, (64, 16))):
-        text = write_launch_function(
-            site, kernel, ("k_partial", "k"), [c for c in configs if ("k_partial.BLOCK" in c) == bool(tuned)]
-        )
-        seen = []
-
-        class Kernels:
-            def __init__(self, name):
-                self.name = name
-
-            def __getitem__(self, grid):
-                return lambda *a, **k: seen.append((self.name, k["BLOCK"], k["num_warps"]))  # noqa: B023
-
-        scope = {"launched": lambda k: k, "k_partial": Kernels("k_partial"), "k": Kernels("k"),
-                 "own_grid": lambda grid, **meta: grid(meta),
-                 "launch_options": lambda given, **o: {**given, **o}}  # fmt: skip
-        exec(text, scope)
+        able = [c for c in configs if ("k_partial.BLOCK" in c) == bool(tuned)]
         whole = {"k.BLOCK": 8, "k.num_warps": 2, **tuned}
-        scope["launch_k"](whole, lambda meta: (meta["BLOCK"],), "x", 64, BLOCK=32)
-        assert seen == [("k_partial", sizes[0], 2), ("k", sizes[1], 2)]
+        seen = launch_generated(package, kernel, ("k_partial", "k"), able, whole)
+        launches = [(name, kw["BLOCK"], kw["num_warps"]) for name, _, kw in seen]
+        assert launches == [("k_partial", sizes[0], 2), ("k", sizes[1], 2)]
 
 
 def test_a_kernel_that_makes_descriptors_is_given_their_memory(package):
@@ -207,9 +191,8 @@ def test_a_kernel_that_makes_descriptors_is_given_their_memory(package):
 
     launch = package[1]._launch
     kernel = Kernel.parse(
-        """
-import triton
-import triton.language as tl
+        HEAD
+        + """
 ARGS = {"X_TMA": "aligned(x_ptr) and n % 16 == 0"}
 
 @triton.jit
@@ -219,8 +202,7 @@ def k(x_ptr, n, BLOCK: tl.constexpr, X_TMA: tl.constexpr):
         tiles.store([0, 0], tiles.load([0, 0]) * 2.0)
 """
     )
-    site = Site("k", ("x_ptr", "n", "BLOCK"), frozenset({"x_ptr", "n", "BLOCK"}), {}, "x_ptr")
-    text = write_launch_function(site, kernel, ("k",), [{"BLOCK": 16}])
+    text = write_launch_function(SITE, kernel, ("k",), [{"BLOCK": 16}])
     seen = []
 
     class Seen:

@@ -31,6 +31,7 @@ def reference(x): return x * 2
 INPUTS = """
 def get_inputs(rows=4096, cols=1024, dtype=torch.float32): return [torch.randn(rows, cols, dtype=dtype)]
 """
+WHOLE = HEAD + KERNEL + REFERENCE + INPUTS
 BENCH = """
 import torch.nn as nn
 batch = 4096
@@ -63,16 +64,15 @@ def write(tmp_path):
     return write
 
 
-def test_native(write):
-    task = load(
-        write(
-            HEAD,
-            KERNEL,
-            REFERENCE,
-            INPUTS,
-            "SHAPES = [dict(rows=8)]\nTEST_SHAPES = [dict(rows=3, cols=5)]\nMUTATES = 'x'\n",
-        )
-    )
+@pytest.fixture
+def opened(write):
+    """The task of a file made of these parts, after HEAD and KERNEL."""
+    return lambda *parts: load(write(HEAD, KERNEL, *parts))
+
+
+def test_native(opened):
+    shapes = "SHAPES = [dict(rows=8)]\nTEST_SHAPES = [dict(rows=3, cols=5)]\nMUTATES = 'x'\n"
+    task = opened(REFERENCE, INPUTS, shapes)
     assert (task.form, task.name, task.keys) == ("native", "scale", ("timed:0", "test:0"))
     assert task.params("timed:0") == dict(rows=8, cols=1024, dtype=torch.float32)
     assert list(task.kernels()) == ["scale_kernel"]
@@ -210,13 +210,10 @@ def test_bare_with_a_companion(write):
             [HEAD, KERNEL, "def reference(x, y): return x\n", INPUTS],
             r"no function that launches a kernel takes \(x, y\)",
         ),
-        (
-            [HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = [dict(columns=3)]\n"],
-            "'columns', but get_inputs takes rows, cols",
-        ),
-        ([HEAD, KERNEL, REFERENCE, INPUTS, "SHAPES = 4\n"], "SHAPES must be a list of dicts"),
+        ([WHOLE, "SHAPES = [dict(columns=3)]\n"], "'columns', but get_inputs takes rows, cols"),
+        ([WHOLE, "SHAPES = 4\n"], "SHAPES must be a list of dicts"),
         ([HEAD, KERNEL, REFERENCE, "def get_inputs(n): return [torch.randn(n)]\n"], "get_inputs needs 'n'"),
-        ([HEAD, KERNEL, REFERENCE, INPUTS, "LAUNCHER = 'nothing'\n"], "LAUNCHER names 'nothing'"),
+        ([WHOLE, "LAUNCHER = 'nothing'\n"], "LAUNCHER names 'nothing'"),
     ],
 )
 def test_what_is_missing_is_said(write, parts, says):
@@ -231,15 +228,9 @@ def test_no_such_file(tmp_path):
         load(tmp_path)
 
 
-def test_inputs_that_the_reference_does_not_take(write):
-    task = load(
-        write(
-            HEAD,
-            KERNEL,
-            REFERENCE,
-            "def get_inputs(n=4): return [torch.randn(n), torch.randn(n)]\nTEST_SHAPES = [dict(n=2)]\n",
-        )
-    )
+def test_inputs_that_the_reference_does_not_take(opened):
+    inputs = "def get_inputs(n=4): return [torch.randn(n), torch.randn(n)]\nTEST_SHAPES = [dict(n=2)]\n"
+    task = opened(REFERENCE, inputs)
     with pytest.raises(TaskError, match=r"gives 2 inputs, but reference takes \(x\)"):
         task.build("test:0")
 
@@ -254,30 +245,24 @@ def test_forms_are_a_registry():
     assert [form.__name__.rpartition(".")[2] for form in FORMS] == ["kernelbench", "native", "bare"]
 
 
-def test_a_convolutional_task_shrinks_until_the_interpreter_can_run_it(write):
+GROUPED = """
+class Model(torch.nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(8, features)
+    def forward(self, x): return self.norm(x)
+class ModelNew(torch.nn.Module):
+    def __init__(self, features): super().__init__()
+    def forward(self, x): return scale(x)
+batch, features, height, width = 32, 64, 64, 64
+def get_inputs(): return [torch.randn(batch, features, height, width)]
+def get_init_inputs(): return [features]
+"""
+
+
+def test_a_convolutional_task_shrinks_until_the_interpreter_can_run_it(opened):
     """Equal sizes that must not all be odd, a channel count that groups divide, and a batch that is not large."""
-    task = load(
-        write(
-            HEAD,
-            KERNEL,
-            "class Model(torch.nn.Module):\n"
-            "    def __init__(self, features):\n"
-            "        super().__init__()\n"
-            "        self.norm = torch.nn.GroupNorm(8, features)\n"
-            "    def forward(self, x):\n"
-            "        return self.norm(x)\n",
-            "class ModelNew(torch.nn.Module):\n"
-            "    def __init__(self, features):\n"
-            "        super().__init__()\n"
-            "    def forward(self, x):\n"
-            "        y = torch.empty_like(x)\n"
-            "        scale_kernel[(1,)](x, y, x.numel(), BLOCK=64)\n"
-            "        return y\n",
-            "batch, features, height, width = 32, 64, 64, 64\n"
-            "def get_inputs(): return [torch.randn(batch, features, height, width)]\n"
-            "def get_init_inputs(): return [features]\n",
-        )
-    )
+    task = opened(GROUPED)
     for _, shape in task.test_shapes:
         assert shape["features"] % 8 == 0
         assert shape["batch"] * shape["features"] * shape["height"] * shape["width"] <= 1 << 14
