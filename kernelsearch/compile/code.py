@@ -29,18 +29,9 @@ class InstructionCounts:
     def __getitem__(self, kind: str) -> int:
         return self.counts.get(kind, 0)
 
-    @property
-    def load_bytes(self) -> float:
-        """Mean bytes per thread and global load; 16 is the best there is. 0.0 when nothing is loaded."""
-        return _mean_width(self.loads)
 
-    @property
-    def store_bytes(self) -> float:
-        """Mean bytes per thread and global store."""
-        return _mean_width(self.stores)
-
-
-def _mean_width(table: dict[int, int]) -> float:
+def mean_width(table: Mapping[int, int]) -> float:
+    """Mean bytes per thread of the accesses in `InstructionCounts.loads` or `stores`; 0.0 when there are none."""
     accesses = sum(table.values())
     return sum(width * n for width, n in table.items()) / accesses if accesses else 0.0
 

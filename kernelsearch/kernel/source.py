@@ -292,7 +292,7 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         args = spec["ARGS"]
         _expect(isinstance(args, dict), "ARGS", "a dict")
         nested = bool(args) and all(isinstance(v, dict) for v in args.values())
-        by_name = args if nested else {name: args for name in entries}
+        by_name = args if nested else dict.fromkeys(entries, args)
         fields["args"] = {}
         for name, values in by_name.items():
             valid = name in kernel.names and _is_dict_of(values, (str, int))

@@ -17,7 +17,7 @@ from kernelsearch.kernel.space import Predicate, Space, is_possible
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
 from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
-__all__ = ["SAMPLERS", "Tuner", "Tuners", "nearest_value", "seed_start_of", "make_seed_tuners", "space_of", "start_of"]
+__all__ = ["SAMPLERS", "Tuner", "Tuners", "make_seed_tuners", "nearest_value", "seed_start_of", "space_of", "start_of"]
 
 MODELS = 64
 """Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""

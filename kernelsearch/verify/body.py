@@ -52,12 +52,12 @@ def collect_local_names(function: ast.FunctionDef) -> dict[str, int]:
 
 
 def check_body(function: ast.FunctionDef, names: Names) -> None:
-    """Raises Refused at the first thing that is not on the list."""
+    """Raises GateRefusal at the first thing that is not on the list."""
     _Checker(names, frozenset(collect_local_names(function))).check_statements(function.body)
 
 
 class _Checker:
-    """Checks the parts of one function's body; every method raises Refused."""
+    """Checks the parts of one function's body; every method raises GateRefusal."""
 
     def __init__(self, names: Names, local: frozenset[str]) -> None:
         self.names, self.local = names, local

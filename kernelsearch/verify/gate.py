@@ -12,15 +12,16 @@ import re
 import threading
 import tokenize
 import warnings
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from kernelsearch.core.errors import KernelSyntaxError
+from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
+from kernelsearch.kernel import expressions
+from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES, WORDS
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
 from kernelsearch.verify.body import MAX_INTEGER, GateRefusal, Names, check_body, collect_local_names, shorten_source
-from kernelsearch.verify.literals import check_spec
 
 MAX_BYTES = 64 * 1024
 MAX_LINES = 3000
@@ -178,7 +179,7 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     if twice:
         raise GateRefusal(0, f"{twice!r} is defined twice")
     for name, value in spec.items():
-        check_spec(name, value)
+        _check_spec(name, value)
     return functions, constants
 
 
@@ -197,7 +198,7 @@ def _check_constant(name: str, value: ast.expr, line: int) -> None:
 
 
 def check_name(name: str, line: int, module: bool = False) -> None:
-    """Raises Refused for a name that a kernel may not give to something of its own."""
+    """Raises GateRefusal for a name that a kernel may not give to something of its own."""
     taken = RESERVED if module else ("tl", "triton", "libdevice", *SPEC_NAMES)
     if name in taken:
         raise GateRefusal(line, f"{name!r} may not be redefined")
@@ -205,6 +206,42 @@ def check_name(name: str, line: int, module: bool = False) -> None:
         raise GateRefusal(
             line, f"{name[:40]!r} is not a name that a kernel may use (ASCII, at most 80, no leading `__`)"
         )
+
+
+def _check_spec(name: str, node: ast.expr) -> None:
+    """Raises GateRefusal when a literal is not one, or an expression in it is not the evaluator's arithmetic."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise GateRefusal(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
+    if name == "SCRATCH":
+        texts = _scratch_texts(value, node.lineno)
+    else:
+        texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+    for text in texts:
+        try:
+            expressions.validate(text)
+        except ExpressionError as error:
+            raise GateRefusal(node.lineno, f"{name}: {error}") from None
+
+
+def _scratch_texts(value: object, line: int) -> Iterator[str]:
+    for item in value.values() if isinstance(value, dict) else ():
+        if not (isinstance(item, (tuple, list)) and len(item) in (2, 3) and isinstance(item[1], str)):
+            raise GateRefusal(line, 'SCRATCH must be {"name": ("float32", "(shape, expression)")}')
+        if item[0] not in SCRATCH_DTYPES:
+            raise GateRefusal(line, f"SCRATCH: the dtype is one of {', '.join(SCRATCH_DTYPES)}, not {item[0]!r}")
+        if len(item) == 3 and (isinstance(item[2], bool) or item[2] != 0):
+            raise GateRefusal(line, "SCRATCH: a third item can only be 0, which asks for zero-fill")
+        yield item[1]
+
+
+def _strings_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list, tuple, set)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings_in(inner)
 
 
 # ---------------------------------------------------------------- functions

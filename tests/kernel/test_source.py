@@ -115,9 +115,7 @@ def one_change(text, rng):
                 spots.append(lambda n=node: setattr(n, "id", n.id + "_"))
             elif isinstance(node, ast.Call) and node.args:
                 spots.append(lambda n=node: n.args.pop())
-            elif isinstance(node, ast.arg):
-                spots.append(lambda n=node: setattr(n, "arg", n.arg + "_"))
-            elif isinstance(node, ast.keyword):
+            elif isinstance(node, ast.arg) or isinstance(node, ast.keyword):
                 spots.append(lambda n=node: setattr(n, "arg", n.arg + "_"))
             elif isinstance(node, ast.FunctionDef) and len(node.body) > 1:
                 spots.append(lambda n=node: n.body.pop())

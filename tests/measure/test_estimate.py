@@ -63,7 +63,7 @@ def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=
         (Access("load", "a", 2, (bm, bk), (k, 1), loop, 1), Access("load", "b", 2, (bk, bn), (n, 1), loop, 2),
          Access("store", "c", 2, (bm, bn), (n, 1), (), 3)),
         (Dot(bm, bn, bk, "bf16", False, loop),),
-        blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead, True)),
+        blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead)),
     )  # fmt: skip
     machine = BinaryResources(
         warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), InstructionCounts(counts={kind: 1, "cp_async": 1})

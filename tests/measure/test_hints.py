@@ -11,23 +11,23 @@ from triton import knobs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
 
-import binary_alone  # noqa: E402
+import binary_alone
 
-from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work  # noqa: E402
-from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact  # noqa: E402
-from kernelsearch.kernel.targets import target_by_name  # noqa: E402
-from kernelsearch.measure.hints import findings as hinting  # noqa: E402
-from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, format_suggestion, list_suggested_edits, word_of  # noqa: E402
-from kernelsearch.measure.hints.detectors import (  # noqa: E402
+from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work
+from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact
+from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.measure.hints import findings as hinting
+from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, format_suggestion, list_suggested_edits, word_of
+from kernelsearch.measure.hints.detectors import (
     BOTTLENECKS,
     DETECTORS,
     detect_second_read,
     make_finding,
     round_for_people,
 )
-from kernelsearch.measure.static_model.device_launch import DeviceLaunch  # noqa: E402
-from kernelsearch.measure.static_model.occupancy import BinaryResources  # noqa: E402
-from kernelsearch.propose.edits.registry import EDITS  # noqa: E402
+from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.measure.static_model.occupancy import BinaryResources
+from kernelsearch.propose.edits.registry import EDITS
 
 H100 = target_by_name("h100")
 

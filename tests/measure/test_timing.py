@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from kernelsearch.measure.timing import events  # noqa: E402
-from kernelsearch.measure.timing.events import MAX_LATE, TimedSpan, collect_samples  # noqa: E402
+from kernelsearch.measure.timing import events
+from kernelsearch.measure.timing.events import MAX_LATE, TimedSpan, collect_samples
 
 
 class Device:

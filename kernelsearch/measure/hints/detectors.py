@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelsearch.compile.code import Access
+from kernelsearch.compile.code import Access, mean_width
 from kernelsearch.core.types import Hint, TensorFact
 from kernelsearch.measure.hints.changes import format_suggestion
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
@@ -43,9 +42,6 @@ class Finding:
 
     lost: float
     hint: Hint
-
-
-Detector = Callable[[DeviceLaunch], Finding | None]
 
 
 def make_finding(lost: float, bottleneck: str, advice: str, **evidence: float) -> Finding:
@@ -325,7 +321,7 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
     )
 
 
-DETECTORS: tuple[Detector, ...] = (
+DETECTORS = (
     detect_strided_access,
     detect_narrow_loads,
     detect_second_read,
@@ -349,8 +345,7 @@ def _mean_load_bytes_of(launch: DeviceLaunch) -> float:
     for a in launch.code.accesses:
         if a.kind == "load" and math.prod(a.shape) == 1 and table.get(a.width):
             table[a.width] -= 1
-    count = sum(table.values())
-    return sum(width * n for width, n in table.items()) / count if count else 0.0
+    return mean_width(table)
 
 
 def _choose_alignment_word(launch: DeviceLaunch, access: Access) -> str:

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelsearch.compile.code import Access, Block
-from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.measure.static_model.device_launch import UNROLLED, UNROLLED_ELEMENTS, DeviceLaunch
 
-UNROLLED, UNROLLED_ELEMENTS = 4, 16
-"""ptxas interleaves up to four iterations where no barrier or store is between them and a thread loads few elements."""
 MAX_TRIPS = 1e7
 SMALL = 1 << 15
 """The largest tensor in bytes that stays in L1 between its uses."""
