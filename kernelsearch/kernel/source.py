@@ -199,8 +199,9 @@ def _type_of(annotation: ast.expr | None) -> str | None:
 
 
 def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
-    positional = [*arguments.posonlyargs, *arguments.args][::-1]  # the last ones have the defaults
-    pairs = [*zip(positional, arguments.defaults[::-1]), *zip(arguments.kwonlyargs, arguments.kw_defaults)]
+    positional = [*arguments.posonlyargs, *arguments.args]
+    optional = [*positional[len(positional) - len(arguments.defaults) :], *arguments.kwonlyargs]
+    pairs = zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True)
     return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant) and _is_value(d.value)}
 
 

@@ -21,7 +21,15 @@ from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import expressions
 from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES, WORDS
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
-from kernelsearch.verify.body import MAX_INTEGER, GateRefusal, Names, check_body, collect_local_names, shorten_source
+from kernelsearch.verify.body import (
+    MAX_INTEGER,
+    GateRefusal,
+    Names,
+    check_body,
+    collect_local_names,
+    refuse,
+    shorten_source,
+)
 
 MAX_BYTES = 64 * 1024
 MAX_LINES = 3000
@@ -141,7 +149,7 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     for index, node in enumerate(tree.body):
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         if node.col_offset or first <= end:
-            raise GateRefusal(node.lineno, "every statement of the file starts on a line of its own, without `;`")
+            refuse(node, "every statement of the file starts on a line of its own, without `;`")
         end = node.end_lineno or first
         match node:
             case ast.Expr(value=ast.Constant(value=str())) if index == 0:
@@ -149,27 +157,25 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
             case ast.Import() | ast.ImportFrom():
                 if shorten_source(node) not in _IMPORTS:
                     allowed = "; ".join(sorted(_IMPORTS))
-                    raise GateRefusal(node.lineno, f"`{shorten_source(node)}` is refused; allowed are: {allowed}")
+                    refuse(node, f"`{shorten_source(node)}` is refused; allowed are: {allowed}")
             case ast.FunctionDef():
                 functions.append(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
                 if name in spec:
-                    raise GateRefusal(node.lineno, f"{name} is given twice")
+                    refuse(node, f"{name} is given twice")
                 spec[name] = value
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
-                annotation = getattr(node, "annotation", None)
-                if annotation is not None and shorten_source(annotation) != "tl.constexpr":
-                    raise GateRefusal(
-                        node.lineno, f"a global is annotated `tl.constexpr`, not `{shorten_source(annotation)}`"
-                    )
+                annotation = shorten_source(node.annotation) if isinstance(node, ast.AnnAssign) else "tl.constexpr"
+                if annotation != "tl.constexpr":
+                    refuse(node, f"a global is annotated `tl.constexpr`, not `{annotation}`")
                 _check_constant(name, value, node.lineno)
                 constants.append(name)
             case _:
                 allowed = "imports of triton, @triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES)
-                raise GateRefusal(node.lineno, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
+                refuse(node, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
     if not functions:
         raise GateRefusal(0, "the file has no @triton.jit function")
     if len(functions) > MAX_FUNCTIONS:
@@ -188,13 +194,9 @@ def _check_constant(name: str, value: ast.expr, line: int) -> None:
     match value:
         case ast.Call(func=function, args=[inner], keywords=[]) if shorten_source(function) == "tl.constexpr":
             value = inner
-    match value:
-        case ast.Constant(value=bool() | int() | float()):
-            pass
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=bool() | int() | float())):
-            pass
-        case _:
-            raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
+    number = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
+    if not (isinstance(number, ast.Constant) and isinstance(number.value, (bool, int, float))):
+        raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
 
 
 def check_name(name: str, line: int, module: bool = False) -> None:
@@ -268,12 +270,10 @@ def _check_signature(function: ast.FunctionDef) -> None:
         check_name(parameter.arg, parameter.lineno)
         if parameter.annotation is not None and _annotation(parameter.annotation) not in _ANNOTATIONS:
             refused = f"the annotation `{shorten_source(parameter.annotation)}` is refused"
-            raise GateRefusal(parameter.lineno, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
+            refuse(parameter, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default):
-            raise GateRefusal(
-                default.lineno, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`"
-            )
+            refuse(default, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`")
     for name, at in collect_local_names(function).items():
         check_name(name, at)
 
@@ -300,15 +300,15 @@ def _is_default(node: ast.expr) -> bool:
 def _check_decorator(function: ast.FunctionDef) -> None:
     wanted = "each function has the one decorator @triton.jit (with at most " + ", ".join(sorted(JIT_FLAGS)) + ")"
     if len(function.decorator_list) != 1:
-        raise GateRefusal(function.lineno, wanted)
+        refuse(function, wanted)
     decorator = function.decorator_list[0]
     if isinstance(decorator, ast.Call):
         good = not decorator.args and all(k.arg in JIT_FLAGS and _is_flag(k.value) for k in decorator.keywords)
         if not good or not decorator.keywords:
-            raise GateRefusal(decorator.lineno, wanted)
+            refuse(decorator, wanted)
         decorator = decorator.func
     if shorten_source(decorator) != "triton.jit":
-        raise GateRefusal(decorator.lineno, wanted)
+        refuse(decorator, wanted)
 
 
 def _is_flag(node: ast.expr) -> bool:

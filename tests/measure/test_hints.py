@@ -45,7 +45,7 @@ def test_the_one_fault_is_the_first_hint(path):
     said = binary_alone.said(path)
     calls = binary_alone.calls(path)
     first, *others = hinting.make_hints(calls)
-    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), hinting.format_hint(first)
+    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), first
     assert len(first.evidence) <= 4 and len(others) < hinting.MOST
     if said["fault"] == "none":
         assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
@@ -100,16 +100,7 @@ def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
     load = Access("load", "x", 4, (tile,), (stride,), (LOOP,), 1)
     store = Access("store", "y", 4, (), (), (), 2)
     args = {"x": TensorFact("fp32", (programs, n), (n, 1)), "y": TensorFact("fp32", (programs,), (1,)), "n": n}
-    binary = BinaryResources(
-        **{
-            "num_warps": 4,
-            "registers": 32,
-            "stack_bytes": 0,
-            "shared": 0,
-            "mix": InstructionCounts(loads={16: 1}),
-            **machine,
-        }
-    )
+    binary = replace(BinaryResources(4, 32, 0, 0, InstructionCounts(loads={16: 1})), **machine)
     return DeviceLaunch(
         "k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100
     )

@@ -87,9 +87,7 @@ def detect_strided_access(launch: DeviceLaunch) -> Finding | None:
 
 def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
     """Loads of fewer bytes than a thread's part of the tile: more instructions and fewer bytes in flight."""
-    loads = [
-        a for a in launch.main_accesses if a.kind == "load" and not a.descriptor and launch.sector_ratio_of(a) < 1.5
-    ]
+    loads = [a for a in launch.main_loads if not a.descriptor and launch.sector_ratio_of(a) < 1.5]
     if not loads or launch.machine.mix["tma"]:
         return None
     main = max(loads, key=launch.moved_bytes_of)
@@ -112,14 +110,13 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
 
 def has_thin_tiles(launch: DeviceLaunch) -> bool:
     """Whether a tile gives each thread less than four bytes."""
-    loads = [a for a in launch.main_accesses if a.kind == "load"]
-    threads = 32 * launch.machine.num_warps
-    return launch.machine.num_warps > 1 and bool(loads) and max(map(launch.tile_bytes_of, loads)) < 4 * threads
+    warps, tiles = launch.machine.num_warps, [launch.tile_bytes_of(a) for a in launch.main_loads]
+    return warps > 1 and bool(tiles) and max(tiles) < 4 * 32 * warps
 
 
 def detect_second_read(launch: DeviceLaunch) -> Finding | None:
     """A program loads the same addresses at several places, or after it stored them."""
-    loads = [a for a in launch.main_accesses if a.kind == "load"]
+    loads = launch.main_loads
     places = Counter((a.base, a.address) for a in loads)
     again = {key: n for key, n in places.items() if n > 1}
     first = {(a.base, a.address): n for n, a in reversed([*enumerate(launch.main_accesses)]) if a.kind == "store"}
@@ -161,7 +158,7 @@ def detect_latency(launch: DeviceLaunch) -> Finding | None:
     if ratio >= 0.8 or launch.dram_us < 0.5 * max(launch.issue_us, launch.special_us):
         return None
     warps = launch.resident * launch.machine.num_warps
-    body = max((a for a in launch.main_accesses if a.kind == "load"), key=launch.moved_bytes_of).loops
+    body = max(launch.main_loads, key=launch.moved_bytes_of).loops
     waits = bool(body) and launch.is_synchronised(body) and not launch.code.dots
     possible_warps = launch.occupancy * launch.machine.num_warps
     evidence = dict(
@@ -362,7 +359,7 @@ def _choose_alignment_word(launch: DeviceLaunch, access: Access) -> str:
 def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> str:
     if only_stored:
         return "store_forwarding"
-    reads = max(Counter((a.base, a.address) for a in launch.main_accesses if a.kind == "load").values())
+    reads = max(Counter((a.base, a.address) for a in launch.main_loads).values())
     if any(w.kind == "special" and w.loops for w in launch.code.work):
         return "online"
     if reads >= 3:

@@ -1,6 +1,7 @@
 """The best candidate for each shape, and the gain of running them together.
 
-A finding is the plain data of `report.findings.build_finding`. The seed is a candidate too: it runs where nothing is faster.
+A finding is the plain data of `report.findings.build_finding`. The seed is a candidate too: it runs where nothing is
+faster.
 """
 
 from __future__ import annotations
