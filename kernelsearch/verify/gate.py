@@ -268,20 +268,15 @@ def _check_signature(function: ast.FunctionDef) -> None:
         raise GateRefusal(line, f"a function has at most {MAX_PARAMETERS} parameters")
     for parameter in parameters:
         check_name(parameter.arg, parameter.lineno)
-        if parameter.annotation is not None and _annotation(parameter.annotation) not in _ANNOTATIONS:
-            refused = f"the annotation `{shorten_source(parameter.annotation)}` is refused"
+        annotation = "" if parameter.annotation is None else shorten_source(parameter.annotation)
+        if annotation and annotation.strip("'") not in _ANNOTATIONS:
+            refused = f"the annotation `{annotation}` is refused"
             refuse(parameter, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default):
             refuse(default, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`")
     for name, at in collect_local_names(function).items():
         check_name(name, at)
-
-
-def _annotation(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    return shorten_source(node)
 
 
 def _is_default(node: ast.expr) -> bool:

@@ -277,7 +277,7 @@ def total(x_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr, TMA: tl.constexpr):
 
 
 def test_copies_of_whole_tiles_count_as_what_they_load():
-    """One thread starts a descriptor's copy: its bytes and how far it runs ahead are those of the copies that it stands for."""
+    """One thread starts a descriptor's copy: its bytes and its lead are those of the copies that it stands for."""
     found = {}
     for tma in (False, True):
         pointers, sizes = (("x_ptr", "*bf16"), ("y_ptr", "*fp32")), (("rows", "i32"), ("cols", "i32"))
@@ -287,7 +287,7 @@ def test_copies_of_whole_tiles_count_as_what_they_load():
         )
         built = build(TILES, "k", spec, 90, 232_448)
         assert isinstance(built, Built), built
-        outside, inside = built.binary.code.blocks
+        _, inside = built.binary.code.blocks
         (access,) = [a for a in built.binary.code.accesses if a.kind == "load"]
         assert access.descriptor is tma and bool(built.binary.mix["tma"]) is tma
         found[tma] = (inside.counts["load_bytes"], inside.ahead, inside.counts["wgmma_macs"])

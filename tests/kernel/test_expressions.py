@@ -30,7 +30,9 @@ def trees():
             st.tuples(st.sampled_from(["min", "max", "cdiv"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
             inner.map(lambda t: f"next_power_of_2({t} % 4096)"),
             # truth values only: the launch spec's `and` and `or` do not hand on their operands
-            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"((not {t[0]}) {t[1]} ({t[2]} > 0))"),
+            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+                lambda t: f"((not {t[0]}) {t[1]} ({t[2]} > 0))"
+            ),
             st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
             inner.map(lambda t: f"(not {t})"),
             inner.map(lambda t: f"(-{t})"),
@@ -74,9 +76,9 @@ def test_a_grid_is_a_tuple_of_values(texts):
 REFUSED = [
     "__import__('os')", "n.bit_length()", "x.shape[0]", "x[0]", "[n]", "{n: 1}", "{n}", "lambda: n", "n ** m", "n / m",
     "n << m", "n >> 1", "n | m", "n & m", "n ^ m", "~n", "+n", "1.5", "'text'", "None", "...", "f'{n}'", "1j", "b'x'",
-    "0 < n < 5", "n is m", "n in (1, 2)", "[i for i in (1, 2)]", "min(*(1, 2))", "min(a=1)", "cdiv(a=1, b=2)", "print(n)",
-    "eval(n)", "n := 5", "(n := 5)", "await n", "yield", "shape(x, i=0)", "max()", "x if", "", "n;m", "import os", "n\nm",
-    "(n).real", "min(n)(m)", "*n", "n if m", "9" * 30, "shape", "n @ m",
+    "0 < n < 5", "n is m", "n in (1, 2)", "[i for i in (1, 2)]", "min(*(1, 2))", "min(a=1)", "cdiv(a=1, b=2)",
+    "print(n)", "eval(n)", "n := 5", "(n := 5)", "await n", "yield", "shape(x, i=0)", "max()", "x if", "", "n;m",
+    "import os", "n\nm", "(n).real", "min(n)(m)", "*n", "n if m", "9" * 30, "shape", "n @ m",
 ]  # fmt: skip
 
 

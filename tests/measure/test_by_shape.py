@@ -1,4 +1,4 @@
-"""Which candidate runs at which shape, and what that gains: never more than its parts, never the seed against itself."""
+"""Which candidate runs at which shape, and its gain: never more than its parts, never the seed against itself."""
 
 import pytest
 
@@ -14,9 +14,10 @@ def entry(shape, time, seed=100.0, others=(("compile", 110.0),), width=0.002):
         for n, t in sorted(timed, key=lambda b: b[1])
     ]
     fastest = baselines[0]
-    return {"shape": shape, "label": f"n={shape[-1]}", "time_us": time, "spread_us": 0.1, "clocks": {}, "control": interval(1.0, width),
-            "blocks": 100, "dropped": 0, "fastest": fastest["name"], "vs_fastest": interval(fastest["time_us"] / time, width),
-            "vs_seed": interval(seed / time, width), "baselines": baselines}  # fmt: skip
+    return {"shape": shape, "label": f"n={shape[-1]}", "time_us": time, "spread_us": 0.1, "clocks": {},
+            "control": interval(1.0, width), "blocks": 100, "dropped": 0, "fastest": fastest["name"],
+            "vs_fastest": interval(fastest["time_us"] / time, width), "vs_seed": interval(seed / time, width),
+            "baselines": baselines}  # fmt: skip
 
 
 def interval(ratio, width):
@@ -25,8 +26,9 @@ def interval(ratio, width):
 
 def finding(name, times, champion=False, status="confirmed", **more):
     shapes = [entry(f"timed:{i}", t, **more) for i, t in times.items()]
-    return {"name": name, "kernel": name * 4, "config": {"BLOCK": 1}, "device": "H100", "protocol": "confirmed-1", "status": status,
-            "level": 0.999, "aa_spread": 0.002, "champion_at": [s["label"] for s in shapes] if champion else [], "shapes": shapes}  # fmt: skip
+    return {"name": name, "kernel": name * 4, "config": {"BLOCK": 1}, "device": "H100", "protocol": "confirmed-1",
+            "status": status, "level": 0.999, "aa_spread": 0.002, "shapes": shapes,
+            "champion_at": [s["label"] for s in shapes] if champion else []}  # fmt: skip
 
 
 def names(findings):
@@ -98,7 +100,7 @@ def test_one_line_says_who_runs_where():
     assert line.endswith("a at n=0, the seed at n=1, b at n=2")
     assert (
         said.format_gain_by_shape(
-            by_shape.compute_gain(by_shape.choose_findings(found[:1] + [finding("c", {0: 95.0})]))
+            by_shape.compute_gain(by_shape.choose_findings([*found[:1], finding("c", {0: 95.0})]))
         )
         != ""
     )

@@ -16,7 +16,8 @@ from kernelsearch.worker.gpu import counters_main
 
 VALUES = {
     "dram__bytes_read.sum": "1,073,768,192", "dram__bytes_write.sum": "262,144",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "51.10", "smsp__issue_active.avg.pct_of_peak_sustained_active": "41.26",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "51.10",
+    "smsp__issue_active.avg.pct_of_peak_sustained_active": "41.26",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "98.19", "lts__t_sector_hit_rate.pct": "0.2",
 }  # fmt: skip
 STALLS = {"long_scoreboard": 23.26, "short_scoreboard": 8.12, "barrier": 2.95, "wait": 2.23, "not_selected": 0.30,
@@ -25,7 +26,7 @@ HEAD = '"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit",
 
 
 def answer(*names, without=()):
-    """As `ncu --csv` prints it (its lines of an H100 run of the row-maximum kernel, columns that are not read left out)."""
+    """As `ncu --csv` prints it (lines of an H100 run of the row-maximum kernel, without columns that are not read)."""
     stalls = {f"smsp__average_warps_issue_stalled_{n}_per_issue_active.ratio": str(v) for n, v in STALLS.items()}
     lines = ["==PROF== Connected to process 9120", HEAD]
     for number, name in enumerate(names):

@@ -30,7 +30,7 @@ def tensor(rows, cols, dtype="fp32"):
 
 
 def row_kernel(rows, cols, target=H100, machine=PLAIN, vector=16, special=0, **counts):
-    """A kernel that reads and writes a matrix of float32 once, one program a row; vector is in bytes a thread and access."""
+    """A kernel that reads and writes a float32 matrix once, a program a row; vector is in bytes a thread and access."""
     threads = 32 * machine.num_warps
     bytes_each = max(4, 4 * cols // threads)
     accesses = max(1, bytes_each // vector)

@@ -120,7 +120,8 @@ def test_bytes_and_loops_follow_from_the_arguments():
 @pytest.mark.parametrize(
     ("shape", "strides", "over"),
     [((128,), (1,), 1), ((128,), (2,), 2), ((128,), (1000,), 8), ((64, 64), (4096, 1), 1), ((64, 4), (4096, 1), 2),
-     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1), ((8, 128), (0, 1), 1)],
+     ((4, 64), (1, 4096), 2), ((64, 64), (1, 4096), 1), ((32, 1), (4096, 1), 8), ((128,), (None,), 1),
+     ((8, 128), (0, 1), 1)],
 )  # fmt: skip
 def test_sectors_fetched_over_used(shape, strides, over):
     access = Access("load", "x", 4, shape, strides, (), 1)
@@ -180,7 +181,7 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
 
 @pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
 def test_only_what_programs_share_is_said_to_be_shared(others, word):
-    """A row of weights is loaded by every program; neighbours of an element are loaded at other places of the same one."""
+    """Every program loads a row of weights; neighbours of an element are loaded at other places of the same one."""
     launch = row_sum(mix=InstructionCounts(loads={16: 3}))
     first, store = launch.code.accesses
     loads = tuple(replace(first, base=base, address=address) for base, address in others)
