@@ -28,7 +28,7 @@ LAYERS = {
     ),
     "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "body precision regime_words regimes tolerance blind_spots", "expectation literals", "gate judge", "sampled_judge",
+        "body precision regime_words regimes tolerance blind_spots", "expectation", "gate judge", "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (

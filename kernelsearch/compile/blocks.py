@@ -73,7 +73,7 @@ def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]
     if [len(nest) for nest, _ in loops] != [region.depth for region in inner]:
         return ()
     for region, (nest, ops), carried in zip(inner, loops, _carried_bytes(ttgir), strict=True):
-        blocks.append(Block(nest, dict(region.counts), dict(region.chain), *_copies_ahead(ops, ttgir), carried))
+        blocks.append(Block(nest, dict(region.counts), dict(region.chain), _copies_ahead(ops, ttgir), carried))
     return tuple(blocks)
 
 
@@ -113,17 +113,17 @@ def _find_loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[tuple[tuple[Lo
     return list(loops.values()), apart
 
 
-def _copies_ahead(ops: list[Op], ttgir: str) -> tuple[int, bool]:
-    """(Iterations whose copies are under way at the wait, True if there is one more buffer); -1 without copies."""
+def _copies_ahead(ops: list[Op], ttgir: str) -> int:
+    """The number of iterations whose copies are under way at the wait; -1 without copies."""
     copies = [op for op in ops if "copy" in op.name and "global_to_local" in op.name]
     if not copies:
-        return -1, False
+        return -1
     waits = [int(n) for op in ops if op.name.endswith("async_wait") for n in re.findall(r"num = (\d+)", op.rest)]
+    if waits:
+        return waits[0] // len(copies)
     tile = re.escape("x".join(map(str, shape_of(copies[0].rest.partition(" : ")[2]))))
     buffers = [int(n) for n in re.findall(rf"local_alloc : \(\) -> !ttg\.memdesc<(\d+)x{tile}x", ttgir)]
-    most = max(buffers, default=2)
-    ahead = waits[0] // len(copies) if waits else max(0, most - 2)
-    return ahead, most > ahead + 1
+    return max(0, max(buffers, default=2) - 2)
 
 
 @dataclass

@@ -29,18 +29,9 @@ class InstructionCounts:
     def __getitem__(self, kind: str) -> int:
         return self.counts.get(kind, 0)
 
-    @property
-    def load_bytes(self) -> float:
-        """Mean bytes per thread and global load; 16 is the best there is. 0.0 when nothing is loaded."""
-        return _mean_width(self.loads)
 
-    @property
-    def store_bytes(self) -> float:
-        """Mean bytes per thread and global store."""
-        return _mean_width(self.stores)
-
-
-def _mean_width(table: dict[int, int]) -> float:
+def mean_width(table: Mapping[int, int]) -> float:
+    """Mean bytes per thread of the accesses in `InstructionCounts.loads` or `stores`; 0.0 when there are none."""
     accesses = sum(table.values())
     return sum(width * n for width, n in table.items()) / accesses if accesses else 0.0
 
@@ -115,15 +106,14 @@ class Block:
 
     counts has instructions by kind, and bytes; chain counts the longest dependent path by kind (`compile/blocks.py`).
     ahead is the number of iterations whose copies to shared memory are still under way when one waits for its own
-    (0: none, -1: there are no such copies). early says that an iteration starts its copies before it computes. carried
-    is the bytes of registers per thread that hold tiles from one iteration to the next.
+    (0: none, -1: there are no such copies). carried is the bytes of registers per thread that hold tiles from one
+    iteration to the next.
     """
 
     loops: tuple[Loop, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     chain: Mapping[str, int] = field(default_factory=dict)
     ahead: int = -1
-    early: bool = False
     carried: float = 0.0
 
 
@@ -136,8 +126,6 @@ class Code:
     work: tuple[Work, ...] = ()
     exchanges: tuple[Exchange, ...] = ()
     conversions: int = 0
-    stored_again: tuple[str, ...] = ()
-    """Pointer arguments that are both stored to and loaded from."""
     blocks: tuple[Block, ...] = ()
     """The code outside all loops, then each loop; empty where the texts do not match."""
     reduced: tuple[tuple[Loop, ...], ...] = ()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from kernelsearch.compile.code import Code, Exchange
 from kernelsearch.compile.ir import TextWalk, shape_of, width_of
 
-_ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.M)
+_ALIAS = re.compile(r"^(#\w+) = (#ttg\.\w+<.*>)\s*$", re.MULTILINE)
 _SHARED = re.compile(r"memdesc<((?:\d+x)+)(\w+), (#\w+)")
 _LIST = re.compile(r"(\w+) = (\[[\d, \[\]]*\]|\w+)")
 LANES = 32

@@ -11,14 +11,10 @@ from kernelsearch.compile.ir import Op, TextWalk, Value, element_of, shape_of, w
 
 _SPECIAL = frozenset({"exp", "exp2", "log", "log2", "sqrt", "rsqrt", "sin", "cos", "erf", "tanh", "log1p", "expm1"})
 _FLOAT = frozenset("addf subf mulf maxnumf maximumf minnumf minimumf negf absf fma cmpf".split())
-_KINDS = dict(
-    load="load",
-    store="store",
-    atomic_rmw="atomic",
-    atomic_cas="atomic",
-    descriptor_load="load",
-    descriptor_store="store",
-)
+_KINDS = {
+    **{name: name.removeprefix("descriptor_") for name in "load store descriptor_load descriptor_store".split()},
+    **dict.fromkeys(("atomic_rmw", "atomic_cas"), "atomic"),
+}
 _SIZES = re.compile(r"tensor<(\d+)x(\d+)x(\w+)")
 
 
@@ -46,10 +42,8 @@ def read(ttir: str, names: tuple[str, ...] = ()) -> Code:
                 work[kind, op.loops] += size
             elif plain == "reduce" and op.operands:
                 work["float", op.loops] += math.prod(op.operands[0].shape)
-    stored = {a.base for a in accesses if a.kind == "store"}
-    stored_and_loaded = tuple(sorted(stored & {a.base for a in accesses if a.kind == "load"}))
     works = tuple(Work(kind, n, loops) for (kind, loops), n in work.items())
-    return Code(tuple(accesses), tuple(dots), works, stored_again=stored_and_loaded, reduced=tuple(reduced))
+    return Code(tuple(accesses), tuple(dots), works, reduced=tuple(reduced))
 
 
 def _work_kind(dialect: str, plain: str) -> str | None:

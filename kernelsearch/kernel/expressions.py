@@ -22,30 +22,33 @@ MAX_LENGTH = 400
 MAX_DEPTH = 40
 MAX_MAGNITUDE = 2**62
 
-Result = int | bool | tuple
+Result = int | bool | tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Scope:
     """The names that an expression may use: arguments and constexprs, device facts, the launcher's grid."""
 
-    args: Mapping[str, ArgFact] = field(default_factory=dict)
+    args: Mapping[str, ArgFact | tuple[int, ...]] = field(default_factory=dict)
     num_sms: int = 1
     grid: tuple[int, ...] | Callable[[], tuple[int, ...]] | None = None
 
 
+Compiled = Callable[[Scope], Result]
+
+
 def evaluate(text: str, scope: Scope) -> Result:
     """The value of an expression: an int, a bool, or a tuple of them. Raises ExpressionError."""
-    tree = _parse(text)
+    compiled = _compile_text(text)
     try:
-        return _evaluate_node(tree, scope)
+        return compiled(scope)
     except ExpressionError as error:
         raise ExpressionError(f"{error}, in {text!r}") from None
 
 
 def validate(text: str) -> None:
     """Checks an expression's form without values for its names. Raises ExpressionError."""
-    _parse(text)
+    _compile_text(text)
 
 
 def cdiv(a: int, b: int) -> int:
@@ -63,6 +66,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., int], int | None]] = {
     "next_power_of_2": (next_power_of_2, 1),
 }
 """Each function with the number of its arguments, None for any number."""
+_OF_TENSORS = ("shape", "stride", "numel", "aligned")
 _BINARY: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -81,77 +85,63 @@ _COMPARE: dict[type, Callable[[int, int], bool]] = {
 
 
 @lru_cache(maxsize=4096)
-def _parse(text: str) -> ast.expr:
-    """The expression's tree, of which every node is known to be allowed."""
+def _compile_text(text: str) -> Compiled:
     if not isinstance(text, str) or len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression is a string of at most {MAX_LENGTH} characters")
     try:
-        tree = parse_python(text.strip(), "eval").body
+        tree = parse_python(text.strip(), "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"not an expression: {text!r}") from None
     try:
-        _check(tree, 0)
+        return _compile_node(tree.body, 0)
     except ExpressionError as error:
         raise ExpressionError(f"{error}, in {text!r}") from None
-    return tree
 
 
-def _check(node: ast.expr, depth: int) -> None:
-    """Raises ExpressionError for a node that `_evaluate_node` does not know."""
-    inner: list[ast.expr] = []
-    match node:
-        case ast.Constant(value=bool() | int() as value):
-            _check_magnitude(value)
-        case ast.Name():
-            pass
-        case ast.Tuple(elts=inner) | ast.BoolOp(values=inner):
-            pass
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            inner = [left, right]
-        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand):
-            inner = [operand]
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            inner = [left, right]
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            inner = [test, body, orelse]
-        case ast.Call(func=ast.Name(id=name), args=[_, *_] as inner, keywords=[]):
-            if name not in (*_FUNCTIONS, "shape", "stride", "numel", "aligned", "grid"):
-                raise ExpressionError(f"unknown function {name!r}")
-        case _:
-            raise ExpressionError(f"{type(node).__name__} is not allowed")
+def _compile_node(node: ast.expr, depth: int) -> Compiled:
+    """The node as a function of the scope. Raises ExpressionError for a node that is not allowed."""
     if depth > MAX_DEPTH:
         raise ExpressionError("an expression nests too deeply")
-    for item in inner:
-        _check(item, depth + 1)
 
+    def compile_all(*inner: ast.expr) -> list[Compiled]:
+        return [_compile_node(item, depth + 1) for item in inner]
 
-def _evaluate_node(node: ast.expr, scope: Scope) -> Result:
     match node:
-        case ast.Constant(value=value):
-            return value
+        case ast.Constant(value=bool() | int() as number):
+            _check_magnitude(number)
+            return lambda scope: number
         case ast.Name(id=name):
-            return _look_up(name, scope)
+            return lambda scope: _look_up(name, scope)
         case ast.Tuple(elts=items):
-            return tuple(_evaluate_integer(item, scope) for item in items)
-        case ast.BinOp(left=left, op=op, right=right):
-            return _apply(_BINARY[type(op)], _evaluate_integer(left, scope), _evaluate_integer(right, scope))
+            parts = compile_all(*items)
+            return lambda scope: tuple(_as_integer(part(scope)) for part in parts)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            operation, sides = _BINARY[type(op)], compile_all(left, right)
+            return lambda scope: _apply(operation, *(_as_integer(side(scope)) for side in sides))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate_integer(operand, scope)
-        case ast.UnaryOp(operand=operand):
-            return not _evaluate_node(operand, scope)
+            (inner,) = compile_all(operand)
+            return lambda scope: -_as_integer(inner(scope))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            (inner,) = compile_all(operand)
+            return lambda scope: not inner(scope)
         case ast.BoolOp(op=op, values=values):
-            return (all if isinstance(op, ast.And) else any)(bool(_evaluate_node(v, scope)) for v in values)
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _COMPARE[type(op)](_evaluate_integer(left, scope), _evaluate_integer(right, scope))
+            conditions, join = compile_all(*values), all if isinstance(op, ast.And) else any
+            return lambda scope: join(bool(condition(scope)) for condition in conditions)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            compare, sides = _COMPARE[type(op)], compile_all(left, right)
+            return lambda scope: compare(*(_as_integer(side(scope)) for side in sides))
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return _evaluate_node(body if _evaluate_node(test, scope) else orelse, scope)
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return _call_function(name, args, scope)
+            condition, then, other = compile_all(test, body, orelse)
+            return lambda scope: then(scope) if condition(scope) else other(scope)
+        case ast.Call(func=ast.Name(id=name), args=[first, *_] as args, keywords=[]):
+            if name not in (*_FUNCTIONS, *_OF_TENSORS, "grid"):
+                raise ExpressionError(f"unknown function {name!r}")
+            tensor, numbers = first.id if isinstance(first, ast.Name) else "", compile_all(*args)
+            return lambda scope: _call_function(name, tensor, numbers, scope)
     raise ExpressionError(f"{type(node).__name__} is not allowed")
 
 
-def _evaluate_integer(node: ast.expr, scope: Scope) -> int:
-    value = _evaluate_node(node, scope)
+def _as_integer(value: Result) -> int:
     if isinstance(value, tuple):
         raise ExpressionError("a tuple where a number is needed")
     return value
@@ -181,23 +171,23 @@ def _look_up(name: str, scope: Scope) -> int:
     return value
 
 
-def _call_function(name: str, args: list[ast.expr], scope: Scope) -> int:
+def _call_function(name: str, argument: str, numbers: list[Compiled], scope: Scope) -> int:
+    """Calls a function; argument is the name that stands first, empty where that is not a name."""
     if name in _FUNCTIONS:
         function, count = _FUNCTIONS[name]
-        if count not in (None, len(args)):
+        if count not in (None, len(numbers)):
             raise ExpressionError(f"{name} takes {count} numbers")
-        return _apply(function, *(_evaluate_integer(a, scope) for a in args))
-    if name == "grid" and len(args) == 1:
+        return _apply(function, *(_as_integer(number(scope)) for number in numbers))
+    if name == "grid" and len(numbers) == 1:
         grid = scope.grid() if callable(scope.grid) else scope.grid
         if grid is None:
             raise ExpressionError("the launcher's grid is not known here")
-        axis = _evaluate_integer(args[0], scope)
+        axis = _as_integer(numbers[0](scope))
         return grid[axis] if 0 <= axis < len(grid) else 1
-    if name == "grid" or not isinstance(args[0], ast.Name):
+    if name == "grid" or not argument:
         raise ExpressionError(
             f"{name} takes {'the number of an axis' if name == 'grid' else 'a tensor argument first'}"
         )
-    argument = args[0].id
     tensor = scope.args.get(argument)
     if not isinstance(tensor, TensorFact):
         raise ExpressionError(f"{argument!r} is not a tensor argument")
@@ -205,7 +195,7 @@ def _call_function(name: str, args: list[ast.expr], scope: Scope) -> int:
         return math.prod(tensor.shape)
     if name == "aligned":
         return tensor.aligned
-    axis = _evaluate_integer(args[1], scope) if len(args) == 2 else -99
+    axis = _as_integer(numbers[1](scope)) if len(numbers) == 2 else -99
     sizes = tensor.shape if name == "shape" else tensor.stride
     if not -len(sizes) <= axis < len(sizes):
         raise ExpressionError(f"{argument!r} has {len(sizes)} axes")

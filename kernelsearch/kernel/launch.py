@@ -28,6 +28,8 @@ from kernelsearch.core.types import (
 from kernelsearch.kernel.expressions import Scope, evaluate
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
+Constant = ArgFact | tuple[int, ...]
+"""A constexpr's value; expressions may give tuples."""
 GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 """The launcher's own grid for given constexprs (what Triton calls `meta`)."""
 
@@ -83,8 +85,8 @@ class LaunchStep:
     """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types."""
 
     function: str
-    args: Mapping[str, Passed | Scratch | int | float | bool | None]
-    constexprs: Mapping[str, ArgFact]
+    args: Mapping[str, Passed | Scratch | Constant]
+    constexprs: Mapping[str, Constant]
     options: Mapping[str, Value]
     grid: tuple[int, int, int]
     types: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class Specialisation:
 
     function: str
     signature: tuple[tuple[str, str], ...]
-    constexprs: tuple[tuple[str, ArgFact], ...]
+    constexprs: tuple[tuple[str, Constant], ...]
     divisible: tuple[str, ...]
     options: tuple[tuple[str, Value], ...]
 
@@ -145,7 +147,7 @@ class _Planner:
         init = {n: v for n, v in self.kernel.init.items() if n in params}
         return Plan(tuple(step for step, _ in bound), scratch, init)
 
-    def _make_scope(self, constexprs: Mapping[str, ArgFact]) -> Scope:
+    def _make_scope(self, constexprs: Mapping[str, Constant]) -> Scope:
         known = {**self.fact.args, **constexprs}
         return Scope(known, self.num_sms, lambda: self.grid_of(known))
 
@@ -160,7 +162,7 @@ class _Planner:
     def _bind(self, function: Function) -> tuple[LaunchStep, Scope]:
         expressions = self.kernel.args.get(function.name, {})
         without_expression = {**function.defaults, **self.fact.args}
-        known: dict[str, ArgFact] = {}
+        known: dict[str, Constant] = {}
         for name in function.constexprs:
             if (key := self._find_setting(function.name, name)) is not None:
                 known[name] = self._read_setting(key, self._make_scope(known))
@@ -174,8 +176,9 @@ class _Planner:
         for name, text in expressions.items():
             if name not in known or name not in function.constexprs:
                 known[name] = evaluate(text, self._make_scope(known))
-        values = {**function.defaults, **{name: Passed(name) for name in self.fact.args}}
-        values |= {name: known[name] for name in expressions} | {name: Scratch(name) for name in self.kernel.scratch}
+        values: dict[str, Passed | Scratch | Constant] = dict(function.defaults)
+        values |= {name: Passed(name) for name in self.fact.args} | {name: known[name] for name in expressions}
+        values |= {name: Scratch(name) for name in self.kernel.scratch}
         parameters = (name for name in function.params if name not in function.constexprs)
         args = {name: self._require(values, name, function) for name in parameters}
         scope = self._make_scope(known)
@@ -203,14 +206,14 @@ class _Planner:
 
     def _make_grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
         text = self.kernel.grid.get(function)
-        grid = evaluate(text, scope) if text is not None else scope.grid()
-        grid = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
+        size = evaluate(text, scope) if text is not None else self.grid_of(scope.args)
+        grid = tuple(size) if isinstance(size, (tuple, list)) else (size,)
         if not 1 <= len(grid) <= 3 or any(not isinstance(g, int) for g in grid):
             raise LaunchError(f"the grid of {function} is {grid!r}, not one to three integers")
-        whole = (*grid, 1, 1)[:3]
-        if any(not 0 < g <= most for g, most in zip(whole, MAX_GRID, strict=True)):
+        x, y, z = (*grid, 1, 1)[:3]
+        if any(not 0 < g <= most for g, most in zip((x, y, z), MAX_GRID, strict=True)):
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
-        return whole
+        return x, y, z
 
     def _make_buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
         shape = evaluate(spec[1], scope)
@@ -226,17 +229,16 @@ class _Planner:
 def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]) -> Specialisation:
     """The specialisation that Triton's binder would choose for these arguments."""
     signature: list[tuple[str, str]] = []
-    constexprs: dict[str, ArgFact] = dict(step.constexprs)
+    constexprs = dict(step.constexprs)
     divisible: list[str] = []
     for name, arg in step.args.items():
         value = fact.args[arg.name] if isinstance(arg, Passed) else arg
-        kind, constant, is_divisible = _specialise_value(value, scratch)
+        kind, is_divisible = _specialise_value(value, scratch)
         # An annotated scalar has its type whatever its value is, and 1 stays an argument.
         if name in step.types and value is not None:
-            kind, constant = step.types[name], False
-        if constant:
-            constexprs[name] = value  # type: ignore[assignment]
-            kind = "constexpr"
+            kind = step.types[name]
+        if kind == "constexpr" and not isinstance(value, Scratch):
+            constexprs[name] = value
         if is_divisible:
             divisible.append(name)
         signature.append((name, kind))
@@ -250,27 +252,22 @@ def specialise(step: LaunchStep, fact: LaunchFact, scratch: Mapping[str, Buffer]
     )
 
 
-def _specialise_value(value: Any, scratch: Mapping[str, Buffer]) -> tuple[str, bool, bool]:
-    """(Triton type, becomes a constexpr, divisible by 16) of one argument."""
+def _specialise_value(value: Scratch | Constant, scratch: Mapping[str, Buffer]) -> tuple[str, bool]:
+    """(Triton type, or `constexpr` if it becomes one; True if divisible by 16) of one argument."""
     match value:
         case Scratch(name=name):
-            return f"*{scratch[name].dtype}", False, True
+            return f"*{scratch[name].dtype}", True
         case TensorFact(dtype=dtype, aligned=aligned):
-            return f"*{dtype}", False, aligned
-        case None:
-            return "constexpr", True, False
+            return f"*{dtype}", aligned
         case bool():
-            return "u1", False, False
-        case int():
-            if value == 1:
-                return "constexpr", True, False
-            if -(2**31) <= value < 2**31:
-                return "i32", False, value % 16 == 0
-            return ("i64" if value < 2**63 else "u64"), False, value % 16 == 0
+            return "u1", False
         case float():
-            return "fp32", False, False
-        case str() | DtypeFact():
-            return "constexpr", True, False
+            return "fp32", False
+        case None | 1 | str() | DtypeFact():
+            return "constexpr", False
+        case int():
+            kind = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+            return kind, value % 16 == 0
     raise LaunchError(f"an argument of type {type(value).__name__} cannot be passed to a kernel")
 
 

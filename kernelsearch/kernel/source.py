@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
@@ -155,10 +155,9 @@ def canonicalise(text: str) -> str:
     """The source without comments, docstrings and layout; equal texts mean equal trees."""
     tree = parse_python(text)
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
+        if isinstance(body := getattr(node, "body", None), list):
             code = [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-            node.body = code or [ast.Pass()]
+            body[:] = code or [ast.Pass()]
     return ast.unparse(tree)
 
 
@@ -178,15 +177,8 @@ def _function_of(node: ast.stmt, text: str) -> Function:
     constexprs = tuple(p.arg for p in params if p.annotation is not None and "constexpr" in ast.unparse(p.annotation))
     calls = frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name)) - {p.arg for p in params}
     types = {p.arg: kind for p in params if (kind := _type_of(p.annotation))}
-    return Function(
-        node.name,
-        text,
-        tuple(p.arg for p in params),
-        constexprs,
-        calls - {node.name},
-        _defaults_of(node.args),
-        types,
-    )
+    names = tuple(p.arg for p in params)
+    return Function(node.name, text, names, constexprs, calls - {node.name}, _defaults_of(node.args), types)
 
 
 _SCALAR_TYPES = {
@@ -208,12 +200,9 @@ def _type_of(annotation: ast.expr | None) -> str | None:
 
 def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     positional = [*arguments.posonlyargs, *arguments.args]
-    given = positional[len(positional) - len(arguments.defaults) :]
-    pairs = [
-        *zip(given, arguments.defaults, strict=True),
-        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
-    ]
-    return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant)}
+    optional = [*positional[len(positional) - len(arguments.defaults) :], *arguments.kwonlyargs]
+    pairs = zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True)
+    return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant) and _is_value(d.value)}
 
 
 def normalise_constant(node: ast.stmt) -> str:
@@ -225,7 +214,8 @@ def normalise_constant(node: ast.stmt) -> str:
         return ""
     match node:
         case (
-            ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
         ):
             inner = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
             if isinstance(inner, ast.Constant) and isinstance(inner.value, (bool, int, float)):
@@ -303,7 +293,7 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         args = spec["ARGS"]
         _expect(isinstance(args, dict), "ARGS", "a dict")
         nested = bool(args) and all(isinstance(v, dict) for v in args.values())
-        by_name = args if nested else {name: args for name in entries}
+        by_name = args if nested else dict.fromkeys(entries, args)
         fields["args"] = {}
         for name, values in by_name.items():
             valid = name in kernel.names and _is_dict_of(values, (str, int))
@@ -361,7 +351,7 @@ def _is_dict_of(value: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, kinds) for k, v in value.items())
 
 
-def _is_value(value: Any) -> bool:
+def _is_value(value: Any) -> TypeGuard[Value]:
     return value is None or isinstance(value, (int, float, bool, str))
 
 

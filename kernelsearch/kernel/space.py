@@ -10,10 +10,12 @@ import ast
 import itertools
 import math
 import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
+from typing import TypeGuard
 
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.parsing import parse_python
@@ -55,9 +57,7 @@ class Space:
 
     def __contains__(self, config: Config) -> bool:
         """Whether config gives every name of the space one of its values; other names are ignored."""
-        return all(
-            name in config and _index_of(values, config[name]) is not None for name, values in self.values.items()
-        )
+        return all(name in config and _index_of(values, config[name]) >= 0 for name, values in self.values.items())
 
     def iterate_configs(self) -> Iterator[dict[str, Value]]:
         """All configs in enumeration order: the last name changes fastest."""
@@ -70,41 +70,30 @@ class Space:
         A value outside the space counts as next to the nearest values, or to all of them where they are no numbers.
         """
         for name, values in self.values.items():
-            for value in _find_neighbours(values, config.get(name)):
-                yield {**config, name: value}
+            for index in _find_neighbours(values, config.get(name)):
+                yield {**config, name: values[index]}
 
     def iterate_outward(self, config: Config) -> Iterator[dict[str, Value]]:
-        """All configs of the space, nearest to config first (steps of `neighbours`); config itself first if inside."""
-        given = [config.get(name) for name in self.values]
-        pairs = list(zip(self.values.values(), given, strict=True))
-        start = tuple(_index_of(values, value) for values, value in pairs)  # None: a value that is not in the space
-        outside = [_find_neighbour_indexes(values, value) for values, value in pairs]
-        seen, level = {start}, [start]
-        if None not in start:
-            yield self._config_at(start)
-        while level:
-            following = []
-            for at in level:
-                for place, index in enumerate(at):
-                    for step in outside[place] if index is None else self._steps[place][index]:
-                        near = (*at[:place], step, *at[place + 1 :])
-                        if near in seen:
-                            continue
+        """All configs of the space, nearest to config first (`iterate_neighbours`); config itself first if inside."""
+        pairs = [(values, config.get(name)) for name, values in self.values.items()]
+        start = tuple(_index_of(values, value) for values, value in pairs)  # -1: a value that is not in the space
+        steps = [(*own, _find_neighbours(*pair)) for own, pair in zip(self._steps, pairs, strict=True)]  # -1: the last
+        seen, queue = {start}, deque([start])
+        while queue:
+            at = queue.popleft()
+            if -1 not in at:
+                yield {name: values[i] for (name, values), i in zip(self.values.items(), at, strict=True)}
+            for place, index in enumerate(at):
+                for step in steps[place][index]:
+                    near = (*at[:place], step, *at[place + 1 :])
+                    if near not in seen:
                         seen.add(near)
-                        following.append(near)
-                        if None not in near:
-                            yield self._config_at(near)
-            level = following
+                        queue.append(near)
 
     @cached_property
     def _steps(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """By name and index of a value, the indexes of the values next to it (cached: long runs walk far)."""
-        return tuple(
-            tuple(_find_neighbour_indexes(values, value) for value in values) for values in self.values.values()
-        )
-
-    def _config_at(self, indexes: tuple[int, ...]) -> dict[str, Value]:
-        return {name: values[i] for (name, values), i in zip(self.values.items(), indexes, strict=True)}
+        return tuple(tuple(_find_neighbours(values, value) for value in values) for values in self.values.values())
 
 
 def require_possible_config(space: Space, kernel: Kernel, possible: Predicate) -> None:
@@ -219,14 +208,14 @@ def _find_crossed_blocks(tree: ast.Module) -> list[ast.expr]:
 
 def _count_elements(shape: ast.expr, values: Config) -> int:
     sides = shape.elts if isinstance(shape, (ast.Tuple, ast.List)) else [shape]
-    known = [_evaluate_side(side, values) for side in sides]
-    return math.prod(known) if all(side is not None for side in known) else 0
+    known = [n for side in sides if (n := _evaluate_side(side, values)) is not None]
+    return math.prod(known) if len(known) == len(sides) else 0
 
 
 def _evaluate_side(node: ast.expr, values: Config) -> int | None:
     match node:
-        case ast.Constant(value=int() as value):
-            return value
+        case ast.Constant(value=int() as number):
+            return number
         case ast.Name(id=name):
             value = values.get(name)
             return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -245,22 +234,20 @@ _OPERATIONS = {
 }
 
 
-def _index_of(values: tuple[Value, ...], value: Value) -> int | None:
-    return next((i for i, v in enumerate(values) if v == value and type(v) is type(value)), None)
+def _index_of(values: tuple[Value, ...], value: Value) -> int:
+    """The value's index, -1 if it is not there."""
+    return next((i for i, v in enumerate(values) if v == value and type(v) is type(value)), -1)
 
 
-def is_number(value: Value) -> bool:
+def is_number(value: Value) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _find_neighbours(values: tuple[Value, ...], value: Value) -> list[Value]:
-    if not (is_number(value) and all(is_number(v) for v in values)):
-        return [v for v in values if not (v == value and type(v) is type(value))]
-    below = [v for v in values if v < value]
-    above = [v for v in values if v > value]
-    return [*([max(below)] if below else []), *([min(above)] if above else [])]
-
-
-def _find_neighbour_indexes(values: tuple[Value, ...], value: Value) -> tuple[int, ...]:
-    """The indexes of the values next to a value."""
-    return tuple(_index_of(values, near) for near in _find_neighbours(values, value))
+def _find_neighbours(values: tuple[Value, ...], value: Value) -> tuple[int, ...]:
+    """The indexes of the values next to a value: the next number below and above, or all others if some are none."""
+    numbers = [v for v in values if is_number(v)]
+    if not is_number(value) or len(numbers) < len(values):
+        own = _index_of(values, value)
+        return tuple(i for i in range(len(values)) if i != own)
+    below, above = (sorted(v for v in numbers if (v - value) * sign > 0) for sign in (-1, 1))
+    return tuple(map(numbers.index, (*below[-1:], *above[:1])))

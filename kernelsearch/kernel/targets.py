@@ -36,10 +36,6 @@ class Target:
     registers_per_sm: int = 65536
     launch_us: float = 2.0
 
-    @property
-    def arch(self) -> str:
-        return f"sm_{self.capability}"
-
 
 _TARGETS = {
     t.name: t

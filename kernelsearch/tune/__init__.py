@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from kernelsearch.core.types import SAMPLER, Config, TaskFacts, Trial, Value
 from kernelsearch.kernel.source import Kernel
@@ -17,7 +18,7 @@ from kernelsearch.kernel.space import Predicate, Space, is_possible
 from kernelsearch.tune.starts import nearest_value, seed_start_of, space_of, start_of
 from kernelsearch.tune.tuner import SAMPLERS, Tuner
 
-__all__ = ["SAMPLERS", "Tuner", "Tuners", "nearest_value", "seed_start_of", "make_seed_tuners", "space_of", "start_of"]
+__all__ = ["SAMPLERS", "Tuner", "Tuners", "make_seed_tuners", "nearest_value", "seed_start_of", "space_of", "start_of"]
 
 MODELS = 64
 """Kernels whose fitted models stay in memory; another's are fitted again when needed, and suggest the same."""
@@ -42,9 +43,8 @@ class Tuners:
         """
         if kernel.digest not in self._tuners:
             self._kernels[kernel.digest] = kernel
-            self._tuners[kernel.digest] = Tuner(
-                Space(space), dict(start), lambda c: self._possible(kernel, c), inherited=inherited
-            )
+            possible = partial(self._possible, kernel)
+            self._tuners[kernel.digest] = Tuner(Space(space), dict(start), possible, inherited=inherited)
 
     def __contains__(self, digest: str) -> bool:
         return digest in self._tuners

@@ -100,7 +100,7 @@ class Surrogate:
     @property
     def ready(self) -> bool:
         """Whether enough is known for the process to predict."""
-        return self._estimates is not None and bool(self._begun) or self._measured
+        return (self._estimates is not None and bool(self._begun)) or self._measured
 
     @property
     def _measured(self) -> bool:

@@ -105,12 +105,9 @@ class Tuner:
         if self.space.size == 1:
             return self._complete(next(self.space.iterate_configs()))
         if sampler in STARTUP:
-            few = len(self.told) < STARTUP[sampler]
-            return (
-                self._draw_uniform(rng)
-                if few
-                else self._complete(self._get_study(sampler).suggest(rng.getrandbits(32)))
-            )
+            if len(self.told) < STARTUP[sampler]:
+                return self._draw_uniform(rng)
+            return self._complete(self._get_study(sampler).suggest(rng.getrandbits(32)))
         foremost = next((c for c in self.first if self._is_free(c)), None)
         if foremost is not None:
             return foremost
@@ -123,9 +120,8 @@ class Tuner:
 
     def _pick_neighbour(self, rng: random.Random) -> dict[str, Value] | None:
         """A free neighbour of the best config: the most promising one, or any while little is known."""
-        around = [
-            c for c in self.space.iterate_neighbours(self.best[1] if self.best else self.start) if self._is_free(c)
-        ]
+        centre = self.best[1] if self.best else self.start
+        around = [c for c in self.space.iterate_neighbours(centre) if self._is_free(c)]
         if len(around) < 2:
             return around[0] if around else None
         if self._get_surrogate().ready:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 from kernelsearch.kernel import language
 
@@ -32,6 +33,11 @@ class GateRefusal(Exception):
         self.line, self.reason = line, reason
 
 
+def refuse(node: ast.expr | ast.stmt | ast.arg, reason: str) -> NoReturn:
+    """Raises GateRefusal at the node's line."""
+    raise GateRefusal(node.lineno, reason)
+
+
 @dataclass(frozen=True)
 class Names:
     """The names that the file defines: helper functions with their parameters, and constants."""
@@ -52,12 +58,12 @@ def collect_local_names(function: ast.FunctionDef) -> dict[str, int]:
 
 
 def check_body(function: ast.FunctionDef, names: Names) -> None:
-    """Raises Refused at the first thing that is not on the list."""
+    """Raises GateRefusal at the first thing that is not on the list."""
     _Checker(names, frozenset(collect_local_names(function))).check_statements(function.body)
 
 
 class _Checker:
-    """Checks the parts of one function's body; every method raises Refused."""
+    """Checks the parts of one function's body; every method raises GateRefusal."""
 
     def __init__(self, names: Names, local: frozenset[str]) -> None:
         self.names, self.local = names, local
@@ -79,7 +85,7 @@ class _Checker:
                 self.check_value(value)
             case ast.AnnAssign(target=ast.Name(), annotation=annotation, value=ast.expr() as value):
                 if shorten_source(annotation) != "tl.constexpr":
-                    raise GateRefusal(node.lineno, "the only annotation of a variable is tl.constexpr")
+                    refuse(node, "the only annotation of a variable is tl.constexpr")
                 self.check_value(value)
             case ast.AugAssign(target=ast.Name(), op=op, value=value):
                 self.check_operator(node, op, value)
@@ -93,21 +99,21 @@ class _Checker:
                 self.check_statements(body)
             case ast.For(target=ast.Name(), iter=ast.Call() as iterator, body=body, orelse=[]):
                 if self.called_name(iterator) not in _LOOPS:
-                    raise GateRefusal(node.lineno, "a loop runs over range, tl.range or tl.static_range")
+                    refuse(node, "a loop runs over range, tl.range or tl.static_range")
                 self.check_value(iterator, loop=True)
                 self.check_statements(body)
             case ast.Import() | ast.ImportFrom():
-                raise GateRefusal(node.lineno, "an import inside a function is refused")
+                refuse(node, "an import inside a function is refused")
             case _:
                 allowed = "assignments to names, calls, if, for over range, while, return"
-                raise GateRefusal(node.lineno, f"{type(node).__name__} is refused in a kernel; allowed are {allowed}")
+                refuse(node, f"{type(node).__name__} is refused in a kernel; allowed are {allowed}")
 
     def check_target(self, node: ast.expr) -> None:
         if isinstance(node, (ast.Tuple, ast.List)):
             for item in node.elts:
                 self.check_target(item)
         elif not isinstance(node, ast.Name):
-            raise GateRefusal(node.lineno, "only names are assigned to; memory is written with tl.store")
+            refuse(node, "only names are assigned to; memory is written with tl.store")
 
     # ------------------------------------------------------------ expressions
 
@@ -139,32 +145,28 @@ class _Checker:
                 self.check_values(test, body, orelse)
             case ast.Subscript(value=value, slice=index):
                 if isinstance(value, ast.Constant):
-                    raise GateRefusal(node.lineno, "a literal is not indexed")
+                    refuse(node, "a literal is not indexed")
                 self.check_value(value)
                 self.check_index(index)
             case ast.Compare():
-                raise GateRefusal(
-                    node.lineno, "a comparison has two sides and none of `in`, `not in`: join two with `&`"
-                )
+                refuse(node, "a comparison has two sides and none of `in`, `not in`: join two with `&`")
             case _:
-                raise GateRefusal(
-                    node.lineno, f"{type(node).__name__} is refused in a kernel: `{shorten_source(node)}`"
-                )
+                refuse(node, f"{type(node).__name__} is refused in a kernel: `{shorten_source(node)}`")
 
     def check_constant(self, node: ast.Constant) -> None:
         value = node.value
         if isinstance(value, str) and value not in language.WORDS:
             hint = ": `evict_first` is allowed" if value == "evict_last" else ""
-            raise GateRefusal(node.lineno, f"the string {value[:40]!r} is not one that a kernel may use{hint}")
+            refuse(node, f"the string {value[:40]!r} is not one that a kernel may use{hint}")
         if not isinstance(value, (str, int, float, bool)) and value is not None:
-            raise GateRefusal(node.lineno, f"{type(value).__name__} literals are refused")
+            refuse(node, f"{type(value).__name__} literals are refused")
 
     def check_name(self, node: ast.expr, name: str) -> None:
         if name in self.local or name in self.names.constants or name in self.names.helpers:
             return
         if name in ("tl", "triton", "libdevice"):
-            raise GateRefusal(node.lineno, f"{name} is only used as {name}.NAME")
-        raise GateRefusal(node.lineno, f"{name!r} is not bound by this kernel")
+            refuse(node, f"{name} is only used as {name}.NAME")
+        refuse(node, f"{name!r} is not bound by this kernel")
 
     def check_index(self, node: ast.expr) -> None:
         match node:
@@ -178,26 +180,26 @@ class _Checker:
 
     def check_operator(self, node: ast.AST, op: ast.operator, right: ast.expr, left: ast.expr | None = None) -> None:
         if not isinstance(op, (*_BINARY, *_BITWISE)):
-            raise GateRefusal(node.lineno, "`@` is refused: use tl.dot")
+            refuse(node, "`@` is refused: use tl.dot")
         for side in (left, right):
             if isinstance(side, (ast.List, ast.Tuple)) or _is_text(side):
-                raise GateRefusal(node.lineno, "arithmetic on lists, tuples or strings is refused")
+                refuse(node, "arithmetic on lists, tuples or strings is refused")
         if isinstance(op, ast.Pow):  # Python folds two constants while it compiles: keep the result small
             number = isinstance(right, ast.Constant) and isinstance(right.value, (int, float))
             small = number and right.value <= MAX_POWER
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             if not small or nested or left is None:
-                raise GateRefusal(node.lineno, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")
+                refuse(node, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")
 
     def check_attribute(self, node: ast.Attribute) -> None:
         base = _namespace(node.value)
         if base is not None:
             if base not in ("tl", "triton.language") or node.attr not in language.DTYPES:
-                raise GateRefusal(node.lineno, _refused_member(base, node.attr, "as a value"))
+                refuse(node, _refused_member(base, node.attr, "as a value"))
             return
         if node.attr not in language.ATTRIBUTES:
             allowed = _list(language.ATTRIBUTES)
-            raise GateRefusal(node.lineno, f"the attribute .{node.attr[:40]} is refused; allowed are {allowed}")
+            refuse(node, f"the attribute .{node.attr[:40]} is refused; allowed are {allowed}")
         self.check_value(node.value)
 
     # ------------------------------------------------------------ calls
@@ -211,7 +213,7 @@ class _Checker:
 
     def check_call(self, node: ast.Call, loop: bool) -> None:
         if any(k.arg is None for k in node.keywords) or any(isinstance(a, ast.Starred) for a in node.args):
-            raise GateRefusal(node.lineno, "arguments are written out, without * and **")
+            refuse(node, "arguments are written out, without * and **")
         name = self.called_name(node)
         if isinstance(node.func, ast.Name):
             self.check_named_call(node, name, loop)
@@ -220,11 +222,11 @@ class _Checker:
         elif isinstance(node.func, ast.Attribute):
             self.check_method_call(node)
         else:
-            raise GateRefusal(node.lineno, f"`{shorten_source(node.func)}` is not something that a kernel may call")
+            refuse(node, f"`{shorten_source(node.func)}` is not something that a kernel may call")
         for argument in (*node.args, *(k.value for k in node.keywords)):
             message = name in _MESSAGES and _is_text(argument)
             if message and len(argument.value) > MAX_TEXT:
-                raise GateRefusal(argument.lineno, f"a message has at most {MAX_TEXT} characters")
+                refuse(argument, f"a message has at most {MAX_TEXT} characters")
             if not message and not (name == "float" and _is_text(argument)):
                 self.check_value(argument)
 
@@ -234,15 +236,15 @@ class _Checker:
             return
         if name in self.local or name not in language.BUILTINS or name in self.names.constants:
             allowed = f"tl functions, its own jit functions, {_list(language.BUILTINS)}"
-            raise GateRefusal(node.lineno, f"{name[:40]}(...) is refused; a kernel calls {allowed}")
+            refuse(node, f"{name[:40]}(...) is refused; a kernel calls {allowed}")
         if name == "range" and not loop:
-            raise GateRefusal(node.lineno, "range is only used in `for ... in range(...)`")
+            refuse(node, "range is only used in `for ... in range(...)`")
         if name == "float":
             words = [a for a in node.args if _is_text(a)]
             if len(node.args) != 1 or any(a.value.lower() not in _FLOAT_WORDS for a in words):
-                raise GateRefusal(node.lineno, "float takes a number, 'inf', '-inf' or 'nan'")
+                refuse(node, "float takes a number, 'inf', '-inf' or 'nan'")
         if node.keywords:
-            raise GateRefusal(node.lineno, f"{name} takes no keywords")
+            refuse(node, f"{name} takes no keywords")
 
     def check_member_call(self, node: ast.Call, name: str, loop: bool) -> None:
         base, _, member = name.rpartition(".")
@@ -251,34 +253,32 @@ class _Checker:
             self.check_arguments(node, name, ("x", "y"))
         elif base.endswith("libdevice") and member in language.LIBDEVICE:
             if node.keywords:
-                raise GateRefusal(node.lineno, f"{name} takes no keywords here")
+                refuse(node, f"{name} takes no keywords here")
         elif base == "tl.math" and member in language.MATH_FUNCTIONS:
             self.check_arguments(node, name, language.MATH_FUNCTIONS[member])
         elif base == "tl" and member in tl_functions:
             if name in _LOOPS and not loop:
-                raise GateRefusal(node.lineno, f"{name} is only used in `for ... in {name}(...)`")
+                refuse(node, f"{name} is only used in `for ... in {name}(...)`")
             self.check_arguments(node, name, tl_functions[member], variadic=member in language.VARIADIC)
         else:
-            raise GateRefusal(node.lineno, _refused_member(base, member, "as a call"))
+            refuse(node, _refused_member(base, member, "as a call"))
 
     def check_arguments(self, node: ast.Call, name: str, params: tuple[str, ...], variadic: bool = False) -> None:
         unknown = [k.arg for k in node.keywords if k.arg not in params]
         if unknown:
-            raise GateRefusal(
-                node.lineno, f"{name} has no argument {unknown[0]!r}; it takes {', '.join(params) or 'none'}"
-            )
+            refuse(node, f"{name} has no argument {unknown[0]!r}; it takes {', '.join(params) or 'none'}")
         if len(node.args) > len(params) and not variadic:
-            raise GateRefusal(node.lineno, f"{name} takes at most {len(params)} arguments")
+            refuse(node, f"{name} takes at most {len(params)} arguments")
 
     def check_method_call(self, node: ast.Call) -> None:
         method = node.func.attr
         if method not in language.METHODS:
-            raise GateRefusal(node.lineno, f"the method .{method[:40]}(...) is refused; use a tl function")
+            refuse(node, f"the method .{method[:40]}(...) is refused; use a tl function")
         unknown = [k.arg for k in node.keywords if k.arg not in language.KEYWORDS_OF_METHODS]
         if unknown:
-            raise GateRefusal(node.lineno, f".{method} has no argument {unknown[0]!r}")
+            refuse(node, f".{method} has no argument {unknown[0]!r}")
         if _is_text(node.func.value):
-            raise GateRefusal(node.lineno, "a string has no methods here")
+            refuse(node, "a string has no methods here")
         self.check_value(node.func.value)
 
 

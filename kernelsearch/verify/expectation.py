@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -56,7 +56,6 @@ class Expectation:
     outputs: tuple[Output, ...]
     dropped: str = ""
     notes: tuple[str, ...] = ()
-    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 def make_expectation(

@@ -12,15 +12,24 @@ import re
 import threading
 import tokenize
 import warnings
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
-from kernelsearch.core.errors import KernelSyntaxError
+from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
-from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, WORDS
+from kernelsearch.kernel import expressions
+from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES, WORDS
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
-from kernelsearch.verify.body import MAX_INTEGER, GateRefusal, Names, check_body, collect_local_names, shorten_source
-from kernelsearch.verify.literals import check_spec
+from kernelsearch.verify.body import (
+    MAX_INTEGER,
+    GateRefusal,
+    Names,
+    check_body,
+    collect_local_names,
+    refuse,
+    shorten_source,
+)
 
 MAX_BYTES = 64 * 1024
 MAX_LINES = 3000
@@ -140,7 +149,7 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     for index, node in enumerate(tree.body):
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         if node.col_offset or first <= end:
-            raise GateRefusal(node.lineno, "every statement of the file starts on a line of its own, without `;`")
+            refuse(node, "every statement of the file starts on a line of its own, without `;`")
         end = node.end_lineno or first
         match node:
             case ast.Expr(value=ast.Constant(value=str())) if index == 0:
@@ -148,27 +157,25 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
             case ast.Import() | ast.ImportFrom():
                 if shorten_source(node) not in _IMPORTS:
                     allowed = "; ".join(sorted(_IMPORTS))
-                    raise GateRefusal(node.lineno, f"`{shorten_source(node)}` is refused; allowed are: {allowed}")
+                    refuse(node, f"`{shorten_source(node)}` is refused; allowed are: {allowed}")
             case ast.FunctionDef():
                 functions.append(node)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in SPEC_NAMES:
                 if name in spec:
-                    raise GateRefusal(node.lineno, f"{name} is given twice")
+                    refuse(node, f"{name} is given twice")
                 spec[name] = value
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
-                annotation = getattr(node, "annotation", None)
-                if annotation is not None and shorten_source(annotation) != "tl.constexpr":
-                    raise GateRefusal(
-                        node.lineno, f"a global is annotated `tl.constexpr`, not `{shorten_source(annotation)}`"
-                    )
+                annotation = shorten_source(node.annotation) if isinstance(node, ast.AnnAssign) else "tl.constexpr"
+                if annotation != "tl.constexpr":
+                    refuse(node, f"a global is annotated `tl.constexpr`, not `{annotation}`")
                 _check_constant(name, value, node.lineno)
                 constants.append(name)
             case _:
                 allowed = "imports of triton, @triton.jit functions, tl.constexpr literals and " + ", ".join(SPEC_NAMES)
-                raise GateRefusal(node.lineno, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
+                refuse(node, f"{type(node).__name__} is refused here; a kernel file holds {allowed}")
     if not functions:
         raise GateRefusal(0, "the file has no @triton.jit function")
     if len(functions) > MAX_FUNCTIONS:
@@ -178,7 +185,7 @@ def _check_top_level(tree: ast.Module) -> tuple[list[ast.FunctionDef], list[str]
     if twice:
         raise GateRefusal(0, f"{twice!r} is defined twice")
     for name, value in spec.items():
-        check_spec(name, value)
+        _check_spec(name, value)
     return functions, constants
 
 
@@ -187,17 +194,13 @@ def _check_constant(name: str, value: ast.expr, line: int) -> None:
     match value:
         case ast.Call(func=function, args=[inner], keywords=[]) if shorten_source(function) == "tl.constexpr":
             value = inner
-    match value:
-        case ast.Constant(value=bool() | int() | float()):
-            pass
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=bool() | int() | float())):
-            pass
-        case _:
-            raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
+    number = value.operand if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub) else value
+    if not (isinstance(number, ast.Constant) and isinstance(number.value, (bool, int, float))):
+        raise GateRefusal(line, f"the global {name} must be a literal number, not `{shorten_source(value)}`")
 
 
 def check_name(name: str, line: int, module: bool = False) -> None:
-    """Raises Refused for a name that a kernel may not give to something of its own."""
+    """Raises GateRefusal for a name that a kernel may not give to something of its own."""
     taken = RESERVED if module else ("tl", "triton", "libdevice", *SPEC_NAMES)
     if name in taken:
         raise GateRefusal(line, f"{name!r} may not be redefined")
@@ -205,6 +208,42 @@ def check_name(name: str, line: int, module: bool = False) -> None:
         raise GateRefusal(
             line, f"{name[:40]!r} is not a name that a kernel may use (ASCII, at most 80, no leading `__`)"
         )
+
+
+def _check_spec(name: str, node: ast.expr) -> None:
+    """Raises GateRefusal when a literal is not one, or an expression in it is not the evaluator's arithmetic."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        raise GateRefusal(node.lineno, f"{name} must be a literal (numbers, strings, lists, dicts)") from None
+    if name == "SCRATCH":
+        texts = _scratch_texts(value, node.lineno)
+    else:
+        texts = () if name in ("LAUNCHES", "INIT") else _strings_in(value)
+    for text in texts:
+        try:
+            expressions.validate(text)
+        except ExpressionError as error:
+            raise GateRefusal(node.lineno, f"{name}: {error}") from None
+
+
+def _scratch_texts(value: object, line: int) -> Iterator[str]:
+    for item in value.values() if isinstance(value, dict) else ():
+        if not (isinstance(item, (tuple, list)) and len(item) in (2, 3) and isinstance(item[1], str)):
+            raise GateRefusal(line, 'SCRATCH must be {"name": ("float32", "(shape, expression)")}')
+        if item[0] not in SCRATCH_DTYPES:
+            raise GateRefusal(line, f"SCRATCH: the dtype is one of {', '.join(SCRATCH_DTYPES)}, not {item[0]!r}")
+        if len(item) == 3 and (isinstance(item[2], bool) or item[2] != 0):
+            raise GateRefusal(line, "SCRATCH: a third item can only be 0, which asks for zero-fill")
+        yield item[1]
+
+
+def _strings_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list, tuple, set)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings_in(inner)
 
 
 # ---------------------------------------------------------------- functions
@@ -229,22 +268,15 @@ def _check_signature(function: ast.FunctionDef) -> None:
         raise GateRefusal(line, f"a function has at most {MAX_PARAMETERS} parameters")
     for parameter in parameters:
         check_name(parameter.arg, parameter.lineno)
-        if parameter.annotation is not None and _annotation(parameter.annotation) not in _ANNOTATIONS:
-            refused = f"the annotation `{shorten_source(parameter.annotation)}` is refused"
-            raise GateRefusal(parameter.lineno, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
+        annotation = "" if parameter.annotation is None else shorten_source(parameter.annotation)
+        if annotation and annotation.strip("'") not in _ANNOTATIONS:
+            refused = f"the annotation `{annotation}` is refused"
+            refuse(parameter, f"{refused}; allowed are tl.constexpr, a tl dtype, int, float, bool")
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default):
-            raise GateRefusal(
-                default.lineno, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`"
-            )
+            refuse(default, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`")
     for name, at in collect_local_names(function).items():
         check_name(name, at)
-
-
-def _annotation(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    return shorten_source(node)
 
 
 def _is_default(node: ast.expr) -> bool:
@@ -263,15 +295,15 @@ def _is_default(node: ast.expr) -> bool:
 def _check_decorator(function: ast.FunctionDef) -> None:
     wanted = "each function has the one decorator @triton.jit (with at most " + ", ".join(sorted(JIT_FLAGS)) + ")"
     if len(function.decorator_list) != 1:
-        raise GateRefusal(function.lineno, wanted)
+        refuse(function, wanted)
     decorator = function.decorator_list[0]
     if isinstance(decorator, ast.Call):
         good = not decorator.args and all(k.arg in JIT_FLAGS and _is_flag(k.value) for k in decorator.keywords)
         if not good or not decorator.keywords:
-            raise GateRefusal(decorator.lineno, wanted)
+            refuse(decorator, wanted)
         decorator = decorator.func
     if shorten_source(decorator) != "triton.jit":
-        raise GateRefusal(decorator.lineno, wanted)
+        refuse(decorator, wanted)
 
 
 def _is_flag(node: ast.expr) -> bool:

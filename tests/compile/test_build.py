@@ -10,6 +10,7 @@ import triton
 from triton import knobs
 
 from kernelsearch.compile.build import BuildFailure, Built, _message, as_live_constant, build, stop_early
+from kernelsearch.compile.code import mean_width
 from kernelsearch.compile.elf import read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
@@ -126,7 +127,7 @@ def test_another_name_is_not_in_the_cubin(built):
 def test_widths_follow_alignment(built, dtype, divisible, width):
     code = COPY if dtype == "fp32" else COPY.replace("tl.exp(tl.load", "(tl.load")
     mix = built(code, copy_spec(divisible, dtype=dtype)).binary.mix
-    assert mix.load_bytes == mix.store_bytes == width
+    assert mean_width(mix.loads) == mean_width(mix.stores) == width
     assert set(mix.loads) == set(mix.stores) == {width}
     assert sum(n * w for w, n in mix.loads.items()) * 128 == 1024 * (4 if dtype == "fp32" else 2)
     assert mix.parameters >= 3 and mix.total > 10
@@ -150,7 +151,7 @@ def test_other_targets(built, name):
     target = target_by_name(name)
     binary = built(COPY, copy_spec(), target).binary
     assert binary.arch == target.capability and binary.registers > 0
-    assert binary.mix.load_bytes == 16
+    assert mean_width(binary.mix.loads) == 16
 
 
 def test_identity_sees_the_machine_code_and_neither_name_nor_line_nor_comment(built):
@@ -233,7 +234,7 @@ def test_dtype_constants_come_alive():
 
 def test_a_mix_of_nothing():
     mix = count_instructions("")
-    assert mix.load_bytes == 0.0 and mix["wgmma"] == 0 and mix.total == 0
+    assert mean_width(mix.loads) == 0.0 and mix["wgmma"] == 0 and mix.total == 0
 
 
 def test_mix_of_hand_written_ptx():
@@ -276,7 +277,7 @@ def total(x_ptr, y_ptr, rows, cols, BLOCK: tl.constexpr, TMA: tl.constexpr):
 
 
 def test_copies_of_whole_tiles_count_as_what_they_load():
-    """One thread starts a descriptor's copy: its bytes and how far it runs ahead are those of all its copies."""
+    """One thread starts a descriptor's copy: its bytes and its lead are those of the copies that it stands for."""
     found = {}
     for tma in (False, True):
         pointers, sizes = (("x_ptr", "*bf16"), ("y_ptr", "*fp32")), (("rows", "i32"), ("cols", "i32"))

@@ -13,8 +13,8 @@ from kernelsearch.compile.ir import element_of, shape_of
 
 TTIR = """#loc1 = loc("x_ptr")
 module {
-  tt.func public @k(%x_ptr: !tt.ptr<bf16> {tt.divisibility = 16 : i32} loc("x_ptr"), \
-%y_ptr: !tt.ptr<f32> loc("y_ptr"), %xs: i32 loc("xs"), %n: i32 loc("n")) attributes {noinline = false} {
+  tt.func public @k(%x_ptr: !tt.ptr<bf16> {tt.divisibility = 16 : i32} loc("x_ptr"), %y_ptr: !tt.ptr<f32> \
+loc("y_ptr"), %xs: i32 loc("xs"), %n: i32 loc("n")) attributes {noinline = false} {
     %c64_i32 = arith.constant 64 : i32 loc(#loc)
     %c0_i32 = arith.constant 0 : i32 loc(#loc)
     %cst = arith.constant dense<0.000000e+00> : tensor<64xf32> loc(#loc)
@@ -98,12 +98,12 @@ def test_no_text_breaks_the_reader(rng):
     assert isinstance(code_of("\n".join(broken), "\n".join(broken)), Code)
 
 
-SHARED = """#blocked = #ttg.blocked<{{sizePerThread = {size}, threadsPerWarp = {threads}, \
-warpsPerCTA = [4, 1], order = {order}}}>
+SHARED = """#blocked = #ttg.blocked<{{sizePerThread = {size}, threadsPerWarp = {threads}, warpsPerCTA = [4, 1], \
+order = {order}}}>
 #shared = #ttg.swizzled_shared<{{vec = {vec}, perPhase = 1, maxPhase = {phases}, order = [1, 0]}}>
 #smem = #ttg.shared_memory
-    %47 = ttg.local_load %46 token %45 : !ttg.memdesc<64x{columns}x{kind}, #shared, #smem, mutable> -> \
-tensor<64x{columns}x{kind}, #blocked> loc(#loc)
+    %47 = ttg.local_load %46 token %45 : !ttg.memdesc<64x{columns}x{kind}, #shared, #smem, mutable> \
+-> tensor<64x{columns}x{kind}, #blocked> loc(#loc)
 """
 
 

@@ -125,9 +125,8 @@ def test_without_an_exchange_in_one_step_ctrl_c_still_brings_the_old_one_back(tm
 
 def test_what_a_killed_writer_left_is_swept_once_it_is_nobodys(tmp_path):
     place = tmp_path / "place"
-    old, held, young, others = (tmp_path / n for n in (
-        ".place-unfinished-aaaaaaaa", ".place-unfinished-bbbbbbbb",
-        ".place-unfinished-cccccccc", ".place-settings"))  # fmt: skip
+    old, held, young = (tmp_path / f".place-unfinished-{letter * 8}" for letter in "abc")
+    others = tmp_path / ".place-settings"
     for folder in (old, held, young, others):
         folder.mkdir()
         (folder / "f").write_text("x")

@@ -30,8 +30,9 @@ def trees():
             st.tuples(st.sampled_from(["min", "max", "cdiv"]), inner, inner).map(lambda t: f"{t[0]}({t[1]}, {t[2]})"),
             inner.map(lambda t: f"next_power_of_2({t} % 4096)"),
             # truth values only: the launch spec's `and` and `or` do not hand on their operands
-            st.tuples(inner, st.sampled_from(["and", "or"]), inner)
-            .map(lambda t: f"((not {t[0]}) {t[1]} ({t[2]} > 0))"),
+            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+                lambda t: f"((not {t[0]}) {t[1]} ({t[2]} > 0))"
+            ),
             st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} if {t[1]} else {t[2]})"),
             inner.map(lambda t: f"(not {t})"),
             inner.map(lambda t: f"(-{t})"),

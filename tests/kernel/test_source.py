@@ -42,11 +42,13 @@ values = st.one_of(st.integers(-(2**40), 2**40), st.booleans(), st.none(), st.sa
                    st.floats(allow_nan=False, allow_infinity=False))  # fmt: skip
 specs = st.fixed_dictionaries({}, optional={
     "grid": st.dictionaries(st.sampled_from(["softmax_kernel", "helper"]), expressions),
-    "args": st.dictionaries(st.just("softmax_kernel"),
-                            st.dictionaries(st.sampled_from(["y_stride", "n_cols"]), expressions, min_size=1)),
-    "scratch": st.dictionaries(st.sampled_from(["p_ptr", "q_ptr"]),
-                               st.one_of(st.tuples(st.just("float32"), expressions),
-                                         st.tuples(st.just("int32"), expressions, st.just(0)))),
+    "args": st.dictionaries(
+        st.just("softmax_kernel"), st.dictionaries(st.sampled_from(["y_stride", "n_cols"]), expressions, min_size=1)
+    ),
+    "scratch": st.dictionaries(
+        st.sampled_from(["p_ptr", "q_ptr"]),
+        st.tuples(st.just("float32"), expressions) | st.tuples(st.just("int32"), expressions, st.just(0)),
+    ),
     "init": st.dictionaries(st.just("y_ptr"), st.integers(-5, 5)),
     "launches": st.sampled_from([{"": ("softmax_kernel",)}, {"a": ("helper", "softmax_kernel"), "b": ("helper",)}]),
     "space": st.dictionaries(names, st.lists(values, min_size=1, max_size=4).map(tuple)),
@@ -117,7 +119,7 @@ def one_change(text, rng):
                 spots.append(lambda n=node: setattr(n, "id", n.id + "_"))
             elif isinstance(node, ast.Call) and node.args:
                 spots.append(lambda n=node: n.args.pop())
-            elif isinstance(node, ast.arg | ast.keyword):
+            elif isinstance(node, (ast.arg, ast.keyword)):
                 spots.append(lambda n=node: setattr(n, "arg", n.arg + "_"))
             elif isinstance(node, ast.FunctionDef) and len(node.body) > 1:
                 spots.append(lambda n=node: n.body.pop())

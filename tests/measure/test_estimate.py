@@ -30,7 +30,7 @@ def tensor(rows, cols, dtype="fp32"):
 
 
 def row_kernel(rows, cols, target=H100, machine=PLAIN, vector=16, special=0, **counts):
-    """A kernel that reads and writes a matrix of float32 once, one program a row; vector: bytes a thread and access."""
+    """A kernel that reads and writes a float32 matrix once, a program a row; vector is in bytes a thread and access."""
     threads = 32 * machine.num_warps
     bytes_each = max(4, 4 * cols // threads)
     accesses = max(1, bytes_each // vector)
@@ -63,7 +63,7 @@ def matmul(m, n, k, tile=(128, 128, 64), kind="wgmma", ahead=2, warps=8, target=
         (Access("load", "a", 2, (bm, bk), (k, 1), loop, 1), Access("load", "b", 2, (bk, bn), (n, 1), loop, 2),
          Access("store", "c", 2, (bm, bn), (n, 1), (), 3)),
         (Dot(bm, bn, bk, "bf16", False, loop),),
-        blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead, True)),
+        blocks=(Block((), {"instructions": 200}), Block(loop, counts, {"barrier": 1, "wgmma": 1}, ahead)),
     )  # fmt: skip
     machine = BinaryResources(
         warps, 128, 0, (bm + bn) * bk * 2 * (ahead + 2), InstructionCounts(counts={kind: 1, "cp_async": 1})

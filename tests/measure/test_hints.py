@@ -1,13 +1,17 @@
 """Kernels with exactly one fault are diagnosed rightly from the binary alone; healthy ones raise no alarm."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-import binary_alone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from triton import knobs
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
+
+import binary_alone
 
 from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work
 from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact
@@ -41,7 +45,7 @@ def test_the_one_fault_is_the_first_hint(path):
     said = binary_alone.said(path)
     calls = binary_alone.calls(path)
     first, *others = hinting.make_hints(calls)
-    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), hinting.format_hint(first)
+    assert binary_alone.agrees(said, first.bottleneck, word_of(first)), first
     assert len(first.evidence) <= 4 and len(others) < hinting.MOST
     if said["fault"] == "none":
         assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
@@ -96,16 +100,7 @@ def row_sum(programs=65536, n=4096, tile=128, stride=1, **machine):
     load = Access("load", "x", 4, (tile,), (stride,), (LOOP,), 1)
     store = Access("store", "y", 4, (), (), (), 2)
     args = {"x": TensorFact("fp32", (programs, n), (n, 1)), "y": TensorFact("fp32", (programs,), (1,)), "n": n}
-    binary = BinaryResources(
-        **{
-            "num_warps": 4,
-            "registers": 32,
-            "stack_bytes": 0,
-            "shared": 0,
-            "mix": InstructionCounts(loads={16: 1}),
-            **machine,
-        }
-    )
+    binary = replace(BinaryResources(4, 32, 0, 0, InstructionCounts(loads={16: 1})), **machine)
     return DeviceLaunch(
         "k", binary, Code((load, store), (), (Work("float", tile, (LOOP,)),)), (programs, 1, 1), args, H100
     )
@@ -186,7 +181,7 @@ def test_an_update_in_place_is_no_second_read(order, loaded_twice):
 
 @pytest.mark.parametrize(("others", "word"), [((("w", 2),), "rows_2d"), ((("x", 2), ("x", 3)), "tile size")])
 def test_only_what_programs_share_is_said_to_be_shared(others, word):
-    """Every program loads a row of weights; an element's neighbours are loaded at other places of the same one."""
+    """Every program loads a row of weights; neighbours of an element are loaded at other places of the same one."""
     launch = row_sum(mix=InstructionCounts(loads={16: 3}))
     first, store = launch.code.accesses
     loads = tuple(replace(first, base=base, address=address) for base, address in others)

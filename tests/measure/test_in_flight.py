@@ -1,5 +1,7 @@
 """Bytes under way, by the model's rules, explain times that were measured on an H100 (studies/hints/findings.md)."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernelsearch.compile.code import Access, Code, Exchange, InstructionCounts, Loop
@@ -20,16 +22,7 @@ def rows(width, tile, warps, reduced, shape=(65536, 4096), **machine):
     """A program a row, tiles of so many elements, each reduced at once or kept a lane."""
     load = Access("load", "x", width, (tile,), (1,), loop(tile), 1)
     args = {"x": TensorFact(NAMES[width], shape, (shape[1], 1)), "n": shape[1]}
-    binary = BinaryResources(
-        **{
-            "num_warps": warps,
-            "registers": 32,
-            "stack_bytes": 0,
-            "shared": 0,
-            "mix": InstructionCounts(loads={4: 1}),
-            **machine,
-        }
-    )
+    binary = replace(BinaryResources(warps, 32, 0, 0, InstructionCounts(loads={4: 1})), **machine)
     code = Code((load,), reduced=(loop(tile),) if reduced else ())
     return DeviceLaunch("k", binary, code, (shape[0], 1, 1), args, H100)
 
@@ -58,18 +51,13 @@ def test_a_barrier_in_the_loop_ends_what_runs_ahead():
     assert rows(4, 128, 4, False).iterations_ahead(loop(128)) == 4
     assert rows(4, 128, 4, True).iterations_ahead(loop(128)) == 1
     assert rows(4, 128, 1, True).iterations_ahead(loop(128)) == 4  # one warp waits for nobody
-    exchange = DeviceLaunch(
-        **{**vars(rows(4, 128, 4, False)), "code": Code((), exchanges=(Exchange("load", 1.0, 512, loop(128)),))}
-    )
+    code = Code((), exchanges=(Exchange("load", 1.0, 512, loop(128)),))
+    exchange = replace(rows(4, 128, 4, False), code=code)
     assert exchange.iterations_ahead(loop(128)) == 1
 
 
 def test_wide_bodies_are_not_unrolled_and_copies_run_ahead_by_their_stages():
     assert [rows(4, 128 * n, 4, False).iterations_ahead(loop(128 * n)) for n in (1, 4, 8, 16, 32)] == [4, 4, 2, 1, 1]
-    assert (
-        rows(4, 4096, 4, False, mix=InstructionCounts(counts={"cp_async": 4}), num_stages=4).iterations_ahead(
-            loop(4096)
-        )
-        == 3
-    )
+    copying = rows(4, 4096, 4, False, mix=InstructionCounts(counts={"cp_async": 4}), num_stages=4)
+    assert copying.iterations_ahead(loop(4096)) == 3
     assert rows(4, 128, 4, False).iterations_ahead(()) == 1

@@ -1,4 +1,4 @@
-"""Intervals on series whose truth is known: they hold it as often as they say, and nothing else moves them."""
+"""Intervals on series of known truth: they hold it as often as they say, and nothing moves them that should not."""
 
 import math
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelsearch.compile.code import Access
+from kernelsearch.compile.code import Access, mean_width
 from kernelsearch.core.types import Hint, TensorFact
 from kernelsearch.measure.hints.changes import format_suggestion
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
@@ -43,9 +42,6 @@ class Finding:
 
     lost: float
     hint: Hint
-
-
-Detector = Callable[[DeviceLaunch], Finding | None]
 
 
 def make_finding(lost: float, bottleneck: str, advice: str, **evidence: float) -> Finding:
@@ -91,9 +87,7 @@ def detect_strided_access(launch: DeviceLaunch) -> Finding | None:
 
 def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
     """Loads of fewer bytes than a thread's part of the tile: more instructions and fewer bytes in flight."""
-    loads = [
-        a for a in launch.main_accesses if a.kind == "load" and not a.descriptor and launch.sector_ratio_of(a) < 1.5
-    ]
+    loads = [a for a in launch.main_loads if not a.descriptor and launch.sector_ratio_of(a) < 1.5]
     if not loads or launch.machine.mix["tma"]:
         return None
     main = max(loads, key=launch.moved_bytes_of)
@@ -116,14 +110,13 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
 
 def has_thin_tiles(launch: DeviceLaunch) -> bool:
     """Whether a tile gives each thread less than four bytes."""
-    loads = [a for a in launch.main_accesses if a.kind == "load"]
-    threads = 32 * launch.machine.num_warps
-    return launch.machine.num_warps > 1 and bool(loads) and max(map(launch.tile_bytes_of, loads)) < 4 * threads
+    warps, tiles = launch.machine.num_warps, [launch.tile_bytes_of(a) for a in launch.main_loads]
+    return warps > 1 and bool(tiles) and max(tiles) < 4 * 32 * warps
 
 
 def detect_second_read(launch: DeviceLaunch) -> Finding | None:
     """A program loads the same addresses at several places, or after it stored them."""
-    loads = [a for a in launch.main_accesses if a.kind == "load"]
+    loads = launch.main_loads
     places = Counter((a.base, a.address) for a in loads)
     again = {key: n for key, n in places.items() if n > 1}
     first = {(a.base, a.address): n for n, a in reversed([*enumerate(launch.main_accesses)]) if a.kind == "store"}
@@ -165,7 +158,7 @@ def detect_latency(launch: DeviceLaunch) -> Finding | None:
     if ratio >= 0.8 or launch.dram_us < 0.5 * max(launch.issue_us, launch.special_us):
         return None
     warps = launch.resident * launch.machine.num_warps
-    body = max((a for a in launch.main_accesses if a.kind == "load"), key=launch.moved_bytes_of).loops
+    body = max(launch.main_loads, key=launch.moved_bytes_of).loops
     waits = bool(body) and launch.is_synchronised(body) and not launch.code.dots
     possible_warps = launch.occupancy * launch.machine.num_warps
     evidence = dict(
@@ -325,7 +318,7 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
     )
 
 
-DETECTORS: tuple[Detector, ...] = (
+DETECTORS = (
     detect_strided_access,
     detect_narrow_loads,
     detect_second_read,
@@ -349,8 +342,7 @@ def _mean_load_bytes_of(launch: DeviceLaunch) -> float:
     for a in launch.code.accesses:
         if a.kind == "load" and math.prod(a.shape) == 1 and table.get(a.width):
             table[a.width] -= 1
-    count = sum(table.values())
-    return sum(width * n for width, n in table.items()) / count if count else 0.0
+    return mean_width(table)
 
 
 def _choose_alignment_word(launch: DeviceLaunch, access: Access) -> str:
@@ -367,7 +359,7 @@ def _choose_alignment_word(launch: DeviceLaunch, access: Access) -> str:
 def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> str:
     if only_stored:
         return "store_forwarding"
-    reads = max(Counter((a.base, a.address) for a in launch.main_accesses if a.kind == "load").values())
+    reads = max(Counter((a.base, a.address) for a in launch.main_loads).values())
     if any(w.kind == "special" and w.loops for w in launch.code.work):
         return "online"
     if reads >= 3:

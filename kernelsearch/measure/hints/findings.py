@@ -7,13 +7,12 @@ than the difference between the time and the roofline.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelsearch.core.types import Hint
 from kernelsearch.measure.hints.changes import word_of
-from kernelsearch.measure.hints.detectors import DETECTORS, Finding, make_finding, round_for_people
+from kernelsearch.measure.hints.detectors import DETECTORS, Finding, make_finding
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
 WORTH = 0.1
@@ -149,16 +148,3 @@ def _gap_of(call: LauncherCall) -> float:
         return 1.0
     roofline = sum(one.roofline_us for one in call.launches) + MEASURED_LAUNCH_US * len(call.launches)
     return max(0.0, 1 - roofline / call.time_us)
-
-
-def format_hint(hint: Hint) -> str:
-    """A hint as one line for people: bottleneck, evidence as `name number`, suggestion."""
-    numbers = ", ".join(f"{name.replace('_', ' ')} {_format_number(value)}" for name, value in hint.evidence.items())
-    return f"{hint.bottleneck}: {numbers}. {hint.suggestion}"
-
-
-def _format_number(value: float) -> str:
-    value = round_for_people(value)
-    if isinstance(value, float) and (value >= 1e6 or (value and abs(value) < 1e-3)) and math.isfinite(value):
-        return f"{value:.2e}"
-    return f"{value:,}"

@@ -116,6 +116,10 @@ class DeviceLaunch:
         most = max(map(self.moved_bytes_of, tiles), default=0.0)
         return tuple(a for a in tiles if self.moved_bytes_of(a) >= 0.05 * most)
 
+    @property
+    def main_loads(self) -> tuple[Access, ...]:
+        return tuple(a for a in self.main_accesses if a.kind == "load")
+
     @cached_property
     def traffic(self) -> float:
         """Bytes that the programs load and store."""
@@ -155,10 +159,9 @@ class DeviceLaunch:
     def bytes_in_flight(self) -> float:
         """Bytes of loads that an SM has in flight: those of one iteration of the busiest loop, times stages in use."""
         bodies, moved = Counter(), Counter()
-        for a in self.main_accesses:
-            if a.kind == "load":
-                bodies[a.loops] += self.tile_bytes_of(a)
-                moved[a.loops] += self.moved_bytes_of(a)
+        for a in self.main_loads:
+            bodies[a.loops] += self.tile_bytes_of(a)
+            moved[a.loops] += self.moved_bytes_of(a)
         if not bodies:
             return math.inf
         body = max(moved, key=lambda loops: moved[loops])
@@ -172,7 +175,7 @@ class DeviceLaunch:
             return max(1, self.machine.num_stages - 1)
         if self.is_synchronised(loops):
             return 1
-        elements = sum(math.prod(a.shape) for a in self.main_accesses if a.kind == "load" and a.loops == loops)
+        elements = sum(math.prod(a.shape) for a in self.main_loads if a.loops == loops)
         each = max(1, elements // (32 * self.machine.num_warps))
         return max(1, min(UNROLLED, UNROLLED_ELEMENTS // each))
 
@@ -236,20 +239,16 @@ class DeviceLaunch:
         return (self._count_work("special") + self._count_work("divide")) / self._lanes_per_us(SPECIAL_PER_CLOCK)
 
     def shared_memory_us(self, conflicts: bool) -> float:
-        passes = sum(
-            (e.ways if conflicts else 1.0) * e.size_bytes * self.trips_of(e.loops) for e in self.code.exchanges
-        )
+        turns = ((e.ways if conflicts else 1.0, e) for e in self.code.exchanges)
+        passes = sum(ways * e.size_bytes * self.trips_of(e.loops) for ways, e in turns)
         return passes * self.programs / self._lanes_per_us(SHARED_BYTES_PER_CLOCK)
 
     @cached_property
     def chain_us(self) -> float:
         """The time of the dependent loads of one program, times the rounds of programs."""
-        longest = max(
-            (self.trips_of(a.loops) / self.iterations_ahead(a.loops) for a in self.main_accesses if a.kind == "load"),
-            default=1.0,
-        )
+        chains = (self.trips_of(a.loops) / self.iterations_ahead(a.loops) for a in self.main_loads)
         rounds = max(1, -(-self.programs // (self.target.num_sms * self.occupancy)))
-        return rounds * max(1.0, longest) * DRAM_LATENCY_NS / 1e3
+        return rounds * max(1.0, *chains) * DRAM_LATENCY_NS / 1e3
 
     @cached_property
     def roofline_us(self) -> float:

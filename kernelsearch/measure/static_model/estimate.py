@@ -18,14 +18,12 @@ import numpy as np
 
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.constants import Constants
-from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.measure.static_model.device_launch import SHARED_BYTES_PER_CLOCK, SPECIAL_PER_CLOCK, DeviceLaunch
 from kernelsearch.measure.static_model.fitted import FITTED
 from kernelsearch.measure.static_model.usage import LoopUsage, Usage, compute_usage
 
 Number = float | np.ndarray
 SCHEDULERS = 4
-SPECIAL_PER_CLOCK = 16.0
-SHARED_BYTES_PER_CLOCK = 128.0
 LANES = 32
 STATIONS = (("dram", "l2", "ingest"), ("issue", "memory", "special", "tensor"), ("launch",))
 """Resources that work at the same time for one program count as one: bytes in flight, and the SM's pipes."""

@@ -1,6 +1,6 @@
 """Targets with the measured rates of the device at hand in place of the datasheet's.
 
-Only hints and percentages use them: the least possible time (`confirm_rules.compute_floor_us`) follows from the datasheet.
+Only hints and percentages use them: `confirm_rules.compute_floor_us` follows from the datasheet.
 """
 
 from __future__ import annotations

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelsearch.compile.code import Access, Block
-from kernelsearch.measure.static_model.device_launch import DeviceLaunch
+from kernelsearch.measure.static_model.device_launch import UNROLLED, UNROLLED_ELEMENTS, DeviceLaunch
 
-UNROLLED, UNROLLED_ELEMENTS = 4, 16
-"""ptxas interleaves up to four iterations where no barrier or store is between them and a thread loads few elements."""
 MAX_TRIPS = 1e7
 SMALL = 1 << 15
 """The largest tensor in bytes that stays in L1 between its uses."""
@@ -134,11 +132,10 @@ def _bytes_loaded_again(launch: DeviceLaunch, moved_bytes: Mapping[int, float]) 
     less the distance from the first start to the last end, is loaded again.
     """
     total = 0.0
-    for base in {a.base for a in launch.code.accesses}:
+    loads = [a for a in launch.code.accesses if a.kind == "load"]
+    for base in {a.base for a in loads}:
         covered, ends, moved, flat = 0.0, [], 0.0, set()
-        for access in launch.code.accesses:
-            if access.base != base or access.kind != "load":
-                continue
+        for access in (a for a in loads if a.base == base):
             if not access.loops:
                 total += moved_bytes[id(access)] * (access.address in flat)
                 flat.add(access.address)
@@ -156,7 +153,7 @@ def _bytes_loaded_again(launch: DeviceLaunch, moved_bytes: Mapping[int, float]) 
 
 
 def _batches_of(launch: DeviceLaunch, block: Block) -> float:
-    """See `Step.batches`."""
+    """See `LoopUsage.batches`."""
     each = block.counts.get("load_bytes", 0)
     if block.ahead >= 0 or not each:
         return 1.0
@@ -165,8 +162,8 @@ def _batches_of(launch: DeviceLaunch, block: Block) -> float:
         return each / free
     if not block.loops or any(block.counts.get(kind) for kind in ("barrier", "shuffle", "store")):
         return 1.0
-    widths = [a.width for a in launch.main_accesses if a.kind == "load"]
-    elements = max(1, math.ceil(each / max(1, min(widths, default=4))))
+    narrowest = min((a.width for a in launch.main_loads), default=4)
+    elements = max(1, math.ceil(each / max(1, narrowest)))
     return 1.0 / max(1.0, min(UNROLLED, UNROLLED_ELEMENTS // elements, free / each))
 
 

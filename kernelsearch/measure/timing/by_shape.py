@@ -1,12 +1,14 @@
 """The best candidate for each shape, and the gain of running them together.
 
-A finding is the plain data of `report.findings.build_finding`. The seed is a candidate too: it runs where nothing is faster.
+A finding is the plain data of `report.findings.build_finding`. The seed is a candidate too: it runs where nothing is
+faster.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from statistics import geometric_mean
 from typing import Any, TypeVar
 
 from kernelsearch.measure.timing.baselines import SEED
@@ -35,9 +37,8 @@ def choose_best(
     if not others:
         return dict.fromkeys(ratios(seed), seed) if seed is not None else {}
     whole = max(len(ratios(c)) for c in others)
-    overall = min(
-        (c for c in others if len(ratios(c)) == whole), key=lambda c: (round(_mean_ratio_of(ratios(c)), 3), order(c))
-    )
+    complete = [c for c in others if len(ratios(c)) == whole]
+    overall = min(complete, key=lambda c: (round(geometric_mean(ratios(c).values()), 3), order(c)))
     chosen = {}
     for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
         able = [c for c in candidates if shape in ratios(c)]
@@ -46,10 +47,6 @@ def choose_best(
         least = ratios(seed).get(shape, math.inf) if seed is not None else math.inf
         chosen[shape] = overall if own < least and own <= ratios(first)[shape] * (1 + ahead) else first
     return chosen
-
-
-def _mean_ratio_of(ratios: Mapping[str, float]) -> float:
-    return math.exp(sum(map(math.log, ratios.values())) / len(ratios))
 
 
 def infer_seed_finding(findings: Sequence[Finding]) -> Finding | None:
@@ -161,4 +158,4 @@ def _gain_at(shape: str, finding: Finding) -> dict[str, Any]:
 
 
 def _mean_of(intervals: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {k: math.exp(sum(math.log(i[k]) for i in intervals) / len(intervals)) for k in ("ratio", "low", "high")}
+    return {k: geometric_mean(i[k] for i in intervals) for k in ("ratio", "low", "high")}

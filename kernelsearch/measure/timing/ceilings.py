@@ -6,6 +6,7 @@ They are yardsticks for "percent of roofline", not limits: a kernel that only re
 from __future__ import annotations
 
 import ctypes
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -69,7 +70,7 @@ def _time_best(call: Callable[[], object]) -> float:
         call()
         event.record()
     torch.cuda.synchronize()
-    spans = [a.elapsed_time(b) * 1e3 for a, b in zip(events, events[1:], strict=False)]
+    spans = [a.elapsed_time(b) * 1e3 for a, b in itertools.pairwise(events)]
     third = REPEATS // 3
     return min(statistics.median(spans[at : at + third]) for at in range(0, REPEATS, third))
 
