@@ -20,9 +20,11 @@ CUT = "length"
 class EngineGrammar(Protocol):
     """One language in two dialects, for llguidance (Lark) and for xgrammar (EBNF)."""
 
-    lark: str
-    ebnf: str
-    digest: str
+    @property
+    def lark(self) -> str: ...
+
+    @property
+    def ebnf(self) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelsearch.propose.first.template import Template
+from kernelsearch.propose.grammar.answer import Rejection
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.rules import Ref, Rules
 
@@ -26,14 +27,6 @@ USUAL = (0.0, 1.0, 2.0, 0.5)
 COMPARED = (">", "<", ">=", "<=")
 SIZES = ((6, 2), (5, 2), (4, 2), (6, 1), (4, 1), (3, 1))
 """(Statements before `out`, depth of an expression), the largest that fits the budget is taken."""
-
-
-@dataclass(frozen=True)
-class BodyRefusal:
-    """The refusal of an answer: its stage, `stopped` or `grammar`, and a sentence."""
-
-    stage: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -54,17 +47,13 @@ class Body(Language):
                 break
         return made
 
-    def read(self, text: str, stopped: bool = True) -> str | BodyRefusal:
+    def read(self, text: str, stopped: bool = True) -> str | Rejection:
         """The body's lines of an answer, checked here whatever its engine promised."""
-        if not stopped:
-            return BodyRefusal("stopped", f"the answer was cut short after {len(text)} characters")
         text = text.strip()
-        if len(text) > self.longest:
-            return BodyRefusal("grammar", f"an answer of {len(text):,} characters, where {self.longest:,} are the most")
-        where = self.mismatch(text)
-        if where is not None:
-            return BodyRefusal("grammar", where.sentence(text))
-        return "\n".join(text.split("\n")[1:-1]) + "\n"
+        if stopped and len(text) > self.longest:
+            reason = f"an answer of {len(text):,} characters, where {self.longest:,} are the most"
+            return Rejection(text, "grammar", reason)
+        return self.refuse(text, stopped) or "\n".join(text.split("\n")[1:-1]) + "\n"
 
 
 class _Builder:

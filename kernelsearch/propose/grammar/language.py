@@ -6,6 +6,7 @@ from functools import cached_property
 
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose.grammar import write
+from kernelsearch.propose.grammar.answer import Rejection
 from kernelsearch.propose.grammar.check import Mismatch, find_mismatch
 from kernelsearch.propose.grammar.rules import Ref, Rules
 
@@ -37,3 +38,10 @@ class Language:
     def mismatch(self, text: str) -> Mismatch | None:
         """The place at which text leaves the language, by the rules and no engine; None for an allowed answer."""
         return find_mismatch(self.rules, self.start, text)
+
+    def refuse(self, text: str, stopped: bool = True) -> Rejection | None:
+        """The refusal of an answer that the engine cut short or that is outside the language; None for an allowed one."""
+        if not stopped:
+            return Rejection(text, "stopped", f"the answer was cut short after {len(text)} characters")
+        where = self.mismatch(text)
+        return Rejection(text, "grammar", where.sentence(text)) if where else None

@@ -1,10 +1,10 @@
 """A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
 
 One call asks for several answers; those that are not needed now are kept for the next ask of the same parent. An engine
-that may be asked ahead answers later (`propose/models/pending_calls.py`): the ask gives nothing, and the first good answer is
-due at the ask at which the call is taken in, whatever parent that ask has. A fault of the engine is a value: the ask
-gives nothing, the user reads the reason once, and after several failures in a row the model rests. The state is a
-function of the stored calls and of the finished trials, so that a resumed run goes on as it was.
+that may be asked ahead answers later (`pending_calls.py`): the ask gives nothing, and the first good answer is due at
+the ask at which the call is taken in, whatever parent that ask has. A fault of the engine is a value: the ask gives
+nothing, the user reads the reason once, and after several failures in a row the model rests. The state is a function of
+the stored calls and of the finished trials, so that a resumed run goes on as it was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernelsearch.propose.models import ideas, pending_calls, prompt
 from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_again, check_answer
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.pending_calls import CallPurpose, PendingCall
+from kernelsearch.propose.models.pending_calls import PendingCall
 from kernelsearch.propose.models.repair import FailedAnswer, Repairs, clean, report_verdict
 from kernelsearch.propose.models.spending import Ledger
 
@@ -155,7 +155,7 @@ class ModelProposer:
             self.health.tell_once(f"{self.engine.label} was still being asked when the search ended{trouble}")
             return
         self.underway = None
-        call = self._call(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
+        call = self._complete(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
         self._note(call)
         self.models.ledger.add(call)
 
@@ -198,9 +198,13 @@ class ModelProposer:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
         settings, seed = self.settings, rng.getrandbits(31)
         failed = what if isinstance(what, FailedAnswer) else None
-        page = self._page(request, grammar, None if failed else what, failed)
+        page = self._page(request, grammar, what)
         arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
         idea = failed.idea if failed else what.id
+        call = ModelCall(
+            request.number, arm, self.engine.name, request.parent.digest, idea, what.action, prompt.SYSTEM, "",
+            grammar.digest, repairs=failed.kernel if failed else "",
+        )  # fmt: skip
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
@@ -210,9 +214,12 @@ class ModelProposer:
                 self.health.tell_once(f"{reason}; such kernels are left to the typed edits")
                 return
             ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
-            asked = CallPurpose(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
             stored = self.models.ledger.take_stored(request.number, text)
-            self.underway = PendingCall(asked, known=stored) if stored else pending_calls.begin_call(self.engine, asked)
+            self.underway = (
+                PendingCall(stored, ask)
+                if stored
+                else pending_calls.begin_call(self.engine, replace(call, page=text), ask)
+            )
             if self.underway.threaded or not self.underway.is_due(request.number):
                 return
             self._land(request)
@@ -222,17 +229,20 @@ class ModelProposer:
     def _land(self, request: Request) -> None:
         """Takes in the answers of the call under way: the first good one is due, the others are kept."""
         underway, self.underway = self.underway, None
-        seen = request.seen
-        call = underway.known or self._call(underway, request.number, seen)
+        call = self._complete(underway, request.number, request.seen) if underway.reply else underway.asked
         self._note(call)
-        self.models.ledger.add(call, underway.known is not None)
-        asked = underway.asked or self._restore_purpose(call, request.task)
-        if asked is None:
+        self.models.ledger.add(call, again=underway.reply is None)
+        above = self.models.history.get(call.parent)
+        if underway.ask:
+            grammar = underway.ask.grammar
+        elif above is None:
             return
-        first, *others = self._good_answers(call, asked.grammar, seen) or [None]
-        if first is not None:
-            self._due.append(first)
-        self._kept.setdefault(asked.parent.digest, []).extend(others)
+        else:
+            grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
+        if not isinstance(grammar, NoGrammar):
+            first, *others = self._good_answers(call, grammar, request.seen) or [None]
+            self._due += [first] if first else []
+            self._kept.setdefault(call.parent, []).extend(others)
 
     def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[_Kept]:
         """The answers of a call that make new kernels, each kernel once."""
@@ -244,63 +254,29 @@ class ModelProposer:
                 unique.setdefault(checked.answer.kernel.digest, kept)
         return list(unique.values())
 
-    def _restore_purpose(self, call: ModelCall, task: TaskFacts) -> CallPurpose | None:
-        """The purpose of a restored call; None if its parent is unknown."""
-        above = self.models.history.get(call.parent)
-        grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
-        if grammar is None or isinstance(grammar, NoGrammar):
-            return None
-        ask = Ask(call.system, call.page, grammar)
-        return CallPurpose(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
-
-    def _call(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
+    def _complete(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
         """The record of a call whose answers have come."""
-        asked, reply = underway.asked, underway.reply.result()
-        self.engine.note_landing(asked.ask, number - asked.number, underway.waited)
-        call = ModelCall(
-            number=asked.number,
-            arm=asked.arm,
-            engine=self.engine.name,
-            parent=asked.parent.digest,
-            idea=asked.idea,
-            action=asked.action,
-            system=asked.ask.system,
-            page=asked.ask.page,
-            grammar=asked.grammar.digest,
-            seconds=reply.seconds,
-            repairs=asked.failed.kernel if asked.failed else "",
-            landed=number,
-            waited=underway.waited,
-        )
-        if isinstance(reply, Failure):
-            return replace(call, failure=reply.reason, kind=reply.kind)
-        for note in reply.notes:
-            self.health.tell_once(note)
-        answers = tuple(_as_answered(check_answer(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
-        usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        tokens = dict(tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached, tokens_out=reply.tokens_out)
-        return replace(call, answers=answers, usd=usd, **tokens)
+        reply, ask = underway.reply.result(), underway.ask
+        call = replace(underway.asked, landed=number, waited=underway.waited)
+        self.engine.note_landing(ask, number - call.number, underway.waited)
+        answers = []
+        if not isinstance(reply, Failure):
+            answers = [_as_answered(check_answer(s, ask.grammar, self.models.gate, seen)) for s in reply.samples]
+            for note in reply.notes:
+                self.health.tell_once(note)
+        return self.models.ledger.record_reply(call, reply, answers)
 
-    def _page(
-        self, request: Request, grammar: Grammar, idea: Idea | None, failed: FailedAnswer | None
-    ) -> prompt.PromptPage:
+    def _page(self, request: Request, grammar: Grammar, what: Idea | FailedAnswer) -> prompt.PromptPage:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
-        parts = dict(
-            idea=idea,
-            config=prompt.describe_config(request.trial.config if request.trial else {}),
-            trial=request.trial,
-            seed=seed.best if seed else None,
-            hints=request.hints,
-            rules=tuple(self.repairs.rules()),
-        )
-        if failed:
-            parts |= dict(failed=failed, edits=())
-        else:
-            parts |= dict(
-                children=prompt.describe_children(history, digest), elsewhere=prompt.describe_others(history, digest)
-            )
-        return prompt.PromptPage.of(grammar, request.task, self.models.device, **parts)
+        page = prompt.PromptPage(
+            grammar, request.task, self.models.device, what, request.trial, seed.best if seed else None,
+            request.hints, rules=tuple(self.repairs.rules()),
+        )  # fmt: skip
+        if isinstance(what, FailedAnswer):
+            return page
+        children, others = prompt.describe_children(history, digest), prompt.describe_others(history, digest)
+        return replace(page, children=children, elsewhere=others)
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -335,7 +311,7 @@ class ModelProposer:
                 self._note(call)
         for call in underway:
             if call.arm in mine:
-                self.underway = PendingCall(None, known=call)
+                self.underway = PendingCall(call)
 
     def _take_stored(self, grammar: Grammar, request: Request) -> None:
         """Answers of restored calls become kernels again when their parent is next asked for."""

@@ -7,11 +7,10 @@ launch, hints, earlier tries from here, rules from failures, the best kernels el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kernelsearch.core.types import Config, Hint, ShapeFact, TaskFacts, Trial
+from kernelsearch.core.types import Hint, ShapeFact, TaskFacts, Trial
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar
@@ -54,39 +53,21 @@ class PromptDevice:
 class PromptPage:
     """The contents of the page of one parent.
 
-    lines is the source; trial the parent's best trial; children are earlier tries from here, elsewhere the best other
-    kernels of the run, rules short sentences; failed is an answer to be repaired; edits are the ready-made ones, fresh
-    the names that new lines may bind.
+    to_do is what the model is asked for: an idea, or an answer of its own to be repaired. trial is the parent's best
+    trial, seed the seed's; children are earlier tries from here, elsewhere the best other kernels of the run, rules
+    short sentences.
     """
 
+    grammar: Grammar
     task: TaskFacts
     device: PromptDevice
-    lines: Sequence[str]
-    idea: Idea | None
-    config: str = ""
+    to_do: Idea | FailedAnswer | None = None
     trial: Trial | None = None
     seed: Trial | None = None
     hints: tuple[Hint, ...] = ()
     children: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
-    failed: FailedAnswer | None = None
-    edits: tuple[str, ...] = ()
-    fresh: tuple[str, ...] = ()
-    launch: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, grammar: Grammar, task: TaskFacts, device: PromptDevice, **parts: Any) -> PromptPage:
-        """The page of a grammar's parent; parts are further fields."""
-        launch = describe_launch(grammar.parent, task)
-        own = dict(
-            lines=grammar.lines,
-            idea=None,
-            edits=describe_edits(grammar),
-            fresh=describe_fresh_names(grammar),
-            launch=launch,
-        )
-        return cls(task, device, **{**own, **parts})
 
 
 @dataclass(frozen=True)
@@ -133,18 +114,6 @@ def describe_children(history: History, digest: str) -> tuple[str, ...]:
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
 
 
-def describe_edits(grammar: Grammar) -> tuple[str, ...]:
-    """Lines on the typed edits that an answer may name, with their variants and summaries."""
-    summaries = {e.name: e.summary for e in EDITS}
-    numbers = {name: "1" if len(v) == 1 else f"1 to {len(v)}" for name, v in grammar.edits.items()}
-    return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
-
-
-def describe_fresh_names(grammar: Grammar) -> tuple[str, ...]:
-    """Lines on the names that an answer's new lines may bind, with their kinds."""
-    return tuple(f"{name}: {kind}" for name, kind in grammar.fresh.items())
-
-
 def describe_others(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
     """Lines on the best kernels of the run that are neither this one nor its children."""
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
@@ -159,33 +128,38 @@ def _parts_of(page: PromptPage) -> list[_Section]:
     task = page.task
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
-    numbered = tuple(f"{n:>3} {line}".rstrip() for n, line in enumerate(page.lines, 1))
+    config = page.trial.config if page.trial else {}
+    repaired = isinstance(page.to_do, FailedAnswer)
     parts = [
         _Section("TASK", (clean(head),)),
-        _Section("KERNEL", numbered),
-        _Section("HOW IT IS LAUNCHED", page.launch, 2),
-    ]
-    if page.fresh:
-        parts.append(_Section("NEW NAMES", page.fresh))
-    if page.config:
-        parts.append(_Section("ITS BEST CONFIG", (page.config,)))
-    parts += [
-        _Section("READY-MADE EDITS", page.edits, 7),
+        _Section("KERNEL", tuple(page.grammar.numbered.splitlines())),
+        _Section("HOW IT IS LAUNCHED", describe_launch(page.grammar.parent, task), 2),
+        _Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in page.grammar.fresh.items())),
+        _Section("ITS BEST CONFIG", (", ".join(f"{n}={v}" for n, v in sorted(config.items())),) if config else ()),
+        _Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.grammar)), 7),
         _Section("ITS TIMES", tuple(_time_lines(page)), 1),
         _Section("WHERE ITS TIME GOES", tuple(_format_hint(h) for h in page.hints), 3),
         _Section("WHAT WAS TRIED FROM HERE", page.children, 4),
         _Section("RULES FROM EARLIER FAILURES", page.rules, 5),
         _Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
     ]
-    if page.failed is not None:
-        parts.append(_Section("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
-        parts.append(_Section("WAS REFUSED", tuple(page.failed.report.split("\n"))))
-        again = f"Correct that edit of the kernel above. It was to do this: {page.failed.action}"
+    if repaired:
+        parts.append(_Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))
+        parts.append(_Section("WAS REFUSED", tuple(page.to_do.report.split("\n"))))
+        again = f"Correct that edit of the kernel above. It was to do this: {page.to_do.action}"
         parts.append(_Section("DO THIS", (again,)))
-    elif page.idea is not None:
-        parts.append(_Section("DO THIS", (f"{page.idea.action} Implement only this change.",)))
+    elif page.to_do is not None:
+        parts.append(_Section("DO THIS", (f"{page.to_do.action} Implement only this change.",)))
     parts.append(_Section("ANSWER", ("Directives and END, nothing else.",)))
     return parts
+
+
+def _edit_lines(grammar: Grammar) -> Iterator[str]:
+    """Lines on the typed edits that an answer may name, with their variants and summaries."""
+    summaries = {e.name: e.summary for e in EDITS}
+    for name, variants in grammar.edits.items():
+        numbers = "1" if len(variants) == 1 else f"1 to {len(variants)}"
+        yield f"EDIT {name} {numbers}: {clean(summaries.get(name, ''), 100)}"
 
 
 def _time_lines(page: PromptPage) -> list[str]:
@@ -236,10 +210,5 @@ def _action_of(entry: Entry) -> str:
     return clean(entry.action or entry.edit, 140)
 
 
-def describe_config(config: Config) -> str:
-    """A config in words."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
-
-
-def _join_parts(parts: Sequence[_Section]) -> str:
+def _join_parts(parts: Iterable[_Section]) -> str:
     return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)
