@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core.errors import ModelError
@@ -45,7 +45,7 @@ class ModelOptions:
     max_usd: float | None = None
     price: tuple[float, float] | None = None
     record: str | None = None
-    settings: ModelSettings = ModelSettings()
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __post_init__(self) -> None:
         if self.proposer == MIX and not self.models:
@@ -54,9 +54,8 @@ class ModelOptions:
             raise ModelError(f"--model belongs to --proposer mix, not to {self.proposer}")
         if self.max_usd is not None and self.price is None:
             raise ModelError("--max-usd needs --price IN OUT, in US dollars for a million tokens")
-        if self.max_usd is not None or self.max_tokens is not None or self.record:
-            if not self.specs:
-                raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
+        if not self.specs and (self.max_usd is not None or self.max_tokens is not None or self.record):
+            raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
         for spec in self.specs:
             kind = engines.parse_spec(spec).kind
             if missing := engines.ENGINES[kind].missing:
@@ -98,18 +97,8 @@ def open_proposer(
 
     edits makes the typed edits, for runs that share one; make gives the engine of a spec.
     """
-    return open_models(options, place, limits, say, edits, make) if options.specs else edits or TypedEdits()
-
-
-def open_models(
-    options: ModelOptions,
-    place: MachineFacts,
-    limits: RunLimits,
-    say: Say,
-    edits: Proposer | None = None,
-    make: Callable[[str], engines.Engine] = engines.open_engine,
-) -> ProposerMix:
-    """Loads the engines of the options, at least one. Raises ModelError. Call `close` in the end."""
+    if not options.specs:
+        return edits or TypedEdits()
     shared = Models(gate.check, place, Ledger(options.budget), say=say)
     names: dict[str, int] = {}
     models = []

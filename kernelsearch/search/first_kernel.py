@@ -23,7 +23,7 @@ from kernelsearch.propose.first import body_page
 from kernelsearch.propose.first.body import Body
 from kernelsearch.propose.first.template import NoTemplate, choose_template
 from kernelsearch.propose.grammar import Rejection
-from kernelsearch.propose.mix import RunLimits
+from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.repair import clean, report_verdict
 from kernelsearch.tasks.outline import Outline
@@ -113,7 +113,9 @@ class Draft:
     def write(self, bench: Bench, engines: EngineCache) -> str:
         """The lines of a right body. Raises TaskError or ModelError."""
         place, evaluation = proposers.MachineFacts(bench.where, bench.target), Evaluation(bench)
-        proposer = proposers.open_models(self.options, place, RunLimits(), self.say, make=engines.engine)
+        proposer = proposers.open_proposer(self.options, place, RunLimits(), self.say, make=engines.engine)
+        if not isinstance(proposer, ProposerMix):
+            raise ModelError("a first kernel needs a model: name one with --model")
         try:
             for model in proposer.models:
                 lines = self._ask_model(model, evaluation, proposer.shared.ledger)

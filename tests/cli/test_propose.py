@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
-import scripted_server as served  # noqa: E402
+import scripted_server as served
 
 KEY = "sk-secret-0123456789abcdef"
 TASK = """import torch

@@ -1,4 +1,4 @@
-"""Models asked ahead: the search goes on meanwhile, and resumed and replayed runs take answers in where the first did."""
+"""Models asked ahead: the search goes on, and resumed and replayed runs take answers in where the first did."""
 
 import random
 import threading
@@ -110,7 +110,7 @@ def test_alone_a_model_is_waited_for_and_asked_again_before_it_is_needed():
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_resumed_run_takes_answers_in_where_the_unbroken_one_did(tmp_path, alone):
-    whole, engine = mix(Late(2), alone=alone)
+    whole, _ = mix(Late(2), alone=alone)
     with Store.open_in_memory() as store:
         unbroken, _ = searched(whole, store, BUDGET)
         calls = store.load_calls(1)

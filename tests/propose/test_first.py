@@ -74,7 +74,8 @@ def test_what_each_input_is_to_a_row():
 
 
 @pytest.mark.parametrize("case, said", [
-    (outline({"a": tensor(4, 8), "b": tensor(8, 16)}, tensor(4, 16)), "neither a tensor of that shape nor one number a row"),
+    (outline({"a": tensor(4, 8), "b": tensor(8, 16)}, tensor(4, 16)),
+     "neither a tensor of that shape nor one number a row"),
     (outline({"x": X}, tensor()), "neither a tensor of that shape nor one number"),
     (outline({"x": X, "w": tensor(5)}, X), "its input w of shape [5] is nothing that one row of x needs"),
     (outline({"x": tensor(8, 16, dtype="i64")}, X), "holds no floating-point numbers"),
@@ -91,8 +92,8 @@ def test_what_no_skeleton_fits_is_said(case, said):
 def test_an_answer_is_read_by_the_grammar_alone():
     body = Body.of(choose_template(outline({"x": X}, X)))
     assert body.read(SOFTMAX + "\n").count("\n") == 4
-    for text in ("", "nonsense", SOFTMAX.replace("(t0 / s1)", "open('/etc/passwd')"), SOFTMAX.replace("s1 =", "s2 ="), "x" * 9999,
-                 SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
+    for text in ("", "nonsense", SOFTMAX.replace("(t0 / s1)", "open('/etc/passwd')"), SOFTMAX.replace("s1 =", "s2 ="),
+                 "x" * 9999, SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
         found = body.read(text)
         assert isinstance(found, Rejection) and found.stage == "grammar"
     assert body.read(SOFTMAX, stopped=False).stage == "stopped"
@@ -122,8 +123,9 @@ def test_a_task_without_a_kernel_is_outlined(tmp_path):
 
 def test_a_model_with_weights_is_said_to_have_them(tmp_path):
     (tmp_path / "linear.py").write_text(
-        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.w = nn.Parameter(torch.ones(8))\n    def forward(self, x):\n        return x * self.w\n"
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.w = nn.Parameter(torch.ones(8))\n"
+        "    def forward(self, x):\n        return x * self.w\n"
         "def get_inputs(): return [torch.randn(4, 8)]\ndef get_init_inputs(): return []\n"
     )
     assert outline_task(str(tmp_path / "linear.py"), target_by_name("h100")).stateful

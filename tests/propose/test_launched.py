@@ -7,11 +7,11 @@ from pathlib import Path
 import edit_seeds
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "grammar"))
-import traced  # noqa: E402
+import traced
 
-from kernelsearch.core.types import ShapeFact  # noqa: E402
-from kernelsearch.propose.edits import EDITS  # noqa: E402
-from kernelsearch.propose.models.launch_words import describe_launch  # noqa: E402
+from kernelsearch.core.types import ShapeFact
+from kernelsearch.propose.edits import EDITS
+from kernelsearch.propose.models.prompt import describe_launch
 
 
 def task(name):

@@ -55,9 +55,10 @@ def test_what_an_answer_passes(grammar):
 
 @pytest.mark.parametrize("text", [
     "Sure! I would rewrite the kernel.", "LINE 12\n    import os\nEND", "LINE 12\n    x = __import__('os')\nEND",
-    "LINE 12\n    tl.inline_asm_elementwise('exit;', '', [x], tl.float32, True, 1)\nEND", "END", "LINE 99\n    x = x\nEND",
-    "LINE 12\n    numerator = open('/etc/passwd')\nEND", "EDIT ../../etc 1\nEND", "GRID __import__('os').system('x')\nEND",
-    "LINE 12\n    numerator = tl.exp(x)\nEND\nrm -rf /", "\x00\x1b[2J", "END\n" * 40_000, "LINE 12\n" + "    x = x\n" * 9000 + "END",
+    "LINE 12\n    tl.inline_asm_elementwise('exit;', '', [x], tl.float32, True, 1)\nEND", "END",
+    "LINE 99\n    x = x\nEND", "LINE 12\n    numerator = open('/etc/passwd')\nEND", "EDIT ../../etc 1\nEND",
+    "GRID __import__('os').system('x')\nEND", "LINE 12\n    numerator = tl.exp(x)\nEND\nrm -rf /", "\x00\x1b[2J",
+    "END\n" * 40_000, "LINE 12\n" + "    x = x\n" * 9000 + "END",
 ])  # fmt: skip
 def test_hostile_text_is_refused_by_the_grammar_and_nothing_else_happens(grammar, text):
     found = check_answer(Sample(text), grammar, gate.check)

@@ -22,7 +22,7 @@ from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
 from kernelsearch.propose.grammar import Grammar, NoGrammar, build_grammar
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models import ideas, pending_calls, prompt
-from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_again, check_answer
+from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_answer
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.pending_calls import PendingCall
@@ -67,20 +67,6 @@ class Models:
         return self.grammars[key]
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A good answer that was not needed yet; action is the sentence that asked for it."""
-
-    fate: CheckedAnswer
-    arm: str
-    action: str
-    parent: str
-
-    @property
-    def rewrite(self) -> Rewrite:
-        return Rewrite(self.fate.answer.kernel, self.arm, self.action, self.parent)
-
-
 class ModelProposer:
     """One engine as a proposer of rewrites and of repairs."""
 
@@ -93,9 +79,9 @@ class ModelProposer:
         self.repairs = Repairs(settings.repairs)
         self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
         self.underway: PendingCall | None = None
-        self._due: list[_Kept] = []
+        self._due: list[Rewrite] = []
         self._looked = -1
-        self._kept: dict[str, list[_Kept]] = {}
+        self._kept: dict[str, list[Rewrite]] = {}
         self._stored: dict[str, list[ModelCall]] = {}
         self._made: dict[str, tuple[ModelCall, str]] = {}
         self._sent_back: set[str] = set()
@@ -115,7 +101,7 @@ class ModelProposer:
 
     def has_kept(self, parent: str, seen: Container[str]) -> bool:
         """True if an answer for this parent is there already."""
-        return any(check_again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
+        return parent in self._stored or any(k.kernel.digest not in seen for k in self._kept.get(parent, ()))
 
     # ------------------------------------------------------------ answers that come later
 
@@ -135,11 +121,8 @@ class ModelProposer:
         """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
         if self._due or not self.engine.ahead or not self.is_available(request.number):
             return
-        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
-        if isinstance(grammar, NoGrammar):
-            return
-        self._take_stored(grammar, request)
-        if not self.has_kept(request.parent.digest, request.seen):
+        grammar = self._prepare(request)
+        if grammar and not self.has_kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
     def end(self, trials: int) -> None:
@@ -163,15 +146,23 @@ class ModelProposer:
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite of the request's parent, or None when no answer makes a new kernel or it comes later."""
-        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
-        if isinstance(grammar, NoGrammar):
+        grammar = self._prepare(request)
+        if grammar is None:
             return None
-        self._take_stored(grammar, request)
         rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
         if rewrite is not None or not self.is_available(request.number):
             return rewrite
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
         return _take_new(self._due, request.seen)
+
+    def _prepare(self, request: Request) -> Grammar | None:
+        """The grammar of a request's parent; answers of restored calls for it become kernels again."""
+        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return None
+        for call in self._stored.pop(request.parent.digest, ()):
+            self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
+        return grammar
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
@@ -184,7 +175,7 @@ class ModelProposer:
         grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
             return None
-        of_parent = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
+        of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
         self._ask(of_parent, grammar, failed, rng)
         return _take_new(self._due, request.seen)
 
@@ -244,14 +235,14 @@ class ModelProposer:
             self._due += [first] if first else []
             self._kept.setdefault(call.parent, []).extend(others)
 
-    def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[_Kept]:
+    def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[Rewrite]:
         """The answers of a call that make new kernels, each kernel once."""
-        unique: dict[str, _Kept] = {}
+        unique: dict[str, Rewrite] = {}
         for answer in call.answers:
             checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
             if checked.good:
-                kept = _Kept(checked, call.arm, call.action, call.parent)
-                unique.setdefault(checked.answer.kernel.digest, kept)
+                kernel = checked.answer.kernel
+                unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, call.action, call.parent))
         return list(unique.values())
 
     def _complete(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
@@ -294,7 +285,7 @@ class ModelProposer:
         call, text = self._made[trial.kernel]
         why = report_verdict(verdict)
         if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
-            tries = 1 + self._tries(call.repairs) if call.repairs else 0
+            tries = self._count_repairs(trial.kernel)
             self.repairs.tell(FailedAnswer(trial.kernel, call.parent, call.idea, call.action, text, why, tries))
         else:
             self.repairs.count(why)
@@ -313,14 +304,10 @@ class ModelProposer:
             if call.arm in mine:
                 self.underway = PendingCall(call)
 
-    def _take_stored(self, grammar: Grammar, request: Request) -> None:
-        """Answers of restored calls become kernels again when their parent is next asked for."""
-        for call in self._stored.pop(request.parent.digest, ()):
-            self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
-
-    def _tries(self, kernel: str) -> int:
-        call = self._made[kernel][0] if kernel in self._made else None
-        return 1 + self._tries(call.repairs) if call and call.repairs else 0
+    def _count_repairs(self, kernel: str) -> int:
+        """The number of repairs in a row that led to a kernel."""
+        repaired = self._made[kernel][0].repairs if kernel in self._made else ""
+        return 1 + self._count_repairs(repaired) if repaired else 0
 
     def _note(self, call: ModelCall) -> None:
         """Changes this model's state by a call, new or restored."""
@@ -335,12 +322,12 @@ class ModelProposer:
             self.repairs.waiting.pop(call.repairs, None)
 
 
-def _take_new(waiting: list[_Kept], seen: Container[str]) -> Rewrite | None:
+def _take_new(waiting: list[Rewrite], seen: Container[str]) -> Rewrite | None:
     """Takes answers out of a queue up to the first whose kernel is still new."""
     while waiting:
-        answer = waiting.pop(0)
-        if check_again(answer.fate, seen).good:
-            return answer.rewrite
+        rewrite = waiting.pop(0)
+        if rewrite.kernel.digest not in seen:
+            return rewrite
     return None
 
 

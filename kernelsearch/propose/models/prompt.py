@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from kernelsearch.core.types import Hint, ShapeFact, TaskFacts, Trial
+from kernelsearch.core.types import Hint, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trial
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.launch_words import describe_launch
 from kernelsearch.propose.models.repair import FailedAnswer, clean
 
 SYSTEM = """\
@@ -39,6 +39,8 @@ that line, and of the new names at most two. Only functions of tl, with their ow
 
 RESERVE = 64
 """Tokens that are left for a chat template."""
+LONGEST_LAUNCH = 200
+"""Characters of a line on the launch."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,19 @@ def describe_others(history: History, digest: str, most: int = 3) -> tuple[str, 
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
     others.sort(key=lambda e: (e.score, e.number))
     return tuple(f"{1 / e.score:.2f}x the seed: {_action_of(e)}" for e in others[:most])
+
+
+def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
+    """Lines on what a kernel's text does not say, the most useful first; empty where no launch is known."""
+    trace = next((task.traces[s.key] for s in task.shapes if s.key in task.traces), None)
+    lines = list(_computed_lines(kernel))
+    sites: set[str] = set()
+    for launch in trace.launches if trace else ():
+        steps = kernel.steps_at(launch.site, task.sites)
+        if steps and launch.site not in sites:
+            sites.add(launch.site)
+            lines += _site_lines(kernel, launch, steps)
+    return tuple(clean(line, LONGEST_LAUNCH) for line in lines)
 
 
 # ---------------------------------------------------------------- the parts, in their order on the page
@@ -212,3 +227,36 @@ def _action_of(entry: Entry) -> str:
 
 def _join_parts(parts: Iterable[_Section]) -> str:
     return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)
+
+
+# ---------------------------------------------------------------- the launch in words
+
+
+def _computed_lines(kernel: Kernel) -> Iterator[str]:
+    for function, given in kernel.args.items():
+        of = f" of {function}" if len(kernel.entries) > 1 else ""
+        yield from (f"{name}{of} is computed as {text}" for name, text in given.items())
+    for name, (dtype, shape, *zeroed) in kernel.scratch.items():
+        yield f"{name} points to scratch of {dtype} {shape}{', zeroed' if zeroed else ''}"
+    for name, value in kernel.init.items():
+        yield f"what {name} points to starts at {value}"
+
+
+def _site_lines(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> Iterator[str]:
+    if len(steps) > 1:
+        yield f"launched in this order: {', '.join(steps)}"
+    for step in steps:
+        if step in kernel.grid:
+            yield f"grid of {step}: {kernel.grid[step]}"
+        else:
+            own = f"{launch.grid} at the first timed shape" if launch.grid else "a function of its config"
+            yield f"grid of {step}: the launcher's own, {own}"
+    params = {p for f in kernel.functions if f.name in steps for p in f.params if p not in f.constexprs}
+    tensors = [
+        f"{n}: {v.dtype} {list(v.shape)}" for n, v in launch.args.items() if n in params and isinstance(v, TensorFact)
+    ]
+    numbers = [f"{n}={v}" for n, v in launch.args.items() if n in params and isinstance(v, (int, float))]
+    if tensors:
+        yield f"at the first timed shape {'; '.join(tensors)}"
+    if numbers:
+        yield f"and {', '.join(numbers)}"
