@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -24,9 +24,7 @@ from kernelsearch.propose.history import History
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import ideas, prompt
 from kernelsearch.propose.models.answers import SEEN, check_answer
-from kernelsearch.propose.models.launch_words import describe_launch
 from kernelsearch.propose.models.model import ModelSettings
-from kernelsearch.propose.models.spending import Price
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report import proposal_report as report
 from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
@@ -129,7 +127,6 @@ def _collect_answers(
         answers.proposals.extend(_apply_edits(facts, parent, proposer, options))
         return answers
     (model,) = proposer.models
-    price = Price(*(options.price or (0.0, 0.0)))
     grammar = _make_grammar(proposer, parent, facts)
     for seed, wanted in enumerate(range(options.n, 0, -AT_ONCE), options.seed):
         page = _write_page(proposer, grammar, parent, facts, seed)
@@ -147,7 +144,7 @@ def _collect_answers(
         answers.tokens_out += reply.tokens_out
         answers.tokens_cached += reply.tokens_cached
         answers.seconds += reply.seconds
-        answers.usd += price.of(reply.tokens_in, reply.tokens_out)
+        answers.usd += proposer.shared.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
         answers.proposals.extend(_read_sample(s, grammar) for s in reply.samples)
         say(f"{len(answers.proposals)} of {options.n} answers")
     return answers
@@ -166,19 +163,7 @@ def _write_page(proposer: ProposerMix, grammar: Grammar, parent: _Parent, facts:
     history.tell(parent.trial, parent.kernel, None)
     hints = parent.outcome.hints
     idea = ideas.choose_idea(ideas.list_ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
-    page = prompt.PromptPage(
-        facts,
-        model.models.device,
-        grammar.lines,
-        idea,
-        prompt.describe_config(parent.config),
-        parent.trial,
-        None,
-        hints,
-        edits=prompt.describe_edits(grammar),
-        fresh=prompt.describe_fresh_names(grammar),
-        launch=describe_launch(grammar.parent, facts),
-    )
+    page = prompt.PromptPage(grammar, facts, proposer.shared.device, idea, parent.trial, hints=hints)
     try:
         return prompt.write_page(page, model.engine.count, model.settings.page_tokens)
     except prompt.TooLong as least:
@@ -222,20 +207,19 @@ def _judge(
     """Takes each proposal up to the stage `options.until`; equal candidates are judged once."""
     if options.until in LOCAL:
         return
-    futures: dict[tuple[str, str], Future[ProposalResult]] = {}
+    kernels = [p for p in answers.proposals if p.kernel]
+    configs = [{**parent.config, **referee.config_of(p.kernel, facts), **p.kernel.config} for p in kernels]
+    keys = [(p.kernel.digest, config_key(config)) for p, config in zip(kernels, configs)]
     with ThreadPoolExecutor(2 + len(os.sched_getaffinity(0))) as pool:
-        waiting = []
-        for proposed in answers.proposals:
-            if proposed.kernel is None:
-                waiting.append((proposed, None))
-                continue
-            config = {**parent.config, **referee.config_of(proposed.kernel, facts), **proposed.kernel.config}
-            key = (proposed.kernel.digest, config_key(config))
-            if key not in futures:
-                futures[key] = pool.submit(_judge_one, evaluation, parent, proposed, config, options.until)
-            waiting.append((proposed, futures[key]))
-        judged = [replace(f.result(), answer=p.answer, edit=p.edit, note=p.note) if f else p for p, f in waiting]
-    answers.proposals[:] = judged
+        futures = {
+            key: pool.submit(_judge_one, evaluation, parent, proposed, config, options.until)
+            for key, (proposed, config) in dict(zip(keys, zip(kernels, configs))).items()
+        }
+    results = iter(keys)
+    answers.proposals[:] = [
+        replace(futures[next(results)].result(), answer=p.answer, edit=p.edit, note=p.note) if p.kernel else p
+        for p in answers.proposals
+    ]
 
 
 def _judge_one(

@@ -53,6 +53,9 @@ class BanditParams:
     ignorance: float = 0.1
 
 
+DEFAULTS = BanditParams()
+
+
 @dataclass(frozen=True)
 class Standing:
     """The state of an arm: discounted pulls and rewards, and the mean cost of a pull in trials."""
@@ -64,7 +67,7 @@ class Standing:
 
 
 def compute_standings(
-    arms: Sequence[str], pulls: Iterable[Pull], costs: Iterable[Cost], now: int, params: BanditParams = BanditParams()
+    arms: Sequence[str], pulls: Iterable[Pull], costs: Iterable[Cost], now: int, params: BanditParams = DEFAULTS
 ) -> list[Standing]:
     """The standing of each of these arms at ask `now`; pulls and costs of other arms are ignored."""
     count, reward, cost = (dict.fromkeys(arms, 0.0) for _ in range(3))
@@ -81,7 +84,7 @@ def compute_standings(
     return [Standing(a, count[a], reward[a], (prior + cost[a]) / (prior + count[a])) for a in arms]
 
 
-def rank_arms(every: Sequence[Standing], rng: random.Random, params: BanditParams = BanditParams()) -> list[str]:
+def rank_arms(every: Sequence[Standing], rng: random.Random, params: BanditParams = DEFAULTS) -> list[str]:
     """The arms, best first, by a draw from the posterior of their reward over their cost."""
     pulls, rewards = sum(s.pulls for s in every), sum(s.reward for s in every)
     pooled = (params.prior * params.ignorance + rewards) / (params.prior + pulls)

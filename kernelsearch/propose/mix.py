@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Trial
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.bandit import BanditParams, Cost, Pull, compute_standings, rank_arms
+from kernelsearch.propose.bandit import DEFAULTS, BanditParams, Cost, Pull, compute_standings, rank_arms
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.models import pending_calls
 from kernelsearch.propose.models.model import ModelProposer, Models
@@ -48,7 +48,7 @@ class ProposerMix(Proposer):
         *,
         alone: bool = False,
         edits: Proposer | None = None,
-        params: BanditParams = BanditParams(),
+        params: BanditParams = DEFAULTS,
     ) -> None:
         self.models, self.shared, self.limits = tuple(models), shared, limits
         self.alone, self.params = alone, params

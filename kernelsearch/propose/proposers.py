@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.kernel.targets import Target
 from kernelsearch.propose import engines
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.engines.recorded_answers import RecordingEngine
@@ -29,6 +28,7 @@ USUAL_ANSWER = 140
 """Tokens of a typical answer, for the estimate before a run."""
 
 Say = Callable[[str], None]
+MachineFacts = prompt.PromptDevice
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ModelOptions:
     max_usd: float | None = None
     price: tuple[float, float] | None = None
     record: str | None = None
-    settings: ModelSettings = ModelSettings()
+    settings: ModelSettings = field(default_factory=ModelSettings)
 
     def __post_init__(self) -> None:
         if self.proposer == MIX and not self.models:
@@ -54,11 +54,12 @@ class ModelOptions:
             raise ModelError(f"--model belongs to --proposer mix, not to {self.proposer}")
         if self.max_usd is not None and self.price is None:
             raise ModelError("--max-usd needs --price IN OUT, in US dollars for a million tokens")
-        if self.max_usd is not None or self.max_tokens is not None or self.record:
-            if not self.specs:
-                raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
+        if not self.specs and (self.max_usd is not None or self.max_tokens is not None or self.record):
+            raise ModelError("--max-tokens, --max-usd and --record speak of a model: name one with --model")
         for spec in self.specs:
-            _require_installed(engines.parse_spec(spec))
+            kind = engines.parse_spec(spec).kind
+            if missing := engines.ENGINES[kind].missing:
+                raise ModelError(engines.describe_missing(kind, missing))
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -84,14 +85,6 @@ class ModelOptions:
         return Budget(self.max_tokens, self.max_usd, Price(*(self.price or (0.0, 0.0))))
 
 
-@dataclass(frozen=True)
-class MachineFacts:
-    """The machine as models see it: the name of the device or target, and the target's facts."""
-
-    device: str
-    target: Target | None
-
-
 def open_proposer(
     options: ModelOptions,
     place: MachineFacts,
@@ -106,8 +99,7 @@ def open_proposer(
     """
     if not options.specs:
         return edits or TypedEdits()
-    ledger = Ledger(options.budget)
-    shared = Models(gate.check, prompt.PromptDevice(place.device, place.target), ledger, say=say)
+    shared = Models(gate.check, place, Ledger(options.budget), say=say)
     names: dict[str, int] = {}
     models = []
     for spec in options.specs:
@@ -167,8 +159,8 @@ def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
     if isinstance(grammar, NoGrammar):
         return ""
-    page = prompt.PromptPage.of(grammar, task, proposer.shared.device)
     try:
+        page = prompt.PromptPage(grammar, task, proposer.shared.device)
         text = prompt.write_page(page, model.engine.count, settings.page_tokens)
     except prompt.TooLong as least:
         most = settings.page_tokens
@@ -185,13 +177,6 @@ def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     stop = [f"{format_count(budget.max_tokens)} tokens"] if budget.max_tokens else []
     stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
     return sentence + (f"; it stops at {' or '.join(stop)}" if stop else "")
-
-
-def _require_installed(spec: engines.EngineSpec) -> None:
-    """Raises ModelError for an engine whose packages are missing, before anything is loaded."""
-    missing = engines.ENGINES[spec.kind].missing
-    if missing:
-        raise ModelError(engines.describe_missing(spec.kind, missing))
 
 
 def as_facts(options: ModelOptions) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelsearch.core.errors import ModelError, TaskError
@@ -20,9 +20,10 @@ from kernelsearch.propose import proposers
 from kernelsearch.propose.engines import Ask, EngineCache, Failure
 from kernelsearch.propose.engines.base import CUT, Sample
 from kernelsearch.propose.first import body_page
-from kernelsearch.propose.first.body import Body, BodyRefusal
+from kernelsearch.propose.first.body import Body
 from kernelsearch.propose.first.template import NoTemplate, choose_template
-from kernelsearch.propose.mix import RunLimits
+from kernelsearch.propose.grammar import Rejection
+from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.repair import clean, report_verdict
 from kernelsearch.tasks.outline import Outline
@@ -113,13 +114,15 @@ class Draft:
         """The lines of a right body. Raises TaskError or ModelError."""
         place, evaluation = proposers.MachineFacts(bench.where, bench.target), Evaluation(bench)
         proposer = proposers.open_proposer(self.options, place, RunLimits(), self.say, make=engines.engine)
+        if not isinstance(proposer, ProposerMix):
+            raise ModelError("a first kernel needs a model: name one with --model")
         try:
             for model in proposer.models:
                 lines = self._ask_model(model, evaluation, proposer.shared.ledger)
                 if lines is not None:
                     return lines
         finally:
-            proposers.close_engines(proposer)
+            proposer.close()
         if not self.stages:
             raise ModelError(f"no model answered: {self.last or 'its budget is used up'}")
         counts = ", ".join(f"{n} {stage}" for stage, n in self.stages.most_common())
@@ -139,33 +142,22 @@ class Draft:
             s = self.options.settings
             ask = Ask(body_page.SYSTEM, text, self.body, s.samples, self.body.longest, s.temperature, number)
             reply = model.engine.complete(ask)
-            call = ModelCall(
-                number=0,
-                arm=model.name.replace("model:", "first:"),
-                engine=model.engine.name,
-                parent="",
-                idea="first",
-                action="Write the first kernel.",
-                system=body_page.SYSTEM,
-                page=text,
-                grammar=self.body.digest,
-                seconds=reply.seconds,
-                waited=reply.seconds,
-            )
-            if isinstance(reply, Failure):
-                self.last = reply.reason
-                self.say(f"model: {reply.reason}")
-                self._pay(ledger, replace(call, failure=reply.reason, kind=reply.kind))
-                return None  # the engine has tried again by itself
             right, answers = None, []
-            for sample in reply.samples:
+            for sample in () if isinstance(reply, Failure) else reply.samples:
                 right, answer = self._judge(sample, evaluation)
                 answers.append(answer)
                 if right:
                     break
-            usd = ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-            tokens = dict(tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached, tokens_out=reply.tokens_out)
-            self._pay(ledger, replace(call, answers=tuple(answers), usd=usd, **tokens))
+            arm, action = model.name.replace("model:", "first:"), "Write the first kernel."
+            call = ModelCall(
+                0, arm, model.engine.name, "", "first", action, ask.system, text, self.body.digest, waited=reply.seconds
+            )
+            self.calls.append(ledger.record_reply(call, reply, answers))
+            ledger.add(self.calls[-1], again=True)
+            if isinstance(reply, Failure):
+                self.last = reply.reason
+                self.say(f"model: {reply.reason}")
+                return None  # the engine has tried again by itself
             if right:
                 count = sum(self.stages.values()) + 1
                 self.say(f"the first kernel is right: answer {count}, request {len(self.calls)}")
@@ -174,14 +166,10 @@ class Draft:
             refused = repairable[-1:] if (number + 1) % (REPAIRS + 1) else []
         return None
 
-    def _pay(self, ledger: proposers.Ledger, call: ModelCall) -> None:
-        self.calls.append(call)
-        ledger.add(call, again=True)
-
     def _judge(self, sample: Sample, evaluation: Evaluation) -> tuple[str | None, AnswerRecord]:
         """The body's lines if its kernel is right, and the answer with the stage that it reached."""
         lines = self.body.read(sample.text, sample.finish != CUT)
-        if isinstance(lines, BodyRefusal):
+        if isinstance(lines, Rejection):
             return None, self._refuse(sample, lines.stage, lines.reason)
         kernel, config = Kernel.parse(self.body.template.kernel_file(lines)), evaluation.facts.config
         verdict = evaluation.try_compile(kernel, config)

@@ -1,6 +1,11 @@
 """A task without a kernel on the command line: what to do about it, and what a model does about it."""
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
 import scripted_server as served
 
 TASK = """import torch
@@ -64,7 +69,7 @@ def test_a_model_writes_the_first_kernel_after_a_repair_and_the_search_goes_on(r
 
 
 def test_a_model_in_this_process_is_loaded_once_for_the_first_kernel_and_the_search(run, task, monkeypatch):
-    from kernelsearch.propose.engines import Engine, Reply, Sample, engine_cache
+    from kernelsearch.propose.engines import Engine, Reply, Sample, registry
 
     made = []
 
@@ -81,7 +86,7 @@ def test_a_model_in_this_process_is_loaded_once_for_the_first_kernel_and_the_sea
         made.append(spec)
         return Local()
 
-    monkeypatch.setattr(engine_cache, "open_engine", make)
+    monkeypatch.setattr(registry, "open_engine", make)
     result = run("optimize", task, "--trials", "2", "--target", "h100", "--model", "hf:model")
     assert result.code == 0, result.err
     assert made == ["hf:model", "closed"]

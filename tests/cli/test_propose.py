@@ -1,8 +1,12 @@
 """Models on the command line: results of proposals, a search that survives its server, secrets that stay secret."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
 import scripted_server as served
 
 KEY = "sk-secret-0123456789abcdef"

@@ -10,9 +10,9 @@ import scripted_server as served
 import tiny
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, engine_cache, open_engine, parse_spec
-from kernelsearch.propose.engines.base import AFTER, parse_ahead
+from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, open_engine, parse_spec, registry
 from kernelsearch.propose.engines.recorded_answers import RecordingEngine, ReplayEngine
+from kernelsearch.propose.engines.registry import AFTER, parse_ahead
 from kernelsearch.propose.grammar import build_grammar
 from kernelsearch.propose.models.prompt import SYSTEM
 
@@ -38,6 +38,11 @@ def engine(server, options="", sleeps=None):
     made = open_engine(f"openai:{server.url}#tiny{options}")
     made._sleep = (sleeps if sleeps is not None else []).append
     return made
+
+
+def reply_of(script, ask, options=""):
+    with served.Server(script) as server:
+        return engine(server, options).complete(ask)
 
 
 # ---------------------------------------------------------------- specs
@@ -119,14 +124,12 @@ def test_a_timeout_and_an_empty_port_are_said(ask):
 
 
 def test_an_answer_without_choices_is_a_failure_and_not_silence(ask):
-    with served.Server(served.always()) as server:
-        failure = open_engine(f"openai:{server.url}#m").complete(ask)
+    failure = reply_of(served.always(), ask)
     assert isinstance(failure, Failure) and failure.kind == "busy" and "no choices" in failure.reason
 
 
 def test_a_page_that_is_no_api_is_said(ask):
-    with served.Server(served.always(raw=b"<html>welcome</html>")) as server:
-        failure = engine(server).complete(ask)
+    failure = reply_of(served.always(raw=b"<html>welcome</html>"), ask)
     assert isinstance(failure, Failure) and "URL" in failure.reason
 
 
@@ -137,8 +140,7 @@ def test_a_refused_grammar_is_tried_in_the_other_dialect_and_its_position_shown(
         assert isinstance(first.complete(ask), Reply) and isinstance(first.complete(ask), Reply)
         sent = [r[2]["structured_outputs"]["grammar"] for r in server.requests]
     assert sent == [grammar.ebnf, grammar.lark, grammar.lark]  # what was taken is remembered
-    with served.Server(bad) as server:
-        failure = engine(server).complete(ask)
+    failure = reply_of(bad, ask)
     assert failure.kind == "grammar" and "line 3 column 7" in failure.reason
 
 
@@ -159,23 +161,18 @@ def test_a_model_without_chat_template_is_asked_plainly(ask):
 
 
 def test_a_small_context_is_its_own_kind_of_failure(ask):
-    with served.Server(
-        served.refusing(400, "This model's maximum context length is 2048 tokens. You asked for 9000")
-    ) as server:
-        failure = engine(server).complete(ask)
+    script = served.refusing(400, "This model's maximum context length is 2048 tokens. You asked for 9000")
+    failure = reply_of(script, ask)
     assert (failure.kind, failure.limit) == ("context", 2048)
 
 
 def test_an_answer_that_is_cut_or_empty_comes_back_as_it_is(ask):
-    with served.Server(served.always("LINE 10", finish="length")) as server:
-        assert engine(server).complete(ask).samples[0].finish == "length"
-    with served.Server(served.always("")) as server:
-        assert engine(server).complete(ask).samples[0].text == ""
+    assert reply_of(served.always("LINE 10", finish="length"), ask).samples[0].finish == "length"
+    assert reply_of(served.always(""), ask).samples[0].text == ""
 
 
 def test_a_model_that_repeats_the_key_is_not_believed(ask):
-    with served.Server(served.always(f"your key is {KEY}")) as server:
-        assert KEY not in engine(server).complete(ask).samples[0].text
+    assert KEY not in reply_of(served.always(f"your key is {KEY}"), ask).samples[0].text
 
 
 # ---------------------------------------------------------------- recorded answers
@@ -256,8 +253,8 @@ def test_a_model_in_this_process_is_loaded_once_for_all_that_ask_it(monkeypatch)
         made.append(scripted.Scripted(scripted.sampling))
         return made[-1]
 
-    monkeypatch.setattr(engine_cache, "open_engine", make)
-    opened = engine_cache.EngineCache()
+    monkeypatch.setattr(registry, "open_engine", make)
+    opened = registry.EngineCache()
     one, two, served_one, served_two = (
         opened.engine(s) for s in ("hf:a", "hf:a", "openai:http://h/v1#m", "openai:http://h/v1#m")
     )

@@ -8,8 +8,9 @@ from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.first import body_page
-from kernelsearch.propose.first.body import BUDGET, Body, BodyRefusal
+from kernelsearch.propose.first.body import BUDGET, Body
 from kernelsearch.propose.first.template import NoTemplate, choose_template
+from kernelsearch.propose.grammar import Rejection
 from kernelsearch.propose.grammar.names import find_unresolved
 from kernelsearch.tasks.outline import Outline
 from kernelsearch.verify import gate
@@ -92,10 +93,9 @@ def test_an_answer_is_read_by_the_grammar_alone():
     body = Body.of(choose_template(outline({"x": X}, X)))
     assert body.read(SOFTMAX + "\n").count("\n") == 4
     for text in ("", "nonsense", SOFTMAX.replace("(t0 / s1)", "open('/etc/passwd')"), SOFTMAX.replace("s1 =", "s2 ="),
-                 "x" * 9999,
-                 SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
+                 "x" * 9999, SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
         found = body.read(text)
-        assert isinstance(found, BodyRefusal) and found.stage == "grammar"
+        assert isinstance(found, Rejection) and found.stage == "grammar"
     assert body.read(SOFTMAX, stopped=False).stage == "stopped"
 
 
@@ -123,9 +123,9 @@ def test_a_task_without_a_kernel_is_outlined(tmp_path):
 
 def test_a_model_with_weights_is_said_to_have_them(tmp_path):
     (tmp_path / "linear.py").write_text(
-        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.w = nn.Parameter(torch.ones(8))\n    def forward(self, x):\n        return x * self.w\n"
+        "import torch\nfrom torch import nn\nclass Model(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.w = nn.Parameter(torch.ones(8))\n"
+        "    def forward(self, x):\n        return x * self.w\n"
         "def get_inputs(): return [torch.randn(4, 8)]\ndef get_init_inputs(): return []\n"
     )
     assert outline_task(str(tmp_path / "linear.py"), target_by_name("h100")).stateful

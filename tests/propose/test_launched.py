@@ -1,13 +1,17 @@
 """What a prompt says of a launch: what the numbered lines leave out, and nothing of another site."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import edit_seeds
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "grammar"))
 import traced
 
 from kernelsearch.core.types import ShapeFact
 from kernelsearch.propose.edits import EDITS
-from kernelsearch.propose.models.launch_words import describe_launch
+from kernelsearch.propose.models.prompt import describe_launch
 
 
 def task(name):

@@ -98,11 +98,9 @@ def test_a_call_comes_back_from_the_store_as_it_went_in():
         AnswerRecord("LINE 3", "stop", 9, "kernel", "", "k"),
         AnswerRecord("x", "length", 2, "stopped", "cut short"),
     )
-    call = ModelCall(3, "model:x", "openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g", answers, 5, 1, 7, 0.5,
-                     0.01,
-                     "", "", "")  # fmt: skip
-    failed = ModelCall(4, "repair:x", "openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g", (), seconds=1.0,
-                       failure="500", kind="busy", repairs="k")  # fmt: skip
+    common = ("openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g")
+    call = ModelCall(3, "model:x", *common, answers, 5, 1, 7, 0.5, 0.01)
+    failed = ModelCall(4, "repair:x", *common, seconds=1.0, failure="500", kind="busy", repairs="k")
     with Store.open_in_memory() as store:
         run = store.add_run(task(), RunFacts("evolve"))
         from kernelsearch.record.rows import Structure

@@ -234,9 +234,8 @@ def test_reports_are_plain_short_lines():
 
 def page(**fields):
     task = edit_seeds.task("softmax")
-    lines = build_grammar(edit_seeds.seed("softmax"), task).lines
-    idea = ideas.Idea("Load once.", 1.0)
-    return prompt.PromptPage(task, prompt.PromptDevice("h100"), lines, **{"idea": idea, **fields})
+    grammar = build_grammar(edit_seeds.seed("softmax"), task)
+    return prompt.PromptPage(grammar, task, prompt.PromptDevice("h100"), ideas.Idea("Load once.", 1.0), **fields)
 
 
 def count(text):

@@ -1,4 +1,4 @@
-"""Models asked ahead: the search goes on meanwhile; resumed and replayed runs take answers in where the first did."""
+"""Models asked ahead: the search goes on, and resumed and replayed runs take answers in where the first did."""
 
 import random
 import threading

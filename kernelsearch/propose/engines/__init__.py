@@ -6,21 +6,7 @@ An engine's packages are extras: they are imported when a spec asks for that eng
 from __future__ import annotations
 
 from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
-from kernelsearch.propose.engines.engine_cache import EngineCache
-from kernelsearch.propose.engines.registry import ENGINES, describe_missing, open_engine, parse_spec
+from kernelsearch.propose.engines.registry import ENGINES, EngineCache, describe_missing, open_engine, parse_spec
 
-__all__ = [
-    "CUT",
-    "ENGINES",
-    "STOP",
-    "Ask",
-    "Engine",
-    "Failure",
-    "EngineCache",
-    "Reply",
-    "Sample",
-    "EngineSpec",
-    "open_engine",
-    "describe_missing",
-    "parse_spec",
-]
+__all__ = ["CUT", "ENGINES", "STOP", "Ask", "Engine", "EngineCache", "EngineSpec", "Failure", "Reply", "Sample"]
+__all__ += ["describe_missing", "open_engine", "parse_spec"]

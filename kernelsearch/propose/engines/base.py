@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
-
-from kernelsearch.core.errors import ModelError
+from typing import Any, Protocol
 
 STOP = "stop"
 CUT = "length"
@@ -20,9 +18,11 @@ CUT = "length"
 class EngineGrammar(Protocol):
     """One language in two dialects, for llguidance (Lark) and for xgrammar (EBNF)."""
 
-    lark: str
-    ebnf: str
-    digest: str
+    @property
+    def lark(self) -> str: ...
+
+    @property
+    def ebnf(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -129,31 +129,14 @@ class Engine:
         """Frees its resources."""
 
 
-class EngineWrapper(Engine):
-    """An engine that passes on to another one."""
+class EngineWrapper:
+    """Passes on to another engine whatever it does not do itself."""
 
     def __init__(self, inner: Engine) -> None:
-        self.inner, self.name, self.label = inner, inner.name, inner.label
-        self.ahead, self.after, self.instant = inner.ahead, inner.after, inner.instant
+        self.inner = inner
 
-    @property
-    def trouble(self) -> str:  # type: ignore[override]
-        return self.inner.trouble
-
-    def complete(self, ask: Ask) -> Reply | Failure:
-        return self.inner.complete(ask)
-
-    def count(self, text: str) -> int:
-        return self.inner.count(text)
-
-    def stop(self, ask: Ask) -> None:
-        self.inner.stop(ask)
-
-    def note_landing(self, ask: Ask, lag: int, waited: float) -> None:
-        self.inner.note_landing(ask, lag, waited)
-
-    def close(self) -> None:
-        self.inner.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
 
 @dataclass(frozen=True)
@@ -166,32 +149,7 @@ class EngineSpec:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-AFTER = 24
-"""Asks of the search after which the answers of an engine in this process are taken in, by default."""
-
-
-def parse_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
-    """The option `ahead` of an engine in this process, a number of asks, or None for `off`, the default on a GPU.
-
-    On a GPU the engine would disturb the candidates' times. Raises ModelError for anything else.
-    """
-    value = options.get("ahead", str(AFTER) if cpu else "off")
-    if value == "off":
-        return None
-    if not value.isdecimal() or not 0 < int(value) < 10_000:
-        raise ModelError(f"ahead={value}: it is off, or a number of trials")
-    return int(value)
-
-
 def shorten(text: str, most: int = 300) -> str:
     """The text on one printable line of at most about `most` characters."""
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= most else f"{text[:most]}..."
-
-
-def parse_switch(options: Mapping[str, str], name: str) -> bool:
-    """An option that is `on`, as it is by default, or `off`. Raises ModelError for anything else."""
-    value = options.get(name, "on")
-    if value not in ("on", "off"):
-        raise ModelError(f"{name}={value}: it is on or off")
-    return value == "on"

@@ -18,20 +18,12 @@ from typing import Any
 import openai
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import (
-    CUT,
-    STOP,
-    Ask,
-    Engine,
-    EngineSpec,
-    Failure,
-    Reply,
-    Sample,
-    parse_switch,
-    shorten,
-)
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample, shorten
+from kernelsearch.propose.engines.registry import parse_choice
 from kernelsearch.propose.engines.secrets import key_from, refuse_secrets_in_url, scrub
 
+DIALECTS = {"ebnf": ("ebnf", "lark"), "lark": ("lark", "ebnf"), "none": ()}
+"""The dialects to send, in order, by the option `grammar`."""
 TIMEOUT_S = 120.0
 RETRIES = 3
 FIRST_PAUSE_S = 1.0
@@ -40,7 +32,7 @@ CHARS_PER_TOKEN = 3.0
 """A cautious guess until the server counts the tokens of a prompt."""
 
 
-def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:
     url, hash_, model = spec.rest.rpartition("#")
     if not hash_ or not model:
         raise ModelError(f"{scrub(spec.text)!r} names no model: write openai:URL#MODEL")
@@ -55,12 +47,10 @@ class OpenAIServer(Engine):
         self.name, self.label = f"openai:{url}#{model}", model.rstrip("/").rpartition("/")[2]
         self.model = model
         self._key = key_from(options.get("key_env", "OPENAI_API_KEY"))
-        self._dialects = _dialects(options.get("grammar", "ebnf"))
-        self._api = options.get("api", "chat")
-        if self._api not in ("chat", "completions"):
-            raise ModelError(f"api={self._api}: it is chat or completions")
-        self._seeded = parse_switch(options, "seed")
-        self.ahead = parse_switch(options, "ahead")
+        self._dialects = DIALECTS[parse_choice(options, "grammar", *DIALECTS)]
+        self._api = parse_choice(options, "api", "chat", "completions")
+        self._seeded = parse_choice(options, "seed", "on", "off") == "on"
+        self.ahead = parse_choice(options, "ahead", "on", "off") == "on"
         self._retries = int(_number(options, "retries", RETRIES))
         self._sleep = time.sleep
         self._timeout = _number(options, "timeout", TIMEOUT_S)
@@ -173,13 +163,6 @@ class OpenAIServer(Engine):
         if code == 429:
             return Failure(f"429, too many requests: {message}")
         return Failure(f"{code}, {message}")
-
-
-def _dialects(text: str) -> tuple[str, ...]:
-    known = {"ebnf": ("ebnf", "lark"), "lark": ("lark", "ebnf"), "none": ()}
-    if text not in known:
-        raise ModelError(f"grammar={text}: it is one of {', '.join(known)}")
-    return known[text]
 
 
 def _number(options: dict[str, str], name: str, default: float) -> float:

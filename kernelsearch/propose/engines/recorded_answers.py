@@ -24,7 +24,7 @@ def prompt_digest(ask: Ask) -> str:
     return content_digest(ask.system, ask.page)
 
 
-def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:
     path = Path(spec.rest)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -96,7 +96,7 @@ class RecordingEngine(EngineWrapper):
 
     def close(self) -> None:
         self._file.close()
-        super().close()
+        self.inner.close()
 
     def _write(self, row: dict[str, Any]) -> None:
         self._file.write(json.dumps(row) + "\n")

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelsearch.core import extras
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import Engine, EngineSpec
+from kernelsearch.propose.engines.base import Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
+
+IN_PROCESS = ("hf", "vllm")
+"""Kinds whose model is loaded once for all that ask it: a first kernel and a search, or many runs."""
+AFTER = 24
+"""Asks of the search after which the answers of an engine in this process are taken in, by default."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +104,60 @@ def _options(kind: str, query: str) -> Mapping[str, str]:
             raise ModelError(f"{kind}: has no option {name[:20]!r}: it has {', '.join(known) or 'none'}, as name=value")
         options[name] = value
     return options
+
+
+def parse_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
+    """The option `ahead` of an engine in this process, a number of asks, or None for `off`, the default on a GPU.
+
+    On a GPU the engine would disturb the candidates' times. Raises ModelError for anything else.
+    """
+    value = options.get("ahead", str(AFTER) if cpu else "off")
+    if value == "off":
+        return None
+    if not value.isdecimal() or not 0 < int(value) < 10_000:
+        raise ModelError(f"ahead={value}: it is off, or a number of trials")
+    return int(value)
+
+
+def parse_choice(options: Mapping[str, str], name: str, *choices: str) -> str:
+    """An option that is one of the choices, the first by default. Raises ModelError for anything else."""
+    value = options.get(name, choices[0])
+    if value not in choices:
+        known = " or ".join(choices) if len(choices) == 2 else f"one of {', '.join(choices)}"
+        raise ModelError(f"{name}={value}: it is {known}")
+    return value
+
+
+@dataclass
+class EngineCache:
+    """Gives the engine of a spec, and keeps those with a model in this process until `close`."""
+
+    kept: dict[str, tuple[Engine, threading.Lock]] = field(default_factory=dict)
+
+    def engine(self, spec: str) -> Engine:
+        """A new engine, or a share of the one that is loaded already. Raises ModelError."""
+        if parse_spec(spec).kind not in IN_PROCESS:
+            return open_engine(spec)
+        if spec not in self.kept:
+            self.kept[spec] = open_engine(spec), threading.Lock()
+        return SharedEngine(*self.kept[spec])
+
+    def close(self) -> None:
+        for inner, _ in self.kept.values():
+            inner.close()
+        self.kept.clear()
+
+
+class SharedEngine(EngineWrapper):
+    """One asker's part in an engine that answers one asker at a time and outlives them all."""
+
+    def __init__(self, inner: Engine, lock: threading.Lock) -> None:
+        super().__init__(inner)
+        self._lock = lock
+
+    def complete(self, ask: Ask) -> Reply | Failure:
+        with self._lock:
+            return self.inner.complete(ask)
+
+    def close(self) -> None:
+        """Keeps the inner engine open: others may still ask."""

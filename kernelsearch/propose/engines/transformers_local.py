@@ -10,7 +10,6 @@ trials later (24 on a CPU; off on a GPU, where candidates are measured).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +21,16 @@ from transformers import (
     AutoTokenizer,
     LogitsProcessor,
     LogitsProcessorList,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 from transformers.utils import logging
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import (
-    CUT,
-    STOP,
-    Ask,
-    Engine,
-    EngineSpec,
-    Failure,
-    Reply,
-    Sample,
-    parse_ahead,
-    shorten,
-)
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample, shorten
+from kernelsearch.propose.engines.registry import parse_ahead
 
 
-def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:
     if not Path(spec.rest).is_dir():
         raise ModelError(f"{spec.rest} is no folder with a model: download one first, nothing is downloaded here")
     logging.disable_progress_bar()  # progress is the search's own
@@ -108,6 +96,10 @@ class TransformersLocal(Engine):
     def _generate(self, prompt: Any, ask: Ask, mask: _GrammarMask) -> list[list[int]]:
         """The new tokens of each answer, without padding."""
         end = self.tokenizer.eos_token_id
+
+        def unwanted(tokens: torch.LongTensor, scores: torch.FloatTensor, **_: Any) -> torch.BoolTensor:
+            return torch.full((len(tokens),), self._unwanted is ask, dtype=torch.bool, device=tokens.device)
+
         with torch.random.fork_rng():  # the process's own randomness stays what it is
             torch.manual_seed(ask.seed)
             tokens = self.model.generate(
@@ -121,7 +113,7 @@ class TransformersLocal(Engine):
                 eos_token_id=end,
                 pad_token_id=end,
                 logits_processor=LogitsProcessorList([mask]),
-                stopping_criteria=StoppingCriteriaList([_Unwanted(lambda: self._unwanted is ask)]),
+                stopping_criteria=StoppingCriteriaList([unwanted]),
             )
         rows = tokens[:, prompt["input_ids"].shape[1] :].tolist()
         return [row[: row.index(end)] if end in row else row for row in rows]
@@ -130,16 +122,6 @@ class TransformersLocal(Engine):
         text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         finished = matcher.is_accepting() or matcher.is_stopped()
         return Sample(text, STOP if finished else CUT, len(tokens))
-
-
-class _Unwanted(StoppingCriteria):
-    """Ends all answers of a batch once nobody wants them."""
-
-    def __init__(self, unwanted: Callable[[], bool]) -> None:
-        self.unwanted = unwanted
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> torch.BoolTensor:
-        return torch.full((input_ids.shape[0],), self.unwanted(), dtype=torch.bool, device=input_ids.device)
 
 
 class _GrammarMask(LogitsProcessor):

@@ -24,28 +24,15 @@ except ImportError:  # older versions raise ValueError for a bad request
     VLLMError = ValueError
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import (
-    CUT,
-    STOP,
-    Ask,
-    Engine,
-    EngineSpec,
-    Failure,
-    Reply,
-    Sample,
-    parse_ahead,
-    parse_switch,
-    shorten,
-)
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample, shorten
+from kernelsearch.propose.engines.registry import parse_ahead, parse_choice
 
 
-def open(spec: EngineSpec) -> Engine:  # noqa: A001  (the name that the registry calls)
+def open(spec: EngineSpec) -> Engine:
     options = spec.options
-    backend = options.get("backend", "guidance")
-    if backend not in ("guidance", "xgrammar"):
-        raise ModelError(f"backend={backend}: it is guidance or xgrammar")
+    backend = parse_choice(options, "backend", "guidance", "xgrammar")
     given: dict[str, Any] = {
-        "enable_prefix_caching": parse_switch(options, "prefix_cache"),
+        "enable_prefix_caching": parse_choice(options, "prefix_cache", "on", "off") == "on",
         "structured_outputs_config": {"backend": backend},
         "disable_log_stats": True,
     }

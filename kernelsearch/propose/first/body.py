@@ -14,8 +14,10 @@ reductions that cannot read beyond the row. Rules know the bound names wherever 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from kernelsearch.propose.first.template import Template
+from kernelsearch.propose.grammar.answer import Rejection
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.rules import Ref, Rules
 
@@ -26,14 +28,6 @@ USUAL = (0.0, 1.0, 2.0, 0.5)
 COMPARED = (">", "<", ">=", "<=")
 SIZES = ((6, 2), (5, 2), (4, 2), (6, 1), (4, 1), (3, 1))
 """(Statements before `out`, depth of an expression), the largest that fits the budget is taken."""
-
-
-@dataclass(frozen=True)
-class BodyRefusal:
-    """The refusal of an answer: its stage, `stopped` or `grammar`, and a sentence."""
-
-    stage: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -54,17 +48,13 @@ class Body(Language):
                 break
         return made
 
-    def read(self, text: str, stopped: bool = True) -> str | BodyRefusal:
+    def read(self, text: str, stopped: bool = True) -> str | Rejection:
         """The body's lines of an answer, checked here whatever its engine promised."""
-        if not stopped:
-            return BodyRefusal("stopped", f"the answer was cut short after {len(text)} characters")
         text = text.strip()
-        if len(text) > self.longest:
-            return BodyRefusal("grammar", f"an answer of {len(text):,} characters, where {self.longest:,} are the most")
-        where = self.mismatch(text)
-        if where is not None:
-            return BodyRefusal("grammar", where.sentence(text))
-        return "\n".join(text.split("\n")[1:-1]) + "\n"
+        if stopped and len(text) > self.longest:
+            reason = f"an answer of {len(text):,} characters, where {self.longest:,} are the most"
+            return Rejection(text, "grammar", reason)
+        return self.refuse(text, stopped) or "\n".join(text.split("\n")[1:-1]) + "\n"
 
 
 class _Builder:
@@ -80,36 +70,33 @@ class _Builder:
         self.values = [n for n, r in roles.items() if r in ("row", "one", "number")]
         literals = dict.fromkeys([*USUAL, *(c for c in template.constants if c >= 0)])
         self.literals = [repr(float(c)) for c in literals][:12]
-        self.known: dict[tuple, Ref] = {}
+        self._rest, self._tile, self._number = (cache(f) for f in (self._make_rest, self._make_tile, self._make_number))
 
     def body(self) -> Body:
-        start = self.rules.add([("BODY\n", self._from(0, 0), "END")])
+        start = self.rules.add([("BODY\n", self._rest(0, 0), "END")])
         return Body(self.template, self.rules, start, self.statements)
 
-    def _from(self, tiles: int, numbers: int) -> Ref:
-        key = ("from", tiles, numbers)
-        if key not in self.known:
-            value = self._number if self.template.reduces else self._tile
-            drafts = [("    out = ", value(tiles, numbers, self.depth), "\n")]
-            if tiles + numbers < self.statements:
-                tile, number = (f(tiles, numbers, self.depth) for f in (self._tile, self._number))
-                drafts.append((f"    t{tiles} = ", tile, "\n", self._from(tiles + 1, numbers)))
-                if number is not None:
-                    drafts.append((f"    s{numbers} = ", number, "\n", self._from(tiles, numbers + 1)))
-            self.known[key] = self.rules.add(drafts)
-        return self.known[key]
+    def _make_rest(self, tiles: int, numbers: int) -> Ref:
+        """The lines that may follow so many bound tiles and numbers."""
+        value = self._number if self.template.reduces else self._tile
+        drafts = [("    out = ", value(tiles, numbers, self.depth), "\n")]
+        if tiles + numbers < self.statements:
+            tile, number = (f(tiles, numbers, self.depth) for f in (self._tile, self._number))
+            drafts.append((f"    t{tiles} = ", tile, "\n", self._rest(tiles + 1, numbers)))
+            if number is not None:
+                drafts.append((f"    s{numbers} = ", number, "\n", self._rest(tiles, numbers + 1)))
+        return self.rules.add(drafts)
 
-    def _tile(self, tiles: int, numbers: int, depth: int) -> Ref:
+    def _make_tile(self, tiles: int, numbers: int, depth: int) -> Ref:
         """A float32 tile of the row."""
-        key = ("tile", tiles, numbers, depth)
-        if key not in self.known:
-            names = self.rules.one_of([*self.tiles, *(f"t{i}" for i in range(tiles))])
-            if not depth:
-                return names
-            inner, plain = self._tile(tiles, numbers, depth - 1), self._plain(tiles, numbers)
-            operators, compared = self.operators, self.rules.one_of(f" {c} " for c in COMPARED)
-            chosen = self.rules.add([(names,), (plain,)])
-            drafts = [
+        names = self.rules.one_of([*self.tiles, *(f"t{i}" for i in range(tiles))])
+        if not depth:
+            return names
+        inner, plain = self._tile(tiles, numbers, depth - 1), self._plain(tiles, numbers)
+        operators, compared = self.operators, self.rules.one_of(f" {c} " for c in COMPARED)
+        chosen = self.rules.add([(names,), (plain,)])
+        return self.rules.add(
+            [
                 (names,),
                 ("(", inner, operators, inner, ")"),
                 ("(", inner, operators, plain, ")"),
@@ -118,32 +105,28 @@ class _Builder:
                 ("tl.where(", names, compared, chosen, ", ", names, ", ", chosen, ")"),
                 ("tl.", self.rules.one_of(["maximum", "minimum"]), "(", names, ", ", chosen, ")"),
             ]
-            self.known[key] = self.rules.add(drafts)
-        return self.known[key]
+        )
 
-    def _number(self, tiles: int, numbers: int, depth: int) -> Ref | None:
+    def _make_number(self, tiles: int, numbers: int, depth: int) -> Ref | None:
         """A number of the row that a program computes or loads; None where there is none (a flat array)."""
-        key = ("number", tiles, numbers, depth)
-        if key not in self.known:
-            names = self.rules.one_of([*self.values, *(f"s{i}" for i in range(numbers))])
-            if not depth:
-                return names
-            inner, plain = self._number(tiles, numbers, depth - 1), self._plain(tiles, numbers)
-            tile, operators = self._tile(tiles, numbers, depth - 1), self.operators
-            drafts = [
-                (names,),
-                ("(", inner, operators, plain, ")"),
-                ("(", plain, operators, inner, ")"),
-                ("tl.", self.functions, "(", inner, ")"),
-            ]
-            if self.template.kind == "rows":
-                neutral = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
-                reduced = self.rules.add(
-                    (f"tl.{name}(tl.where(mask, ", tile, f", {zero}), axis=0)") for name, zero in neutral.items()
-                )
-                drafts += [(reduced,), ("(", reduced, operators, plain, ")")]
-            self.known[key] = self.rules.add(drafts)
-        return self.known[key]
+        names = self.rules.one_of([*self.values, *(f"s{i}" for i in range(numbers))])
+        if not depth:
+            return names
+        inner, plain = self._number(tiles, numbers, depth - 1), self._plain(tiles, numbers)
+        tile, operators = self._tile(tiles, numbers, depth - 1), self.operators
+        drafts = [
+            (names,),
+            ("(", inner, operators, plain, ")"),
+            ("(", plain, operators, inner, ")"),
+            ("tl.", self.functions, "(", inner, ")"),
+        ]
+        if self.template.kind == "rows":
+            neutral = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
+            reduced = self.rules.add(
+                (f"tl.{name}(tl.where(mask, ", tile, f", {zero}), axis=0)") for name, zero in neutral.items()
+            )
+            drafts += [(reduced,), ("(", reduced, operators, plain, ")")]
+        return self.rules.add(drafts)
 
     def _plain(self, tiles: int, numbers: int) -> Ref:
         """Numbers without an operation: bound ones, the row's length, literals."""

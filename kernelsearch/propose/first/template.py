@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from textwrap import indent
 
 from kernelsearch.core.types import TensorFact
 from kernelsearch.tasks.outline import Argument, Outline
@@ -93,10 +94,10 @@ class Template:
             lines += [f"n = {x}.numel()", 'grid = lambda meta: (triton.cdiv(n, meta["BLOCK"]),)']
             lines.append(f"{self.kernel}[grid]({arguments}, BLOCK={FLAT_BLOCK}, num_warps=4)")
         lines.append("return out")
-        takes = ", ".join(self.parameters)
+        takes, text = ", ".join(self.parameters), "\n".join(lines) + "\n"
         if self.form == "kernelbench":
-            return f"class ModelNew(Model):\n    def forward(self, {takes}):\n" + _indent(lines, 8)
-        return f"def first_launch({takes}):\n" + _indent(lines, 4) + '\n\nLAUNCHER = "first_launch"\n'
+            return f"class ModelNew(Model):\n    def forward(self, {takes}):\n" + indent(text, 8 * " ")
+        return f"def first_launch({takes}):\n" + indent(text, 4 * " ") + '\n\nLAUNCHER = "first_launch"\n'
 
 
 def choose_template(outline: Outline) -> Template:
@@ -192,7 +193,3 @@ _TORCH = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bflo
 
 def _is_floating(fact: Argument) -> bool:
     return isinstance(fact, TensorFact) and fact.dtype in _TORCH
-
-
-def _indent(lines: list[str], by: int) -> str:
-    return "".join(f"{' ' * by}{line}\n" for line in lines)

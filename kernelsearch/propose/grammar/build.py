@@ -66,10 +66,8 @@ class Grammar(Language):
         stopped is False for an answer that the engine cut short; gate is `verify.gate.check`; without strict an answer
         that does not belong to the grammar is still parsed, for studies of what engines without a grammar write.
         """
-        if not stopped:
-            return Rejection(text, "stopped", f"the answer was cut short after {len(text)} characters")
-        if strict and (where := self.mismatch(text)) is not None:
-            return Rejection(text, "grammar", where.sentence(text))
+        if (strict or not stopped) and (refusal := self.refuse(text, stopped)):
+            return refusal
         try:
             answer = self._answer(text)
         except (Malformed, KernelSyntaxError) as error:

@@ -7,7 +7,8 @@ with no tokens and no lexer. llguidance's and xgrammar's matchers must agree wit
 from __future__ import annotations
 
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
+from operator import eq
 
 from kernelsearch.propose.grammar.rules import Alternative, GrammarPart, Ref, Rules
 
@@ -21,11 +22,11 @@ class Mismatch:
 
     offset: int
     expected: tuple[str, ...]
-    begin: int = -1
+    begin: int
 
     def sentence(self, text: str) -> str:
         """The mismatch as a sentence with line and column."""
-        at = self.offset if self.begin < 0 else self.begin
+        at = self.begin
         line = text.count("\n", 0, at) + 1
         column = at - (text.rfind("\n", 0, at) + 1) + 1
         got = repr(text[at : at + 12]) if at < len(text) else "the end"
@@ -49,7 +50,7 @@ class _Table:
         if len(self.text) in ends:
             return None
         if ends and max(ends) >= self.far:
-            return Mismatch(max(ends), ())
+            return Mismatch(max(ends), (), max(ends))
         begin = max((at for at, _ in self.expected), default=self.far)
         expected = {part[max(0, begin - at) :][:24] for at, part in self.expected}
         return Mismatch(self.far, tuple(sorted(expected)), begin)
@@ -74,7 +75,7 @@ class _Table:
             return self._rule(part, at)
         if self.text.startswith(part, at):
             return (at + len(part),)
-        reach = at + len(commonprefix((part, self.text[at : at + len(part)])))
+        reach = at + sum(takewhile(bool, map(eq, part, self.text[at : at + len(part)])))
         if reach > self.far:
             self.far, self.expected = reach, set()
         if reach == self.far:

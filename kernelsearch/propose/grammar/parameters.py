@@ -106,17 +106,16 @@ def _constants(kernel: Kernel) -> dict[str, ValueKind]:
 
 def _addresses(node: ast.FunctionDef) -> set[str]:
     """Names that an address begins with, where the task has no launches to tell."""
-    names = set()
-    for call in tree.calls(node, "load", "store", "atomic_add", "atomic_max", "atomic_min"):
-        address: ast.expr | None = tree.argument(call, 0, "pointer")
-        while isinstance(address, ast.BinOp):
-            address = address.left
-        if isinstance(address, ast.Name):
-            names.add(address.id)
-    for part in ast.walk(node):
-        match part:
-            case ast.Attribute(value=ast.Attribute(value=ast.Name(id=name)), attr="element_ty"):
-                names.add(name)
-            case ast.Assign(targets=[ast.Name(id=row)], value=ast.BinOp(left=ast.Name(id=name))) if row in names:
-                names.add(name)  # row = x_ptr + offset, with row used as an address
+    accesses = tree.calls(node, "load", "store", "atomic_add", "atomic_max", "atomic_min")
+    names = {_first_term(tree.argument(call, 0, "pointer")) for call in accesses}
+    for statement in reversed(list(tree.all_statements(node.body))):
+        pair = tree.assignment(statement)
+        if pair and pair[0] in names:
+            names.add(_first_term(pair[1]))  # row = x_ptr + offset, with row used as an address
     return names
+
+
+def _first_term(address: ast.expr | None) -> str:
+    while isinstance(address, ast.BinOp):
+        address = address.left
+    return address.id if isinstance(address, ast.Name) else ""

@@ -13,8 +13,8 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.kinds import FLOAT, ValueKind
 from kernelsearch.propose.analysis.reader import KindReader
 from kernelsearch.propose.grammar.expressions import UNARY, Expressions
-from kernelsearch.propose.grammar.places import StatementPlace
 from kernelsearch.propose.grammar.rules import Draft, Ref
+from kernelsearch.propose.grammar.source_page import StatementPlace
 
 _ARGUMENTS = {
     "load": ("pointer", "mask"),

@@ -10,9 +10,9 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.kinds import BOOL, FLOAT, INT, ValueKind
 from kernelsearch.propose.analysis.reader import KindReader, Scope
 from kernelsearch.propose.grammar.expressions import LOAD_HINTS, Expressions
-from kernelsearch.propose.grammar.places import StatementPlace
 from kernelsearch.propose.grammar.rules import Draft, Ref, Rules
 from kernelsearch.propose.grammar.skeleton import add_skeleton
+from kernelsearch.propose.grammar.source_page import StatementPlace
 from kernelsearch.propose.grammar.universe import ATOMICS, Universe
 
 LOOP_OPTIONS = tuple(

@@ -7,7 +7,7 @@ the grammar's own reader, and the gate reads that source before anything execute
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kernelsearch.core.types import Verdict
 from kernelsearch.propose.engines.base import CUT, Sample
@@ -52,13 +52,6 @@ def check_answer(sample: Sample, grammar: Grammar, gate: Gate, seen: Container[s
     if result.kernel.digest in seen:
         return CheckedAnswer(sample, SEEN, "a kernel that this run has already", result)
     return CheckedAnswer(sample, KERNEL, "", result)
-
-
-def check_again(known: CheckedAnswer, seen: Container[str]) -> CheckedAnswer:
-    """Checks an answer that was set aside again, now that the run has more kernels."""
-    if known.good and known.answer.kernel.digest in seen:
-        return replace(known, stage=SEEN, reason="a kernel that this run has already")
-    return known
 
 
 def _plain(text: str, grammar: Grammar) -> str:

@@ -1,10 +1,10 @@
 """A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
 
 One call asks for several answers; those that are not needed now are kept for the next ask of the same parent. An engine
-that may be asked ahead answers later (`propose/models/pending_calls.py`): the ask gives nothing, and the first good answer is
-due at the ask at which the call is taken in, whatever parent that ask has. A fault of the engine is a value: the ask
-gives nothing, the user reads the reason once, and after several failures in a row the model rests. The state is a
-function of the stored calls and of the finished trials, so that a resumed run goes on as it was.
+that may be asked ahead answers later (`pending_calls.py`): the ask gives nothing, and the first good answer is due at
+the ask at which the call is taken in, whatever parent that ask has. A fault of the engine is a value: the ask gives
+nothing, the user reads the reason once, and after several failures in a row the model rests. The state is a function of
+the stored calls and of the finished trials, so that a resumed run goes on as it was.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
 from kernelsearch.propose.grammar import Grammar, NoGrammar, build_grammar
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models import ideas, pending_calls, prompt
-from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_again, check_answer
+from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_answer
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.pending_calls import CallPurpose, PendingCall
+from kernelsearch.propose.models.pending_calls import PendingCall
 from kernelsearch.propose.models.repair import FailedAnswer, Repairs, clean, report_verdict
 from kernelsearch.propose.models.spending import Ledger
 
@@ -67,20 +67,6 @@ class Models:
         return self.grammars[key]
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A good answer that was not needed yet; action is the sentence that asked for it."""
-
-    fate: CheckedAnswer
-    arm: str
-    action: str
-    parent: str
-
-    @property
-    def rewrite(self) -> Rewrite:
-        return Rewrite(self.fate.answer.kernel, self.arm, self.action, self.parent)
-
-
 class ModelProposer:
     """One engine as a proposer of rewrites and of repairs."""
 
@@ -93,9 +79,9 @@ class ModelProposer:
         self.repairs = Repairs(settings.repairs)
         self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
         self.underway: PendingCall | None = None
-        self._due: list[_Kept] = []
+        self._due: list[Rewrite] = []
         self._looked = -1
-        self._kept: dict[str, list[_Kept]] = {}
+        self._kept: dict[str, list[Rewrite]] = {}
         self._stored: dict[str, list[ModelCall]] = {}
         self._made: dict[str, tuple[ModelCall, str]] = {}
         self._sent_back: set[str] = set()
@@ -115,7 +101,7 @@ class ModelProposer:
 
     def has_kept(self, parent: str, seen: Container[str]) -> bool:
         """True if an answer for this parent is there already."""
-        return any(check_again(k.fate, seen).good for k in self._kept.get(parent, ())) or parent in self._stored
+        return parent in self._stored or any(k.kernel.digest not in seen for k in self._kept.get(parent, ()))
 
     # ------------------------------------------------------------ answers that come later
 
@@ -135,11 +121,8 @@ class ModelProposer:
         """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
         if self._due or not self.engine.ahead or not self.is_available(request.number):
             return
-        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
-        if isinstance(grammar, NoGrammar):
-            return
-        self._take_stored(grammar, request)
-        if not self.has_kept(request.parent.digest, request.seen):
+        grammar = self._prepare(request)
+        if grammar and not self.has_kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._idea(request, grammar, rng), rng)
 
     def end(self, trials: int) -> None:
@@ -155,7 +138,7 @@ class ModelProposer:
             self.health.tell_once(f"{self.engine.label} was still being asked when the search ended{trouble}")
             return
         self.underway = None
-        call = self._call(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
+        call = self._complete(underway, max(trials, underway.asked.number + (underway.after or 0)), ())
         self._note(call)
         self.models.ledger.add(call)
 
@@ -163,15 +146,23 @@ class ModelProposer:
 
     def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A rewrite of the request's parent, or None when no answer makes a new kernel or it comes later."""
-        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
-        if isinstance(grammar, NoGrammar):
+        grammar = self._prepare(request)
+        if grammar is None:
             return None
-        self._take_stored(grammar, request)
         rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
         if rewrite is not None or not self.is_available(request.number):
             return rewrite
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
         return _take_new(self._due, request.seen)
+
+    def _prepare(self, request: Request) -> Grammar | None:
+        """The grammar of a request's parent; answers of restored calls for it become kernels again."""
+        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+        if isinstance(grammar, NoGrammar):
+            return None
+        for call in self._stored.pop(request.parent.digest, ()):
+            self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
+        return grammar
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
@@ -184,7 +175,7 @@ class ModelProposer:
         grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
         if isinstance(grammar, NoGrammar):
             return None
-        of_parent = Request(above.kernel, request.task, request.seen, None, (), {}, request.number, above.best)
+        of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
         self._ask(of_parent, grammar, failed, rng)
         return _take_new(self._due, request.seen)
 
@@ -198,9 +189,13 @@ class ModelProposer:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
         settings, seed = self.settings, rng.getrandbits(31)
         failed = what if isinstance(what, FailedAnswer) else None
-        page = self._page(request, grammar, None if failed else what, failed)
+        page = self._page(request, grammar, what)
         arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
         idea = failed.idea if failed else what.id
+        call = ModelCall(
+            request.number, arm, self.engine.name, request.parent.digest, idea, what.action, prompt.SYSTEM, "",
+            grammar.digest, repairs=failed.kernel if failed else "",
+        )  # fmt: skip
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
@@ -210,9 +205,12 @@ class ModelProposer:
                 self.health.tell_once(f"{reason}; such kernels are left to the typed edits")
                 return
             ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
-            asked = CallPurpose(request.number, arm, request.parent, grammar, idea, what.action, failed, ask)
             stored = self.models.ledger.take_stored(request.number, text)
-            self.underway = PendingCall(asked, known=stored) if stored else pending_calls.begin_call(self.engine, asked)
+            self.underway = (
+                PendingCall(stored, ask)
+                if stored
+                else pending_calls.begin_call(self.engine, replace(call, page=text), ask)
+            )
             if self.underway.threaded or not self.underway.is_due(request.number):
                 return
             self._land(request)
@@ -222,85 +220,54 @@ class ModelProposer:
     def _land(self, request: Request) -> None:
         """Takes in the answers of the call under way: the first good one is due, the others are kept."""
         underway, self.underway = self.underway, None
-        seen = request.seen
-        call = underway.known or self._call(underway, request.number, seen)
+        call = self._complete(underway, request.number, request.seen) if underway.reply else underway.asked
         self._note(call)
-        self.models.ledger.add(call, underway.known is not None)
-        asked = underway.asked or self._restore_purpose(call, request.task)
-        if asked is None:
+        self.models.ledger.add(call, again=underway.reply is None)
+        above = self.models.history.get(call.parent)
+        if underway.ask:
+            grammar = underway.ask.grammar
+        elif above is None:
             return
-        first, *others = self._good_answers(call, asked.grammar, seen) or [None]
-        if first is not None:
-            self._due.append(first)
-        self._kept.setdefault(asked.parent.digest, []).extend(others)
+        else:
+            grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
+        if not isinstance(grammar, NoGrammar):
+            first, *others = self._good_answers(call, grammar, request.seen) or [None]
+            self._due += [first] if first else []
+            self._kept.setdefault(call.parent, []).extend(others)
 
-    def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[_Kept]:
+    def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[Rewrite]:
         """The answers of a call that make new kernels, each kernel once."""
-        unique: dict[str, _Kept] = {}
+        unique: dict[str, Rewrite] = {}
         for answer in call.answers:
             checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
             if checked.good:
-                kept = _Kept(checked, call.arm, call.action, call.parent)
-                unique.setdefault(checked.answer.kernel.digest, kept)
+                kernel = checked.answer.kernel
+                unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, call.action, call.parent))
         return list(unique.values())
 
-    def _restore_purpose(self, call: ModelCall, task: TaskFacts) -> CallPurpose | None:
-        """The purpose of a restored call; None if its parent is unknown."""
-        above = self.models.history.get(call.parent)
-        grammar = self.models.grammar(above.kernel, task, self.settings.max_tokens) if above else None
-        if grammar is None or isinstance(grammar, NoGrammar):
-            return None
-        ask = Ask(call.system, call.page, grammar)
-        return CallPurpose(call.number, call.arm, above.kernel, grammar, call.idea, call.action, None, ask)
-
-    def _call(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
+    def _complete(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
         """The record of a call whose answers have come."""
-        asked, reply = underway.asked, underway.reply.result()
-        self.engine.note_landing(asked.ask, number - asked.number, underway.waited)
-        call = ModelCall(
-            number=asked.number,
-            arm=asked.arm,
-            engine=self.engine.name,
-            parent=asked.parent.digest,
-            idea=asked.idea,
-            action=asked.action,
-            system=asked.ask.system,
-            page=asked.ask.page,
-            grammar=asked.grammar.digest,
-            seconds=reply.seconds,
-            repairs=asked.failed.kernel if asked.failed else "",
-            landed=number,
-            waited=underway.waited,
-        )
-        if isinstance(reply, Failure):
-            return replace(call, failure=reply.reason, kind=reply.kind)
-        for note in reply.notes:
-            self.health.tell_once(note)
-        answers = tuple(_as_answered(check_answer(s, asked.grammar, self.models.gate, seen)) for s in reply.samples)
-        usd = self.models.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        tokens = dict(tokens_in=reply.tokens_in, tokens_cached=reply.tokens_cached, tokens_out=reply.tokens_out)
-        return replace(call, answers=answers, usd=usd, **tokens)
+        reply, ask = underway.reply.result(), underway.ask
+        call = replace(underway.asked, landed=number, waited=underway.waited)
+        self.engine.note_landing(ask, number - call.number, underway.waited)
+        answers = []
+        if not isinstance(reply, Failure):
+            answers = [_as_answered(check_answer(s, ask.grammar, self.models.gate, seen)) for s in reply.samples]
+            for note in reply.notes:
+                self.health.tell_once(note)
+        return self.models.ledger.record_reply(call, reply, answers)
 
-    def _page(
-        self, request: Request, grammar: Grammar, idea: Idea | None, failed: FailedAnswer | None
-    ) -> prompt.PromptPage:
+    def _page(self, request: Request, grammar: Grammar, what: Idea | FailedAnswer) -> prompt.PromptPage:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
-        parts = dict(
-            idea=idea,
-            config=prompt.describe_config(request.trial.config if request.trial else {}),
-            trial=request.trial,
-            seed=seed.best if seed else None,
-            hints=request.hints,
-            rules=tuple(self.repairs.rules()),
-        )
-        if failed:
-            parts |= dict(failed=failed, edits=())
-        else:
-            parts |= dict(
-                children=prompt.describe_children(history, digest), elsewhere=prompt.describe_others(history, digest)
-            )
-        return prompt.PromptPage.of(grammar, request.task, self.models.device, **parts)
+        page = prompt.PromptPage(
+            grammar, request.task, self.models.device, what, request.trial, seed.best if seed else None,
+            request.hints, rules=tuple(self.repairs.rules()),
+        )  # fmt: skip
+        if isinstance(what, FailedAnswer):
+            return page
+        children, others = prompt.describe_children(history, digest), prompt.describe_others(history, digest)
+        return replace(page, children=children, elsewhere=others)
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -318,7 +285,7 @@ class ModelProposer:
         call, text = self._made[trial.kernel]
         why = report_verdict(verdict)
         if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
-            tries = 1 + self._tries(call.repairs) if call.repairs else 0
+            tries = self._count_repairs(trial.kernel)
             self.repairs.tell(FailedAnswer(trial.kernel, call.parent, call.idea, call.action, text, why, tries))
         else:
             self.repairs.count(why)
@@ -335,16 +302,12 @@ class ModelProposer:
                 self._note(call)
         for call in underway:
             if call.arm in mine:
-                self.underway = PendingCall(None, known=call)
+                self.underway = PendingCall(call)
 
-    def _take_stored(self, grammar: Grammar, request: Request) -> None:
-        """Answers of restored calls become kernels again when their parent is next asked for."""
-        for call in self._stored.pop(request.parent.digest, ()):
-            self._kept.setdefault(call.parent, []).extend(self._good_answers(call, grammar, request.seen))
-
-    def _tries(self, kernel: str) -> int:
-        call = self._made[kernel][0] if kernel in self._made else None
-        return 1 + self._tries(call.repairs) if call and call.repairs else 0
+    def _count_repairs(self, kernel: str) -> int:
+        """The number of repairs in a row that led to a kernel."""
+        repaired = self._made[kernel][0].repairs if kernel in self._made else ""
+        return 1 + self._count_repairs(repaired) if repaired else 0
 
     def _note(self, call: ModelCall) -> None:
         """Changes this model's state by a call, new or restored."""
@@ -359,12 +322,12 @@ class ModelProposer:
             self.repairs.waiting.pop(call.repairs, None)
 
 
-def _take_new(waiting: list[_Kept], seen: Container[str]) -> Rewrite | None:
+def _take_new(waiting: list[Rewrite], seen: Container[str]) -> Rewrite | None:
     """Takes answers out of a queue up to the first whose kernel is still new."""
     while waiting:
-        answer = waiting.pop(0)
-        if check_again(answer.fate, seen).good:
-            return answer.rewrite
+        rewrite = waiting.pop(0)
+        if rewrite.kernel.digest not in seen:
+            return rewrite
     return None
 
 

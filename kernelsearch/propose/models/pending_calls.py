@@ -15,46 +15,29 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
-from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply
-from kernelsearch.propose.grammar import Grammar
-from kernelsearch.propose.models.repair import FailedAnswer
-
-
-@dataclass(frozen=True)
-class CallPurpose:
-    """The purpose of a call: the ask of the search, who asked, the parent with its grammar, the thing to do."""
-
-    number: int
-    arm: str
-    parent: Kernel
-    grammar: Grammar
-    idea: str
-    action: str
-    failed: FailedAnswer | None
-    ask: Ask
 
 
 @dataclass
 class PendingCall:
     """A call between its ask and its answers.
 
-    known is the stored call that it repeats; asked is None where a resumed run has only that. waited is in seconds;
-    threaded: its answers come while the search goes on; after: the number of asks after which they are taken in, None:
-    as soon as they are here.
+    asked is the call without its answers; or, without a reply, a stored call that has them. A resumed run has no ask.
+    waited is in seconds; threaded: its answers come while the search goes on; after: the number of asks after which
+    they are taken in, None: as soon as they are here.
     """
 
-    asked: CallPurpose | None
+    asked: ModelCall
+    ask: Ask | None = None
     reply: Future[Reply | Failure] | None = None
-    known: ModelCall | None = None
     waited: float = 0.0
     threaded: bool = False
     after: int | None = None
 
     def is_due(self, number: int) -> bool:
         """True if its answers are taken in at this ask."""
-        if self.known is not None:
-            return number >= self.known.landed
+        if self.reply is None:
+            return number >= self.asked.landed
         if self.after is not None:
             return number >= self.asked.number + self.after
         return self.reply.done() and number >= self.asked.number + self.reply.result().lag
@@ -67,15 +50,15 @@ class PendingCall:
             self.waited += time.monotonic() - started
 
 
-def begin_call(engine: Engine, asked: CallPurpose) -> PendingCall:
+def begin_call(engine: Engine, asked: ModelCall, ask: Ask) -> PendingCall:
     """Begins a call: on a thread of its own where the engine may be asked ahead, else with its answers on return."""
     threaded = engine.ahead and not engine.instant
-    started = PendingCall(asked, Future(), threaded=threaded, after=engine.after if threaded else None)
+    started = PendingCall(asked, ask, Future(), threaded=threaded, after=engine.after if threaded else None)
     if threaded:
-        threading.Thread(target=_answer, args=(engine, asked.ask, started.reply), daemon=True).start()
+        threading.Thread(target=_answer, args=(engine, ask, started.reply), daemon=True).start()
     else:
         clock = time.monotonic()
-        _answer(engine, asked.ask, started.reply)
+        _answer(engine, ask, started.reply)
         seconds = started.reply.result().seconds
         started.waited = seconds if engine.instant else max(seconds, time.monotonic() - clock)
     return started
@@ -91,7 +74,7 @@ def close_engine(engine: Engine, underway: PendingCall | None) -> None:
     elif engine.after is None:
         underway.reply.add_done_callback(lambda _: engine.close())
     else:
-        engine.stop(underway.asked.ask)
+        engine.stop(underway.ask)
         underway.reply.result()
         engine.close()
 

@@ -7,17 +7,16 @@ launch, hints, earlier tries from here, rules from failures, the best kernels el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from kernelsearch.core.types import Config, Hint, ShapeFact, TaskFacts, Trial
+from kernelsearch.core.types import Hint, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trial
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
-from kernelsearch.propose.models.launch_words import describe_launch
 from kernelsearch.propose.models.repair import FailedAnswer, clean
 
 SYSTEM = """\
@@ -40,6 +39,8 @@ that line, and of the new names at most two. Only functions of tl, with their ow
 
 RESERVE = 64
 """Tokens that are left for a chat template."""
+LONGEST_LAUNCH = 200
+"""Characters of a line on the launch."""
 
 
 @dataclass(frozen=True)
@@ -54,39 +55,21 @@ class PromptDevice:
 class PromptPage:
     """The contents of the page of one parent.
 
-    lines is the source; trial the parent's best trial; children are earlier tries from here, elsewhere the best other
-    kernels of the run, rules short sentences; failed is an answer to be repaired; edits are the ready-made ones, fresh
-    the names that new lines may bind.
+    to_do is what the model is asked for: an idea, or an answer of its own to be repaired. trial is the parent's best
+    trial, seed the seed's; children are earlier tries from here, elsewhere the best other kernels of the run, rules
+    short sentences.
     """
 
+    grammar: Grammar
     task: TaskFacts
     device: PromptDevice
-    lines: Sequence[str]
-    idea: Idea | None
-    config: str = ""
+    to_do: Idea | FailedAnswer | None = None
     trial: Trial | None = None
     seed: Trial | None = None
     hints: tuple[Hint, ...] = ()
     children: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
-    failed: FailedAnswer | None = None
-    edits: tuple[str, ...] = ()
-    fresh: tuple[str, ...] = ()
-    launch: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, grammar: Grammar, task: TaskFacts, device: PromptDevice, **parts: Any) -> PromptPage:
-        """The page of a grammar's parent; parts are further fields."""
-        launch = describe_launch(grammar.parent, task)
-        own = dict(
-            lines=grammar.lines,
-            idea=None,
-            edits=describe_edits(grammar),
-            fresh=describe_fresh_names(grammar),
-            launch=launch,
-        )
-        return cls(task, device, **{**own, **parts})
 
 
 @dataclass(frozen=True)
@@ -133,23 +116,24 @@ def describe_children(history: History, digest: str) -> tuple[str, ...]:
     return tuple(_format_try(history, e) for e in (*better, *refused, *worse))
 
 
-def describe_edits(grammar: Grammar) -> tuple[str, ...]:
-    """Lines on the typed edits that an answer may name, with their variants and summaries."""
-    summaries = {e.name: e.summary for e in EDITS}
-    numbers = {name: "1" if len(v) == 1 else f"1 to {len(v)}" for name, v in grammar.edits.items()}
-    return tuple(f"EDIT {name} {numbers[name]}: {clean(summaries.get(name, ''), 100)}" for name in grammar.edits)
-
-
-def describe_fresh_names(grammar: Grammar) -> tuple[str, ...]:
-    """Lines on the names that an answer's new lines may bind, with their kinds."""
-    return tuple(f"{name}: {kind}" for name, kind in grammar.fresh.items())
-
-
 def describe_others(history: History, digest: str, most: int = 3) -> tuple[str, ...]:
     """Lines on the best kernels of the run that are neither this one nor its children."""
     others = [e for d, e in history.entries.items() if d != digest and e.parent not in (digest, None) and e.best]
     others.sort(key=lambda e: (e.score, e.number))
     return tuple(f"{1 / e.score:.2f}x the seed: {_action_of(e)}" for e in others[:most])
+
+
+def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
+    """Lines on what a kernel's text does not say, the most useful first; empty where no launch is known."""
+    trace = next((task.traces[s.key] for s in task.shapes if s.key in task.traces), None)
+    lines = list(_computed_lines(kernel))
+    sites: set[str] = set()
+    for launch in trace.launches if trace else ():
+        steps = kernel.steps_at(launch.site, task.sites)
+        if steps and launch.site not in sites:
+            sites.add(launch.site)
+            lines += _site_lines(kernel, launch, steps)
+    return tuple(clean(line, LONGEST_LAUNCH) for line in lines)
 
 
 # ---------------------------------------------------------------- the parts, in their order on the page
@@ -159,33 +143,38 @@ def _parts_of(page: PromptPage) -> list[_Section]:
     task = page.task
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
-    numbered = tuple(f"{n:>3} {line}".rstrip() for n, line in enumerate(page.lines, 1))
+    config = page.trial.config if page.trial else {}
+    repaired = isinstance(page.to_do, FailedAnswer)
     parts = [
         _Section("TASK", (clean(head),)),
-        _Section("KERNEL", numbered),
-        _Section("HOW IT IS LAUNCHED", page.launch, 2),
-    ]
-    if page.fresh:
-        parts.append(_Section("NEW NAMES", page.fresh))
-    if page.config:
-        parts.append(_Section("ITS BEST CONFIG", (page.config,)))
-    parts += [
-        _Section("READY-MADE EDITS", page.edits, 7),
+        _Section("KERNEL", tuple(page.grammar.numbered.splitlines())),
+        _Section("HOW IT IS LAUNCHED", describe_launch(page.grammar.parent, task), 2),
+        _Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in page.grammar.fresh.items())),
+        _Section("ITS BEST CONFIG", (", ".join(f"{n}={v}" for n, v in sorted(config.items())),) if config else ()),
+        _Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.grammar)), 7),
         _Section("ITS TIMES", tuple(_time_lines(page)), 1),
         _Section("WHERE ITS TIME GOES", tuple(_format_hint(h) for h in page.hints), 3),
         _Section("WHAT WAS TRIED FROM HERE", page.children, 4),
         _Section("RULES FROM EARLIER FAILURES", page.rules, 5),
         _Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
     ]
-    if page.failed is not None:
-        parts.append(_Section("YOUR EDIT", tuple(page.failed.text.rstrip("\n").split("\n"))))
-        parts.append(_Section("WAS REFUSED", tuple(page.failed.report.split("\n"))))
-        again = f"Correct that edit of the kernel above. It was to do this: {page.failed.action}"
+    if repaired:
+        parts.append(_Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))
+        parts.append(_Section("WAS REFUSED", tuple(page.to_do.report.split("\n"))))
+        again = f"Correct that edit of the kernel above. It was to do this: {page.to_do.action}"
         parts.append(_Section("DO THIS", (again,)))
-    elif page.idea is not None:
-        parts.append(_Section("DO THIS", (f"{page.idea.action} Implement only this change.",)))
+    elif page.to_do is not None:
+        parts.append(_Section("DO THIS", (f"{page.to_do.action} Implement only this change.",)))
     parts.append(_Section("ANSWER", ("Directives and END, nothing else.",)))
     return parts
+
+
+def _edit_lines(grammar: Grammar) -> Iterator[str]:
+    """Lines on the typed edits that an answer may name, with their variants and summaries."""
+    summaries = {e.name: e.summary for e in EDITS}
+    for name, variants in grammar.edits.items():
+        numbers = "1" if len(variants) == 1 else f"1 to {len(variants)}"
+        yield f"EDIT {name} {numbers}: {clean(summaries.get(name, ''), 100)}"
 
 
 def _time_lines(page: PromptPage) -> list[str]:
@@ -236,10 +225,38 @@ def _action_of(entry: Entry) -> str:
     return clean(entry.action or entry.edit, 140)
 
 
-def describe_config(config: Config) -> str:
-    """A config in words."""
-    return ", ".join(f"{name}={value}" for name, value in sorted(config.items()))
-
-
-def _join_parts(parts: Sequence[_Section]) -> str:
+def _join_parts(parts: Iterable[_Section]) -> str:
     return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)
+
+
+# ---------------------------------------------------------------- the launch in words
+
+
+def _computed_lines(kernel: Kernel) -> Iterator[str]:
+    for function, given in kernel.args.items():
+        of = f" of {function}" if len(kernel.entries) > 1 else ""
+        yield from (f"{name}{of} is computed as {text}" for name, text in given.items())
+    for name, (dtype, shape, *zeroed) in kernel.scratch.items():
+        yield f"{name} points to scratch of {dtype} {shape}{', zeroed' if zeroed else ''}"
+    for name, value in kernel.init.items():
+        yield f"what {name} points to starts at {value}"
+
+
+def _site_lines(kernel: Kernel, launch: LaunchFact, steps: tuple[str, ...]) -> Iterator[str]:
+    if len(steps) > 1:
+        yield f"launched in this order: {', '.join(steps)}"
+    for step in steps:
+        if step in kernel.grid:
+            yield f"grid of {step}: {kernel.grid[step]}"
+        else:
+            own = f"{launch.grid} at the first timed shape" if launch.grid else "a function of its config"
+            yield f"grid of {step}: the launcher's own, {own}"
+    params = {p for f in kernel.functions if f.name in steps for p in f.params if p not in f.constexprs}
+    tensors = [
+        f"{n}: {v.dtype} {list(v.shape)}" for n, v in launch.args.items() if n in params and isinstance(v, TensorFact)
+    ]
+    numbers = [f"{n}={v}" for n, v in launch.args.items() if n in params and isinstance(v, (int, float))]
+    if tensors:
+        yield f"at the first timed shape {'; '.join(tensors)}"
+    if numbers:
+        yield f"and {', '.join(numbers)}"

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.propose.engines.base import shorten
 
 TRIES = 2
 OFTEN = 3
@@ -100,5 +101,4 @@ class Repairs:
 
 def clean(text: str, most: int = LONGEST) -> str:
     """One printable line of a text from a compiler or a kernel, which cannot look like anything else on the page."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split()).replace("```", "'''")
-    return line if len(line) <= most else f"{line[:most]}..."
+    return shorten(str(text).replace("```", "'''"), most)

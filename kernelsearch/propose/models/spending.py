@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.core.model_calls import ModelCall
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
+from kernelsearch.propose.engines.base import Failure, Reply
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,20 @@ class Ledger:
         """The stored call that an ask repeats, if there is one; it costs nothing and is not stored again."""
         calls = self.waiting.get(number)
         return calls.popleft() if calls and calls[0].page == page else None
+
+    def record_reply(self, call: ModelCall, reply: Reply | Failure, answers: Sequence[AnswerRecord] = ()) -> ModelCall:
+        """The call with its answers and their cost, or with the failure."""
+        if isinstance(reply, Failure):
+            return replace(call, seconds=reply.seconds, failure=reply.reason, kind=reply.kind)
+        return replace(
+            call,
+            answers=tuple(answers),
+            tokens_in=reply.tokens_in,
+            tokens_cached=reply.tokens_cached,
+            tokens_out=reply.tokens_out,
+            seconds=reply.seconds,
+            usd=self.budget.price.of(reply.tokens_in, reply.tokens_out),
+        )
 
     def add(self, call: ModelCall, again: bool = False) -> None:
         """Counts a call; again: it is stored already."""

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.kinds import FLOAT, ValueKind, broadcast_shapes, promote_kinds
-from kernelsearch.propose.grammar.places import find_places
-from kernelsearch.propose.grammar.source_page import SourcePage
+from kernelsearch.propose.grammar.source_page import SourcePage, find_places
 
 DTYPES = ("u1", "i8", "i32", "i64", "fp16", "bf16", "fp32", "fp64")
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelsearch.propose.grammar.check import find_mismatch
+from kernelsearch.propose.grammar.language import write_ebnf, write_lark
 from kernelsearch.propose.grammar.rules import Rules
-from kernelsearch.propose.grammar.write import ebnf, lark
 
 
 @st.composite
@@ -79,7 +79,7 @@ def test_a_mismatch_says_where_and_what_was_expected():
     assert find_mismatch(rules, start, "LINE 7\n    x = mask\nEND\n").expected == ()
 
 
-@pytest.mark.parametrize("write, name, sign", [(lark, "start", ": "), (ebnf, "root", " ::= ")])
+@pytest.mark.parametrize("write, name, sign", [(write_lark, "start", ": "), (write_ebnf, "root", " ::= ")])
 def test_both_dialects_are_literals_and_references_only(write, name, sign):
     rules = Rules()
     text = write(rules, rules.add([('float("-inf")', rules.one_of(["\n", "\\"]))]))

@@ -143,10 +143,10 @@ MISTAKES = {
         'tl.store(y_ptr + cols, y, mask=mask, cache_modifier=".cs", eviction_policy="evict_first")',
     ),
     "two more hints on an access as it was": (
-        "softmax", "x = tl.load", 'x = tl.load(x_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_first")'
-        '.to(tl.float32)',
+        "softmax", "x = tl.load",
+        'x = tl.load(x_ptr + cols, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)',
         'x = tl.load(x_ptr + cols, mask=mask, other=0.0, cache_modifier=".cg", eviction_policy="evict_first")'
-        '.to(tl.float32)',
+        ".to(tl.float32)",
     ),
     "a name that is not bound yet": ("softmax", "mask =", "mask = cols < n_cols", "mask = x < 0.0"),
     "a loop's name after the loop": (
