@@ -27,7 +27,7 @@ WHOLE_PROGRAMS = 16
 """A grid with at most so many programs runs whole."""
 ACROSS = 4
 """Most programs of the other axes that run at each place of the first: parts of a row that a later launch joins."""
-AFFORDED_S = 8.0
+AFFORDED_S = 6.0
 """CPU seconds that a whole grid may take, by `count_seconds`, if a few of its programs cannot be judged alone.
 
 A kernel could bring that about on purpose, by an atomic operation or a load that it does not need.
