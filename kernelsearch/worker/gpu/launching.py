@@ -43,7 +43,7 @@ class Launcher:
         candidate: CandidateJob,
         binaries: Mapping[str, Any],
         execute: Callable[..., None] = launch_function,
-        fill: float | None | bool = False,
+        fill: float | bool | None = False,
     ) -> None:
         self.candidate, self.binaries, self.execute, self.fill = candidate, binaries, execute, fill
         self.bound: dict[Any, tuple[BoundLaunch, list[Any]]] = {}

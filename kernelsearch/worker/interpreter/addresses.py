@@ -21,6 +21,8 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
+from kernelsearch.worker.launcher.standin import replace_attributes
+
 ALIGNMENT = 512
 """Bytes to which PyTorch's CUDA allocator rounds every block (`kMinBlockSize` in CUDACachingAllocator)."""
 SEGMENT = 2 << 20
@@ -234,17 +236,6 @@ def _join(buffers: Buffers, lanes: list[Any]) -> Any:
 # ---------------------------------------------------------------- in the interpreter
 
 
-@contextmanager
-def override_builder(**methods: Callable[..., Any]) -> Iterator[None]:
-    """Inside it, the interpreter's builder has these methods in place of its class's."""
-    vars(builder).update(methods)
-    try:
-        yield
-    finally:
-        for name in methods:
-            delattr(builder, name)
-
-
 def wrap_method(kind: type, name: str, wrapper: Callable[..., Any]) -> None:
     """Replaces a method for the rest of this process; the wrapper gets the plain method before its arguments."""
     plain = getattr(kind, name)
@@ -268,7 +259,7 @@ def follow_pointers(buffers: Buffers) -> Iterator[None]:
             return plain_splat(ret_ty, arg)
         return interpreter.TensorHandle(np.broadcast_to(arg.data.reshape(-1), ret_ty.shape), arg.dtype.scalar)
 
-    with override_builder(create_ptr_to_int=to_int, create_int_to_ptr=to_ptr, create_splat=splat):
+    with replace_attributes(builder, create_ptr_to_int=to_int, create_int_to_ptr=to_ptr, create_splat=splat):
         yield
 
 

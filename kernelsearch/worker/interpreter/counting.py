@@ -21,9 +21,10 @@ from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.worker.interpreter import loops
-from kernelsearch.worker.interpreter.addresses import Buffers, drop_lanes, follow_pointers, override_builder
+from kernelsearch.worker.interpreter.addresses import Buffers
 from kernelsearch.worker.interpreter.input_values import InputValues
-from kernelsearch.worker.interpreter.programs import Program, as_lanes
+from kernelsearch.worker.interpreter.programs import Program, watch
+from kernelsearch.worker.launcher.standin import replace_attributes
 
 SAMPLED_ITERATIONS = 3
 _SPECIAL = {np.exp, np.exp2, np.log, np.log2, np.sqrt, np.sin, np.cos, np.divide}
@@ -42,18 +43,34 @@ class Tally:
         self.dots: dict[str, float] = defaultdict(float)
         self.tile = 0
 
-    def count_access(self, kind: str, handle: Any, mask: np.ndarray) -> None:
-        """Counts a load or store; handle holds the pointers, mask says which lanes are active."""
+    def load(self, ptrs: Any, mask: np.ndarray) -> None:
+        self.total["loads"] += self.weight
+        self.total["load_elements"] += self.weight * ptrs.data.size
+        self._count_access("load", ptrs, mask)
+
+    def store(self, ptrs: Any, value: Any, mask: np.ndarray) -> None:
+        self._count_access("store", ptrs, mask)
+
+    def update(self, ptrs: Any, mask: np.ndarray) -> None:
+        self.total["atomics"] += self.weight * ptrs.data.size
+        self._count_access("store", ptrs, mask)
+
+    def _count_access(self, kind: str, handle: Any, mask: np.ndarray) -> None:
+        """Counts a load or store; handle holds the true addresses, mask says which lanes are active."""
         active = float(np.count_nonzero(mask)) * (handle.data.size / max(1, mask.size))
         size = max(1, handle.get_element_ty().primitive_bitwidth // 8)
         self.total[f"{kind}_bytes"] += self.weight * active * size
-        if kind == "load":
-            self.total["loads"] += self.weight
-            self.total["load_elements"] += self.weight * handle.data.size
         if handle.data.size > 1:
             self.tile = max(self.tile, handle.data.size)
         if active:
-            owner = int(self.buffers.owner_of(handle.data.reshape(-1)[:1])[0])
+            owner = (
+                int(
+                    np.searchsorted(
+                        self.storages, handle.data[np.broadcast_to(mask, handle.data.shape)][0], side="right"
+                    )
+                )
+                - 1
+            )
             # An element that is stored and then loaded crosses the bus once; an update in place crosses it twice.
             if kind == "store" or (owner, kind) in self.by_buffer or (owner, "store") not in self.by_buffer:
                 self.by_buffer[owner, kind] += self.weight * active * size
@@ -81,7 +98,7 @@ class Tally:
     def to_counts(self, function: str, programs: int, sampled: int) -> LaunchCounts:
         """The totals scaled from the sampled programs to the whole grid."""
         scale = programs / max(1, sampled)
-        sizes = dict(enumerate((self.buffers.ends - self.buffers.starts).tolist()))
+        sizes = dict(enumerate((self.buffers.ends - self.buffers.starts)[np.argsort(self.buffers.real)].tolist()))
         footprint = sum(min(scale * n, sizes.get(i, math.inf)) for (i, _), n in self.by_buffer.items())
         scaled = "load_bytes store_bytes elements special reductions atomics loads load_elements".split()
         return LaunchCounts(
@@ -153,26 +170,7 @@ class _Language:
 @contextmanager
 def count_into(tally: Tally) -> Iterator[None]:
     """Inside it, everything that the interpreter does is counted, and an access out of bounds is an error."""
-    plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
-    plain_rmw, plain_reduce = builder.create_atomic_rmw, interpreter.ReduceOps.apply
-
-    def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = as_lanes(mask)
-        tally.count_access("load", ptrs, on)
-        ptrs = tally.buffers.to_true_addresses(ptrs, on, "load")
-        return tally.fill_loaded(ptrs, on, plain_load(ptrs, mask, *rest, **named))
-
-    def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> None:
-        on = as_lanes(mask)
-        tally.count_access("store", ptrs, on)
-        ptrs, value = tally.buffers.to_true_addresses(ptrs, on, "store"), drop_lanes(tally.buffers, value)
-        plain_store(ptrs, value, mask, *rest, **named)
-
-    def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        tally.count_access("store", ptr, mask.data)
-        tally.total["atomics"] += tally.weight * ptr.data.size
-        ptr, value = tally.buffers.to_true_addresses(ptr, mask.data, "atomic"), drop_lanes(tally.buffers, value)
-        return plain_rmw(op, ptr, value, mask, *rest)
+    plain_reduce = interpreter.ReduceOps.apply
 
     def dot(a: Any, b: Any, d: Any, *rest: Any) -> Any:
         (m, k), n = a.data.shape[-2:], b.data.shape[-1]
@@ -196,13 +194,12 @@ def count_into(tally: Tally) -> Iterator[None]:
         return plain_reduce(self, value)
 
     operations = {name: count_results(getattr(builder, name)) for name in ("binary_op", "unary_op", "ternary_op")}
-    memory = {"create_masked_load": load, "create_masked_store": store, "create_atomic_rmw": rmw}
-    interpreter.ReduceOps.apply = reduce
-    try:
-        with override_builder(**operations, **memory, create_dot=dot), follow_pointers(tally.buffers):
-            yield
-    finally:
-        interpreter.ReduceOps.apply = plain_reduce
+    with (
+        watch(tally.buffers, tally, tally.fill_loaded),
+        replace_attributes(builder, **operations, create_dot=dot),
+        replace_attributes(interpreter.ReduceOps, apply=reduce),
+    ):
+        yield
 
 
 def sample_programs(grid: Program, drawn: InputValues | None = None) -> list[Program]:

@@ -22,7 +22,7 @@ from triton.runtime.interpreter import TensorHandle
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.kernel.language import LIBDEVICE
-from kernelsearch.worker.interpreter.addresses import override_builder
+from kernelsearch.worker.launcher.standin import replace_attributes
 
 Compute = Callable[..., Any]
 
@@ -46,7 +46,7 @@ def _make_function(name: str, declaration: Any, compute: Compute | None) -> Any:
 
         if compute is None:
             raise NotImplementedError(f"libdevice.{name} is not known here without a GPU")
-        with override_builder(create_extern_elementwise=create):
+        with replace_attributes(builder, create_extern_elementwise=create):
             return declaration(*args, _semantic=interpreter.interpreter_semantic)
 
     return function

@@ -20,14 +20,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
 from kernelsearch.worker.interpreter import libdevice, logic, loops, reductions, shortcuts, sixteen_bits
-from kernelsearch.worker.interpreter.addresses import (
-    Buffers,
-    drop_lanes,
-    follow_pointers,
-    override_builder,
-    wrap_method,
-)
-from kernelsearch.worker.interpreter.races import AccessLog
+from kernelsearch.worker.interpreter.addresses import Buffers, drop_lanes, follow_pointers, wrap_method
+from kernelsearch.worker.launcher.standin import replace_attributes
 
 Program = tuple[int, int, int]
 
@@ -60,25 +54,29 @@ sixteen_bits.install()
 
 
 @contextmanager
-def watch(buffers: Buffers, log: AccessLog) -> Iterator[None]:
-    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program."""
+def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any] | None = None) -> Iterator[None]:
+    """Inside it, the interpreter's loads, stores and atomics are checked against the buffers and logged per program.
+
+    log has the methods `load`, `store` and `update` of an `AccessLog`. fill, if given, changes what a load gives.
+    """
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
     plain_rmw, plain_cas = builder.create_atomic_rmw, builder.create_atomic_cas
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = as_lanes(mask)
+        on = _as_lanes(mask)
         ptrs = buffers.to_true_addresses(ptrs, on, "load")
         log.load(ptrs, on)
-        return plain_load(ptrs, mask, *rest, **named)
+        loaded = plain_load(ptrs, mask, *rest, **named)
+        return loaded if fill is None else fill(ptrs, on, loaded)
 
     def store(ptrs: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-        on = as_lanes(mask)
+        on = _as_lanes(mask)
         ptrs, value = buffers.to_true_addresses(ptrs, on, "store"), drop_lanes(buffers, value)
         log.store(ptrs, value, on)
         return plain_store(ptrs, value, mask, *rest, **named)
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        on = as_lanes(mask)
+        on = _as_lanes(mask)
         ptr, value = buffers.to_true_addresses(ptr, on, "atomic"), drop_lanes(buffers, value)
         log.update(ptr, on)
         return plain_rmw(op, ptr, value, mask, *rest)
@@ -89,12 +87,13 @@ def watch(buffers: Buffers, log: AccessLog) -> Iterator[None]:
         log.update(ptr, on)
         return plain_cas(ptr, *(drop_lanes(buffers, value) for value in rest))
 
-    checked = {"create_masked_load": load, "create_masked_store": store}
-    with override_builder(**checked, create_atomic_rmw=rmw, create_atomic_cas=cas), follow_pointers(buffers):
+    memory = {"create_masked_load": load, "create_masked_store": store}
+    atomics = {"create_atomic_rmw": rmw, "create_atomic_cas": cas}
+    with replace_attributes(builder, **memory, **atomics), follow_pointers(buffers):
         yield
 
 
-def as_lanes(mask: Any) -> np.ndarray:
+def _as_lanes(mask: Any) -> np.ndarray:
     """The truth values of a mask: a handle, or a descriptor's plain array, whose `data` is raw memory."""
     return np.asarray(mask.data, dtype=bool)
 

@@ -10,23 +10,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from triton.runtime.interpreter import TensorHandle
 
 from kernelsearch.worker.interpreter.programs import Program, order_programs
 from kernelsearch.worker.interpreter.races import AccessLog
+from kernelsearch.worker.launcher.standin import replace_attributes
 
 PLACES = 6
 WHOLE_PROGRAMS = 16
 """A grid with at most so many programs runs whole."""
 ACROSS = 4
 """Most programs of the other axes that run at each place of the first: parts of a row that a later launch joins."""
-AFFORDED_S = 8.0
-"""CPU seconds that a whole grid may take, by estimate, if a few of its programs cannot be judged alone.
+AFFORDED_S = 6.0
+"""CPU seconds that a whole grid may take, by `count_seconds`, if a few of its programs cannot be judged alone.
 
 A kernel could bring that about on purpose, by an atomic operation or a load that it does not need.
+"""
+OPERATION_S = 12e-6
+ELEMENT_S = 2e-9
+"""Seconds of an operation and of each element of its result: what whole grids of the corpus of cheats take at best.
+
+The few programs of a sample take two or three times as long, because the first of everything does.
 """
 DOUBT = 0.5
 MORE_PLACES = 26
@@ -59,26 +69,26 @@ class GridSample:
             chosen = {(x, y, z) for x, _, _ in chosen for y in range(grid[1]) for z in range(grid[2])}
         return sorted(chosen)
 
-    def begin(self) -> None:
-        """To be called before a launch: what an earlier one left out must be poison, or nothing can be judged."""
-        if self.last is not None and not self._whole:
-            unseen = any(s is not None and p is None for s, p in zip(self.last.stored, self.last.poison, strict=True))
-            self.alone = self.alone and not unseen and not self.last.uses_atomics
-
-    def end(
+    def run_launch(
         self,
         log: AccessLog,
         grid: Program,
-        ran: list[Program],
+        joined: bool,
         tensors: Mapping[str, torch.Tensor],
         run: Callable[[list[Program]], None],
-        seconds: float = 0.0,
     ) -> None:
-        """To be called after a launch: finds what its programs cover, and withdraws stores that depend on poison.
+        """Runs a few programs of a launch; finds what they cover, and withdraws stores that depend on poison.
 
-        ran: its programs. run: runs more of them. seconds: CPU seconds of those that ran.
+        What an earlier launch left out must be poison, or nothing can be judged. log: what the launch's programs touch.
+        joined: other launches may need all parts of a row. run: runs programs of the launch.
         """
-        self.whole_s += seconds * math.prod(grid) / len(ran)
+        if self.last is not None and not self._whole:
+            unseen = any(s is not None and p is None for s, p in zip(self.last.stored, self.last.poison, strict=True))
+            self.alone = self.alone and not unseen and not self.last.uses_atomics
+        ran = self.choose_programs(grid, joined)
+        with count_seconds() as spent:
+            run(ran)
+        self.whole_s += spent() * math.prod(grid) / len(ran)
         self.last, self._whole = log, len(ran) == math.prod(grid)
         self.covers = {} if self._whole or log.uses_atomics else self._find_covers(log, grid, ran, run)
         for start, stored, poison in zip(log.starts.tolist(), log.stored, log.poison, strict=True):
@@ -90,6 +100,11 @@ class GridSample:
     def cover_of(self, start: int) -> float:
         """The covered share of the buffer at this address: 0 for one that was passed and never written."""
         return self.covers.get(start, 1.0) if self._stored.get(start, True) else 0.0
+
+    @property
+    def can_run_whole(self) -> bool:
+        """True if all programs of all launches may run: by counts, the same on a busy machine as on an idle one."""
+        return self.whole_s <= AFFORDED_S
 
     @property
     def can_be_judged(self) -> bool:
@@ -108,6 +123,26 @@ class GridSample:
             lines += [[_at(place, grid)] for place in self._rng.random((MORE_PLACES, 3))]
         run(sorted({p for line in lines for p in line} - set(ran)))
         return _shares(log, grid, lines)
+
+
+@contextmanager
+def count_seconds() -> Iterator[Callable[[], float]]:
+    """Yields a function of nothing: the CPU seconds, by estimate, of what the interpreter did since it began.
+
+    It counts the tensors that the interpreter makes, at least one for each operation and each turn of a loop, and their
+    elements. No clock is read, because a busy machine must not change what is judged.
+    """
+    operations = elements = 0
+    plain = TensorHandle.__init__
+
+    def count(self: TensorHandle, data: Any, *rest: Any, **named: Any) -> None:
+        nonlocal operations, elements
+        operations += 1
+        elements += np.size(data)
+        plain(self, data, *rest, **named)
+
+    with replace_attributes(TensorHandle, __init__=count):
+        yield lambda: OPERATION_S * operations + ELEMENT_S * elements
 
 
 def _at(place: np.ndarray, grid: Program) -> Program:

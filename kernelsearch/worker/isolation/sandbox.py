@@ -122,6 +122,15 @@ def resident_bytes(process: int) -> int:
         return 0
 
 
+def cpu_seconds(process: int) -> float:
+    """CPU seconds that a process has used since its start, without its children's; 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerPlace) -> SandboxLayers:
     """Applies every layer of the role to this process, which must have one thread, and tries each."""
     policy = POLICIES[role]

@@ -28,6 +28,7 @@ from kernelsearch.core.errors import ExpressionError, TaskError
 from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, TensorFact
 from kernelsearch.kernel.expressions import Scope, evaluate
 from kernelsearch.kernel.launch import TRITON_DTYPES
+from kernelsearch.worker.launcher.standin import replace_attributes
 
 DISPATCHERS = (JITFunction, Autotuner, Heuristics, InterpretedFunction)
 
@@ -135,9 +136,7 @@ def intercept_launches(on_launch: Callable[[Launch], Any]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for kind in DISPATCHERS:
-            original = kind.__dict__["run"]
-            kind.run = run
-            stack.callback(setattr, kind, "run", original)
+            stack.enter_context(replace_attributes(kind, run=run))
         # `torch.library.wrap_triton` then returns the kernel itself, as inside an eager custom operator
         stack.enter_context(set_wrap_triton_enabled(False))
         yield

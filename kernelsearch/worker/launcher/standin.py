@@ -34,10 +34,12 @@ def pretend_gpu(target: Target, device: str = "meta") -> Iterator[None]:
     Put it around the import of a task file, around `Task.build` and around the launcher.
     """
     with ExitStack() as stack:
-        stack.enter_context(_driver(target))
-        stack.enter_context(_patched(torch.cuda, _cuda_functions(target)))
-        stack.enter_context(_patched(torch, {"set_default_device": _new_ignore()}))
-        stack.enter_context(_patched(torch.accelerator, _accelerator_functions()))
+        stack.enter_context(replace_attributes(driver, _active=driver._active, _default=driver._default))
+        install_driver(target)
+        stack.enter_context(replace_attributes(torch, set_default_device=_new_ignore()))
+        for owner, functions in ((torch.cuda, _cuda_functions(target)), (torch.accelerator, _accelerator_functions())):
+            known = {name: function for name, function in functions.items() if hasattr(owner, name)}
+            stack.enter_context(replace_attributes(owner, **known))
         stack.enter_context(StandinMode(device))
         yield
 
@@ -94,23 +96,16 @@ class StubDriver:
 
 
 @contextmanager
-def _driver(target: Target) -> Iterator[None]:
-    before = driver._active, driver._default
-    install_driver(target)
+def replace_attributes(owner: Any, **values: Any) -> Iterator[None]:
+    """Inside it, an object has these attributes in place of its own or of its class's."""
+    own = dict(vars(owner))
+    for name, value in values.items():
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        driver._active, driver._default = before
-
-
-@contextmanager
-def _patched(owner: Any, replacements: dict[str, Any]) -> Iterator[None]:
-    before = {name: getattr(owner, name) for name in replacements if hasattr(owner, name)}
-    vars(owner).update({name: replacements[name] for name in before})
-    try:
-        yield
-    finally:
-        vars(owner).update(before)
+        for name in values:
+            setattr(owner, name, own[name]) if name in own else delattr(owner, name)
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:

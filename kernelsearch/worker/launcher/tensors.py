@@ -82,7 +82,7 @@ def flatten_result(
     return returned + [by_name[name] for name in mutates if name in by_name]
 
 
-def make_scratch(buffer: Buffer, device: str, fill: float | None | bool = None) -> torch.Tensor:
+def make_scratch(buffer: Buffer, device: str, fill: float | bool | None = None) -> torch.Tensor:
     """A scratch tensor: zeros if the buffer wants them, else poison (None), a value, or uninitialised (False)."""
     from kernelsearch.worker.launcher.standin import fill_with_poison
 

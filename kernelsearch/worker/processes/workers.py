@@ -22,6 +22,12 @@ from kernelsearch.worker.messages.jobs import Last
 START_TIMEOUT_S = 120.0
 _MEMORY_CHECK_S = 0.1
 """Seconds between two looks at the memory of a worker that runs candidate code."""
+_TIMED_BY_CPU = "interpret"
+_SMALLEST_SHARE = 0.1
+"""This role's timeouts are seconds of its own CPU time, of which it gets at least this share of a busy machine's.
+
+It computes all the time, alone and on one processor, so a limit decides the same whatever else the machine does.
+"""
 _ENVIRONMENT = {"interpret": {"TRITON_INTERPRET": "1"}, "compile": {"CUDA_VISIBLE_DEVICES": ""}}
 
 
@@ -53,10 +59,13 @@ class Worker:
 
     def ask(self, job: Any, timeout: float) -> Any:
         """The answer to a job. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone."""
-        deadline = time.monotonic() + timeout
+        by_cpu = self.source.role == _TIMED_BY_CPU
+        cpu_limit = sandbox.cpu_seconds(self.pid) + timeout if by_cpu else None
+        wall_s = timeout / _SMALLEST_SHARE if by_cpu else timeout
+        deadline = time.monotonic() + wall_s
         try:
-            self.channel.send(job, timeout)
-            self._watch_memory(deadline)
+            self.channel.send(job, wall_s)
+            self._watch(deadline, cpu_limit)
             answer = self.channel.receive(max(0.0, deadline - time.monotonic()))
         except ChannelTimeout:
             self.kill()
@@ -72,13 +81,15 @@ class Worker:
             raise DiskFull(f"no disk space is left in {place} for the workers' files: free some, or set TMPDIR")
         return answer.answer
 
-    def _watch_memory(self, deadline: float) -> None:
-        """Waits until the answer begins or the deadline passes. Raises WorkerGrew."""
+    def _watch(self, deadline: float, cpu_limit: float | None) -> None:
+        """Waits until the answer begins or the deadline passes. Raises WorkerGrew, or ChannelTimeout at the CPU limit."""
         limit = sandbox.resident_limit(self.source.role)
         while not self.channel.is_readable(min(_MEMORY_CHECK_S, deadline - time.monotonic())):
             if limit is not None and sandbox.resident_bytes(self.pid) > limit:
                 self.kill()
                 raise WorkerGrew(f"it used more than {limit / 2**30:.1f} GiB of memory")
+            if cpu_limit is not None and sandbox.cpu_seconds(self.pid) > cpu_limit:
+                raise ChannelTimeout()
             if time.monotonic() >= deadline:
                 return
 

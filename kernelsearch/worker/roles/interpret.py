@@ -6,7 +6,6 @@ It is always forked from a nursery, which imports this module before any candida
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
@@ -18,7 +17,6 @@ from triton.runtime.errors import InterpreterError
 from kernelsearch.compile.build import as_live_constant, load_functions
 from kernelsearch.core.types import Verdict, Word, content_digest
 from kernelsearch.kernel.launch import LaunchError, LaunchStep, Passed, Scratch, bind_launch
-from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.tasks.facts import find_smallest_shape
@@ -27,7 +25,7 @@ from kernelsearch.worker.interpreter.counting import Tally, count_into, sample_p
 from kernelsearch.worker.interpreter.input_values import InputValues, draw_inputs
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
-from kernelsearch.worker.interpreter.sampling import AFFORDED_S, GridSample
+from kernelsearch.worker.interpreter.sampling import GridSample
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, standin, tensors, trace
@@ -42,7 +40,7 @@ LIMITS = WorkerLimits(cpu_s=600)  # a backstop: the driver's wall clock ends a j
 
 def preload() -> None:
     """Prepares what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
-    import torch._dynamo  # noqa: F401  (a second's work, which torch would else do in every worker under a dispatch mode)
+    import torch._dynamo  # a second of work, which torch would else do in every worker under a dispatch mode
 
     torch.set_num_threads(1)
 
@@ -88,22 +86,17 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         constexprs = {n: as_live_constant(widen_constant(v) if twin else v) for n, v in step.constexprs.items()}
         log = AccessLog(buffered, fresh, protected)
         logs.append(log)
-        if sample is None:
-            programs = order_programs(step.grid, job.order)
-        else:
-            sample.begin()
-            programs = sample.choose_programs(step.grid, any(isinstance(a, Scratch) for a in step.args.values()))
 
         def run(programs: list[Program]) -> None:
             with watch(buffers, log):
                 run_programs(function, {**args, **constexprs}, frozenset(constexprs), step.grid, programs, buffers)
 
-        start = time.process_time()
-        run(programs)
-        seconds = time.process_time() - start
+        if sample is None:
+            run(order_programs(step.grid, job.order))
+        else:
+            joined = any(isinstance(a, Scratch) for a in step.args.values())
+            sample.run_launch(log, step.grid, joined, buffered, run)
         log.suspect = log.suspect or buffers.suspect
-        if sample is not None:
-            sample.end(log, step.grid, programs, buffered, run, seconds)
 
     with TwinMode() if twin else nullcontext():
         variant = "twin" if twin else "plain"
@@ -114,7 +107,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
         reason = "wrote between the rows of an input whose rows lie apart"
         return Ran(verdict=Verdict(Word.MEMORY, "run", reason, detail={"shape": shape}))
     if sample is not None and not sample.can_be_judged:
-        return _run_case(job, number, 0) if sample.whole_s <= AFFORDED_S else Ran()
+        return _run_case(job, number, 0) if sample.can_run_whole else Ran()
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
     if sample is None:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
@@ -189,7 +182,7 @@ def _launch(
         for name, value in plan.init.items():
             passed[name].fill_(value)
             fresh.discard(passed[name].untyped_storage().data_ptr())
-        functions = _functions(bound.kernel, variant)
+        functions = _functions(bound.kernel.code, bound.kernel.digest, variant)
         for step in plan.steps:
             args = dict(step.args)
             for name, arg in step.args.items():
@@ -221,21 +214,13 @@ def _to_verdict(error: BaseException, shape: str) -> Verdict:
     return Verdict(word, "run", reason, detail={"shape": shape})
 
 
-_FUNCTIONS: dict[tuple[str, str], dict[str, Any]] = {}
-
-
-def _functions(kernel: Kernel, variant: str) -> dict[str, Any]:
-    """The kernel's functions: `plain`, as a float32 `twin`, or `counted`.
+@lru_cache(maxsize=64)
+def _functions(code: str, digest: str, variant: str) -> dict[str, Any]:
+    """The functions of a kernel's code: `plain`, as a float32 `twin`, or `counted`.
 
     Counting leaves its own `range` in the functions' namespace, so judged functions never share one with it.
     """
-    key = (kernel.digest, variant)
-    if key not in _FUNCTIONS:
-        if len(_FUNCTIONS) > 64:
-            _FUNCTIONS.clear()
-        code = widen_source(kernel.code) if variant == "twin" else kernel.code
-        _FUNCTIONS[key] = load_functions(code, f"{kernel.digest}{variant}")
-    return _FUNCTIONS[key]
+    return load_functions(widen_source(code) if variant == "twin" else code, f"{digest}{variant}")
 
 
 @lru_cache(maxsize=4)

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from kernelsearch.core import errors
-from kernelsearch.core.types import TaskFacts, Trace, Verdict
+from kernelsearch.core.types import TaskFacts, Trace
+from kernelsearch.tasks import facts
+from kernelsearch.verify import regimes
+from kernelsearch.verify.judge import judge_task
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
+from kernelsearch.worker.judging import planning
+from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
+from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
+from kernelsearch.worker.launcher import fit, outline, tensors, trace
 from kernelsearch.worker.messages import jobs
-
-if TYPE_CHECKING:
-    from kernelsearch.worker.judging.opened_task import OpenedTask
 
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
@@ -24,11 +30,7 @@ GPU_SCREEN_SHAPES = 2
 
 
 def preload() -> None:
-    """Imports the modules of every job, once, before forking."""
-    import torch
-
-    import kernelsearch.worker.judging.verdicts  # noqa: F401
-
+    """Sets up a nursery, which has imported the modules of every job with this one."""
     torch.set_num_threads(1)
 
 
@@ -54,11 +56,6 @@ NO_TWIN = (
 
 
 def _open(job: jobs.OpenTask) -> TaskFacts:
-    from kernelsearch.tasks import facts
-    from kernelsearch.worker.judging import opened_task as opened
-    from kernelsearch.worker.judging import planning
-    from kernelsearch.worker.launcher import fit, trace
-
     target = None if job.gpu else job.target
     task = trace.open_task(job.path, target)
     launches: dict[str, Any] = {}
@@ -69,23 +66,17 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
         return Trace(key, tuple(trace.as_launch_fact(launch) for launch in run.launches))
 
     described = facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, job.target))
-    memory = opened.read_device_memory() if job.gpu else fit.memory_of(job.target)
+    memory = read_device_memory() if job.gpu else fit.memory_of(job.target)
     notes = fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
     )
     described = replace(described, notes=(*described.notes, *notes))
     task = planning.add_long_shapes(task)
-    opened_task = opened.OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
-    _OPEN[:] = [opened_task]
-    if opened_task.uses_twins and not all(map(opened_task.takes_twin, opened_task.judged_shape_keys())):
+    opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
+    _OPEN[:] = [opened]
+    if opened.uses_twins and not all(map(opened.takes_twin, opened.judged_shape_keys())):
         return replace(described, notes=(*described.notes, NO_TWIN))
     return described
-
-
-def _outline(job: jobs.OutlineTask) -> Any:
-    from kernelsearch.worker.launcher import outline
-
-    return outline.outline_task(job.path, job.target)
 
 
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
@@ -93,9 +84,6 @@ def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
 
 
 def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
-    from kernelsearch.verify import regimes
-    from kernelsearch.worker.judging import planning
-
     opened = _OPEN[0]
     keys = opened.judged_shape_keys()
     if job.depth == "screen" and not opened.uses_twins:
@@ -127,26 +115,10 @@ def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
 
 
 def _case_inputs(job: jobs.CaseInputs) -> tuple[tuple[Any, ...], ...]:
-    from kernelsearch.worker.launcher import tensors
-
     return tuple(tuple(tensors.pack(v) for v in _OPEN[0].inputs_of(case, job.twin)) for case in job.cases)
 
 
-def _judge_runs(job: jobs.JudgeRuns) -> Verdict:
-    from kernelsearch.worker.judging.verdicts import judge_runs
-
-    return judge_runs(_OPEN[0], job)
-
-
-def _judge_seeded(job: jobs.JudgeSeeded) -> Verdict:
-    from kernelsearch.worker.judging.verdicts import judge_seeded
-
-    return judge_seeded(_OPEN[0], job)
-
-
 def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
-    from kernelsearch.verify.judge import judge_task
-
     opened = _OPEN[0]
     keys, twin = opened.judged_shape_keys(), opened.uses_twins
     cases = [opened.mark_half(jobs.JudgedCase(key, regime, 17)) for key in keys for regime in ("mixed", "randn")]
@@ -155,11 +127,11 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
 
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.OpenTask: _open,
-    jobs.OutlineTask: _outline,
+    jobs.OutlineTask: lambda job: outline.outline_task(job.path, job.target),
     jobs.LauncherGrid: _grid,
     jobs.Cases: _cases,
     jobs.CaseInputs: _case_inputs,
-    jobs.JudgeRuns: _judge_runs,
-    jobs.JudgeSeeded: _judge_seeded,
+    jobs.JudgeRuns: lambda job: judge_runs(_OPEN[0], job),
+    jobs.JudgeSeeded: lambda job: judge_seeded(_OPEN[0], job),
     jobs.JudgeTask: _judge_task,
 }

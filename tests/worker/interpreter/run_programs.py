@@ -130,6 +130,12 @@ def looped(y_ptr, large, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def take_turns(y_ptr, lock_ptr, BLOCK: tl.constexpr):
+    held = tl.atomic_cas(lock_ptr, 0, 1)
+    tl.store(y_ptr + tl.arange(0, BLOCK), 1.0 + held)
+
+
+@triton.jit
 def matmul(a_ptr, b_ptr, c_ptr, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     j = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -222,6 +228,8 @@ def main():
                            {"stride": 8192, "n": 8192}, {"BLOCK": 1024}, (512, 1, 1)),
         "softmax_whole": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
                                  {"stride": 8192, "n": 8192}, {"BLOCK": 4096}, (512, 1, 1)),
+        "take_turns": counted(take_turns, {"y_ptr": torch.zeros(8), "lock_ptr": torch.zeros(1, dtype=torch.int32)}, {}, {"BLOCK": 8},
+                              (4, 1, 1)),
         "matmul": counted(
             matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16),
                      "c_ptr": matrix(256, 128)},

@@ -92,3 +92,7 @@ def test_a_matmul_is_counted_exactly(results):
             footprint_bytes=2 * m * k + 2 * k * n + 4 * m * n, iterations=k // bk, loads=2 * programs * k // bk,
             elements=m * n * k // bk, tile=bm * bn)  # fmt: skip
     assert results["matmul"]["flops_dot"] == {"16": pytest.approx(2.0 * m * n * k)}
+
+
+def test_a_compare_and_swap_is_counted_at_its_true_address(results):
+    exactly(results["take_turns"], programs=4, atomics=4, store_bytes=4 * (32 + 4), load_bytes=0)

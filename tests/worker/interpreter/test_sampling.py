@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.without_gpu import asks_for_sms
-from kernelsearch.worker.interpreter.sampling import GridSample, _line
+from kernelsearch.worker.interpreter.sampling import AFFORDED_S, GridSample, _line
 
 
 def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
@@ -19,11 +19,12 @@ def log(stored, poison=7, blank=(), atomics=False, withdrawn=True):
     )  # fmt: skip
 
 
-def ran(sample, grid, made, run=lambda programs: None, joined=False):
-    sample.begin()
-    programs = sample.choose_programs(grid, joined)
-    sample.end(made, grid, programs, {}, run)
-    return programs
+def ran(sample, grid, made, asked=None, joined=False):
+    """Runs a launch; asked gets the programs that run after the first few."""
+    more = []
+    sample.run_launch(made, grid, joined, {}, more.append)
+    if asked is not None:
+        asked += [program for programs in more[1:] for program in programs]
 
 
 def test_programs_of_two_launches_lie_at_the_same_places():
@@ -75,7 +76,7 @@ def test_one_element_of_eight_is_an_eighth_also_at_more_places():
     asked = []
     stored = np.where(np.arange(8000) % 8 == 0, np.arange(8000) // 8, -1)
     sample = GridSample(5)
-    ran(sample, (1000, 1, 1), log(stored), run=asked.extend)
+    ran(sample, (1000, 1, 1), log(stored), asked)
     assert sample.cover_of(100) == pytest.approx(1 / 8) and len(asked) >= 20
 
 
@@ -83,7 +84,7 @@ def test_idle_parts_along_a_short_axis_are_no_idleness():
     asked = []
     stored = np.arange(1000) * 8  # of eight programs a row the first writes its one element
     sample = GridSample(5)
-    ran(sample, (1000, 8, 1), log(stored), run=asked.extend)
+    ran(sample, (1000, 8, 1), log(stored), asked)
     assert sample.cover_of(100) == pytest.approx(1.0) and len(asked) <= 48
 
 
@@ -98,6 +99,13 @@ def test_a_buffer_that_no_launch_writes_is_not_covered():
 def test_a_line_goes_along_short_axes_only():
     assert _line((70, 1, 0), (5000, 4, 1)) == [(70, y, 0) for y in range(4)]
     assert len(_line((3, 2, 1), (8, 8, 8))) == 64
+
+
+def test_what_is_judged_does_not_depend_on_the_clock(results):
+    """The verdict of a busy machine is that of an idle one: equal estimates, so the small grid runs whole each time."""
+    small, large = results["as it goes"]
+    assert small[0] and not large[0] and 0.0 < small[1] < AFFORDED_S < large[1]
+    assert results["still"] == results["racing"] == results["as it goes"]
 
 
 KERNEL = """import triton

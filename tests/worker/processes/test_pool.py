@@ -3,12 +3,15 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -16,9 +19,11 @@ from kernelsearch.core.errors import TaskError, WorkerError
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.launch import Specialisation
 from kernelsearch.kernel.targets import target_by_name
+from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
+from kernelsearch.worker.messages.channel import Channel
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
-from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung, WorkerSource
+from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung, WorkerSource
 
 GOOD = (
     "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
@@ -272,3 +277,23 @@ def test_compilers_step_back_for_what_waits_for_the_gpu(nurseries):
             nice[role] = os.getpriority(os.PRIO_PROCESS, worker.pid)
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert nice == {"compile": min(19, own + compiler.LIMITS.nice), "judge": own}
+
+
+def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
+    """A busy machine keeps it waiting; that is no slowness of its candidate. One that computes ends at its limit."""
+    ours, theirs = socket.socketpair()
+    Channel(theirs).send(jobs.Hello(2**22 + 1))
+    source = SimpleNamespace(role="interpret", cache=str(tmp_path), complaint=lambda: "")
+
+    def wait(share):
+        worker = Worker(Channel(ours), source)
+        begun = time.monotonic()
+        with mock.patch.object(sandbox, "cpu_seconds", lambda pid: (time.monotonic() - begun) * share):
+            return worker.ask(jobs.DeviceInfo(), 0.3)
+
+    threading.Timer(1.0, lambda: Channel(theirs).send("late")).start()
+    assert wait(0.2) == "late"
+    Channel(theirs).send(jobs.Hello(2**22 + 1))
+    with pytest.raises(WorkerHung, match="no answer within 0.3 s"):
+        wait(1.0)
+    theirs.close()

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelsearch.worker.gpu import open_shape as confirm_stage
+from kernelsearch.worker.gpu import confirming as confirm_stage
 from kernelsearch.worker.messages.confirm_jobs import (
     CRASHED,
     Blocks,
@@ -156,7 +156,7 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(confirming, "_reset_persisting_l2", lambda: None)
+    monkeypatch.setattr(confirm_stage, "_reset_persisting_l2", lambda: None)
 
 
 def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_named(no_gpu, monkeypatch):
@@ -173,7 +173,7 @@ def test_blocks_are_timed_in_the_asked_order_and_what_writes_to_an_input_is_name
         return confirm_stage.LiveContestant(call, lambda: calls.append(f"wipe {name}"), judged=name != "eager")
 
     here.contestants = {name: kernel(name, name == "bad") for name in ("good", "bad", "eager")}
-    monkeypatch.setattr(confirming, "_STAGE", [here])
+    monkeypatch.setattr(confirm_stage, "STAGE", [here])
     sampled = confirming.handle(
         Blocks((("good", "bad", "A/A", "A/A", "bad", "good"), ("eager", "eager")), {"A/A": "eager"})
     )

@@ -1,0 +1,285 @@
+"""The confirmed protocol on a GPU: one open shape, contestants timed block by block, and what they are judged by.
+
+A secret tenth of the timed outputs is copied, and each distinct one is kept once. Comparisons are of bits and stay on
+the device until it is done: nothing may wait inside a timed span. Contents rotate at the same pointers: before each
+sample another seed's values are copied into the same input tensors, and the L2 cache is flushed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.launch import LaunchError
+from kernelsearch.measure.timing import baselines, nvml
+from kernelsearch.measure.timing.events import Flush
+from kernelsearch.verify.judge import as_bits
+from kernelsearch.worker.gpu import clocks
+from kernelsearch.worker.gpu.cuda import CudaError
+from kernelsearch.worker.gpu.launching import Launcher, MissingBinaries
+from kernelsearch.worker.launcher import intercept, tensors, trace
+from kernelsearch.worker.messages import confirm_jobs, ipc, jobs
+from kernelsearch.worker.messages.confirm_jobs import OpenShape
+
+WARM_UP_CALLS = 3
+PILOT_SAMPLES = 7
+KEPT_SHARE = 0.1
+CYCLES_PER_US = 2_000
+MOST_KEPT = 8
+"""Kept outputs of one candidate; more differing ones than this would only cost memory."""
+
+
+@dataclass
+class LiveContestant:
+    """A candidate or baseline: its call, the wipe of its scratch, and its outputs kept for the judge."""
+
+    call: Callable[..., Any]
+    wipe: Callable[[], None]
+    judged: bool
+    host_us: float = 0.0
+    kept: list[tuple[int, list[Any]]] = field(default_factory=list)
+    sampled: int = 0
+
+
+@dataclass
+class Stage:
+    """One open shape. Every call gets the live tensors; the contents rotate through them."""
+
+    task: Any
+    job: OpenShape
+    case: Any
+    live: list[Any]
+    contents: list[list[Any]]
+    flush: Any
+    monitor: Any
+    contestants: dict[str, LiveContestant] = field(default_factory=dict)
+    turn: int = 0
+
+    def load(self) -> tuple[int, list[Any]]:
+        """Queues the next contents into the live tensors; returns (number of the contents, arguments of a call)."""
+        which = self.turn = (self.turn + 1) % len(self.contents)
+        args = []
+        for live, value in zip(self.live, self.contents[which], strict=True):
+            if isinstance(live, torch.Tensor):
+                live.copy_(value)
+                args.append(live)
+            else:
+                args.append(value)
+        return which, args
+
+
+def look_at_outputs(stage: Stage, which: int, args: list[Any], result: Any) -> tuple[int, list[Any], Any]:
+    """(which, copies of a timed call's outputs, True if it changed a protected input), queued behind the call."""
+    names, mutates = stage.case.names, stage.task.mutates
+    outputs = [o.clone() for o in tensors.flatten_result(result, names, args, mutates)]
+    pairs = zip(names, stage.live, stage.contents[which], strict=True)
+    moved = [differ(a, b) for n, a, b in pairs if isinstance(a, torch.Tensor) and n not in mutates and a.numel()]
+    return which, outputs, torch.stack(moved).any() if moved else None
+
+
+def differ(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """True if two tensors differ in any bit, as a tensor on the device; NaN equals the same NaN."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return torch.tensor(True, device="cuda")
+    return (as_bits(one) != as_bits(other)).any()
+
+
+def remember(stage: Stage, contestant: LiveContestant, which: int, outputs: list[Any]) -> None:
+    """Counts a sampled output, and keeps it unless a kept one has the same bits."""
+    contestant.sampled += 1
+    if which and stage.job.one_set:
+        return
+    for known, kept in contestant.kept:
+        equal = known == which and len(kept) == len(outputs)
+        if equal and not any(bool(differ(a, b)) for a, b in zip(kept, outputs, strict=True) if a.numel()):
+            return
+    if len(contestant.kept) < MOST_KEPT and (not contestant.kept or has_room_for(outputs)):
+        contestant.kept.append((which, outputs))
+
+
+def has_room_for(outputs: list[Any]) -> bool:
+    """True if the GPU has room to keep these and still work; the first outputs are kept in any case."""
+    size = sum(o.untyped_storage().nbytes() for o in outputs if o.is_cuda)
+    return not size or torch.cuda.mem_get_info()[0] > 8 * size
+
+
+STAGE: list[Stage] = []
+
+
+def prepare(job: confirm_jobs.Prepare) -> confirm_jobs.Prepared:
+    """Runs every baseline once at a small shape, without max-autotune, whose benchmarks would disturb a search."""
+    begun = time.perf_counter()
+    task = trace.open_task(job.path)
+    case = task.build(job.shape, 0, "cuda")
+    for name in baselines.baseline_names(task):
+        if name not in (baselines.MAX_AUTOTUNE, baselines.SEED_AUTOTUNE):
+            # a baseline that fails here fails again, and is reported, when it enters
+            with contextlib.suppress(ImportError, RuntimeError, TypeError, ValueError), torch.no_grad():
+                baselines.make_baseline(name, task, case)(*case.inputs)
+    torch.cuda.synchronize()
+    return confirm_jobs.Prepared(time.perf_counter() - begun)
+
+
+def open_shape(job: confirm_jobs.OpenShape) -> confirm_jobs.OpenedShape:
+    STAGE.clear()
+    torch.zeros(1, device="cuda")  # makes the context that the driver API launches in
+    torch.cuda.empty_cache()
+    if "torch._dynamo" in sys.modules:  # its import takes seconds
+        torch._dynamo.reset()  # each shape compiles afresh and meets no limit of recompilations
+    task = trace.open_task(job.path)
+    torch.set_float32_matmul_precision(baselines.tf32_policy_of(task.precision))
+    case = task.build(job.shape, job.seeds[0], "cuda")
+    contents, notes = [list(case.inputs)], []
+    size = sum(v.untyped_storage().nbytes() for v in contents[0] if isinstance(v, torch.Tensor))
+    for seed in job.seeds[1:]:
+        if 8 * size > torch.cuda.mem_get_info()[0]:
+            notes.append(f"GPU memory is short: {len(contents)} contents rotate, not {len(job.seeds)}")
+            break
+        contents.append(list(task.build(job.shape, seed, "cuda").inputs))
+    live = list(task.build(job.shape, job.seeds[0], "cuda").inputs)
+    monitor = nvml.Monitor.open(nvml.find_bus_id())
+    STAGE.append(Stage(task, job, case, live, contents, Flush(), monitor))
+    return confirm_jobs.OpenedShape(baselines.baseline_names(task), tuple(notes))
+
+
+# ---------------------------------------------------------------- contestants
+
+
+def enter(job: confirm_jobs.Enter) -> confirm_jobs.EnteredContestant | jobs.MissingBinary:
+    stage = STAGE[0]
+    try:
+        if job.candidate:
+            contestant = LiveContestant(*_launcher(stage, job), judged=True)
+        else:
+            contestant = LiveContestant(
+                baselines.make_baseline(job.name, stage.task, stage.case), lambda: None, judged=False
+            )
+        pilot_us = _pilot(stage, contestant)
+    except MissingBinaries as missing:
+        return jobs.MissingBinary(tuple(s for s, _ in missing.specs), tuple(of_seed for _, of_seed in missing.specs))
+    except LaunchError as error:
+        return confirm_jobs.EnteredContestant(verdict=Verdict(Word.STATIC, "launch", str(error)))
+    except CudaError as error:
+        return confirm_jobs.EnteredContestant(
+            verdict=Verdict(Word.CRASH, "confirm", str(error), detail={"poisoned": error.sticky})
+        )
+    stage.contestants[job.name] = contestant
+    return confirm_jobs.EnteredContestant(pilot_us, contestant.host_us)
+
+
+def _launcher(stage: Stage, job: confirm_jobs.Enter) -> tuple[Callable[..., Any], Callable[[], None]]:
+    """(A candidate's call, the function that overwrites the scratch of that call)."""
+    launcher = Launcher(job.candidate, job.binaries)
+
+    def call(*inputs: Any) -> Any:
+        launcher.used.clear()
+        with intercept.intercept_launches(launcher):
+            return stage.case.launch(*inputs)
+
+    return call, launcher.wipe
+
+
+def _pilot(stage: Stage, contestant: LiveContestant) -> float:
+    """Warms the contestant up (and lets it compile), and returns its median event time in microseconds."""
+    with torch.no_grad():
+        for _ in range(WARM_UP_CALLS):
+            contestant.call(*stage.load()[1])
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        contestant.call(*stage.load()[1])
+        contestant.host_us = (time.perf_counter() - begun) * 1e6
+        torch.cuda.synchronize()
+        spans = [_sample(stage, contestant)[0] for _ in range(PILOT_SAMPLES)]
+        torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) * 1e3 for a, b in spans)
+
+
+# ---------------------------------------------------------------- samples
+
+
+def _sample(stage: Stage, contestant: LiveContestant, keep: bool = False) -> tuple[tuple[Any, Any], list[Any]]:
+    """Queues one sample; returns (its events, the look at its outputs if they are to be kept).
+
+    The device first waits: the host must have queued everything before the timed span begins.
+    """
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(int(min(2_000.0, 1.5 * contestant.host_us + 40.0) * CYCLES_PER_US))
+    which, args = stage.load()
+    stage.flush()
+    start.record()
+    result = contestant.call(*args)
+    end.record()
+    contestant.wipe()
+    return (start, end), [look_at_outputs(stage, which, args, result)] if keep else []
+
+
+def time_blocks(job: confirm_jobs.Blocks) -> confirm_jobs.Sampled:
+    stage, secret = STAGE[0], random.SystemRandom()
+    times, edges, changed = [], [stage.monitor.read()], set()
+    with torch.no_grad():
+        for order in job.orders:
+            _reset_persisting_l2()
+            queued, looks = [], []
+            for name in order:
+                contestant = stage.contestants[job.same.get(name, name)]
+                keep = contestant.judged and (not contestant.sampled or secret.random() < KEPT_SHARE)
+                events, look = _sample(stage, contestant, keep)
+                queued.append(events)
+                looks += [(name, contestant, *parts) for parts in look]
+                if len(queued) % 8 == 0:
+                    torch.cuda.synchronize()  # a launch queue that is full would stall the host inside a span
+            torch.cuda.synchronize()
+            times.append(tuple(a.elapsed_time(b) * 1e3 for a, b in queued))
+            for name, contestant, which, outputs, moved in looks:
+                if moved is not None and bool(moved):
+                    changed.add(job.same.get(name, name))
+                remember(stage, contestant, which, outputs)
+            edges.append(stage.monitor.read(edges[-1]))
+    edges[-1] = stage.monitor.read()
+    return confirm_jobs.Sampled(tuple(times), tuple(map(_edge, edges)), stage.monitor.reason, tuple(sorted(changed)))
+
+
+def _edge(reading: Any) -> tuple[int, int, int, float, int] | None:
+    if reading is None:
+        return None
+    return reading.sm_mhz, reading.memory_mhz, reading.temperature, reading.power_w, reading.reasons
+
+
+def _reset_persisting_l2() -> None:
+    """Releases the lines that a kernel asked the L2 cache to keep."""
+    ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
+
+
+# ---------------------------------------------------------------- afterwards
+
+
+def hand_over_outputs(job: confirm_jobs.Outputs) -> confirm_jobs.Handed:
+    stage = STAGE[0]
+    ipc.release()
+    contestant = stage.contestants[job.name]
+    handed = []
+    for which, outputs in contestant.kept:
+        inputs = tuple(ipc.share(v) for v in stage.contents[which])
+        handed.append((stage.job.seeds[which], jobs.Ran(tuple(ipc.share(o) for o in outputs), inputs)))
+    torch.cuda.synchronize()
+    return confirm_jobs.Handed(tuple(handed), contestant.sampled)
+
+
+def time_by_other_clocks(job: confirm_jobs.Clocks) -> confirm_jobs.Clocked:
+    stage = STAGE[0]
+    contestant = stage.contestants[job.name]
+    _, args = stage.load()
+    with torch.no_grad():
+        return confirm_jobs.Clocked(
+            *clocks.measure_clocks(lambda: contestant.call(*args), stage.flush, contestant.host_us)
+        )
