@@ -19,7 +19,7 @@ JOIN, NEGATE = "_join_truth_values", "_negate_truth_value"
 
 
 def install() -> None:
-    """Rewrites the three operators in every kernel of this process; Triton copies its module's names into each kernel."""
+    """Rewrites the three operators in every kernel of this process; Triton copies its module's names into each."""
     setattr(interpreter, JOIN, join)
     setattr(interpreter, NEGATE, negate)
     interpreter.FunctionRewriter.ast_transformer = _LogicTransformer()

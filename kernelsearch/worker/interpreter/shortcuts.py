@@ -93,7 +93,7 @@ def _sizes(shape: Any) -> tuple[int, ...] | None:
     if type(values) not in (list, tuple):
         return None
     sizes = tuple([v.value if type(v) is core.constexpr else v for v in values])
-    return sizes if sizes and all([type(s) is int for s in sizes]) else None
+    return sizes if sizes and all(type(s) is int for s in sizes) else None
 
 
 def _block_type(self: Any, element_ty: Any, shape: Any) -> None:

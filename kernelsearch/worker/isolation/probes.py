@@ -62,7 +62,7 @@ def try_descriptors(planted: int, keep: Iterable[int]) -> str:
     if _succeeds(lambda: os.fstat(planted)):
         return "a descriptor from before is still open"
     listed = {int(name) for name in os.listdir("/proc/self/fd")}
-    left = {d for d in listed - set(keep) if _succeeds(lambda: os.fstat(d))}
+    left = {d for d in listed - set(keep) if _succeeds(lambda d=d: os.fstat(d))}
     return f"still open: {sorted(left)}" if left else ""
 
 

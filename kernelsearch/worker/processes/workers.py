@@ -82,7 +82,7 @@ class Worker:
         return answer.answer
 
     def _watch(self, deadline: float, cpu_limit: float | None) -> None:
-        """Waits until the answer begins or the deadline passes. Raises WorkerGrew, or ChannelTimeout at the CPU limit."""
+        """Waits until the answer begins or the deadline passes. Raises WorkerGrew; ChannelTimeout at the CPU limit."""
         limit = sandbox.resident_limit(self.source.role)
         while not self.channel.is_readable(min(_MEMORY_CHECK_S, deadline - time.monotonic())):
             if limit is not None and sandbox.resident_bytes(self.pid) > limit:
