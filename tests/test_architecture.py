@@ -40,7 +40,10 @@ LAYERS = {
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
         "pruning referee reuse",
     ),
-    "search": ("contract first_kernel history pending runs", "candidates facts finalists strategies", "loop", "planned_run replay", "study"),
+    "search": (
+        "contract first_kernel history pending runs", "candidates facts finalists strategies", "loop",
+        "planned_run replay", "study",
+    ),
     "export": (
         "choose launches ship", "examine", "autotune tables", "task_modules texts", "function_form huggingface",
         "module_form", "package",
@@ -50,7 +53,7 @@ LAYERS = {
         "kernel_file leaderboard_text study_facts summary", "leaderboard", "html",
     ),
 }  # fmt: skip
-"""The layers of the package and of its large rooms, lowest first; what stands in one string may not import each other."""
+"""Layers of the package and of its large rooms, lowest first; modules in one string may not import each other."""
 MAX_LINES = 400
 LAZY = ("torch", "triton", "optuna", "libcst", "sqlite_utils", "numpy")
 

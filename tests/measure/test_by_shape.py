@@ -3,7 +3,7 @@
 import pytest
 
 from kernelsearch.measure.timing import by_shape
-from kernelsearch.report import by_shape_text as said
+from kernelsearch.report import findings as said
 
 
 def entry(shape, time, seed=100.0, others=(("compile", 110.0),), width=0.002):

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from kernelsearch.measure.hints.detectors import (
     make_finding,
     round_for_people,
 )
+from kernelsearch.measure.static_model import device_launch
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import BinaryResources
 from kernelsearch.propose.edits.registry import EDITS
@@ -189,3 +191,9 @@ def test_only_what_programs_share_is_said_to_be_shared(others, word):
     launch = replace(launch, args=args, code=replace(launch.code, accesses=(first, *loads, store)))
     (found,) = hinting.diagnose(hinting.LauncherCall("s", (launch,), 4 * launch.roofline_us))
     assert found.hint.bottleneck == "memory bandwidth" and word_of(found.hint) == word
+
+
+def test_a_launch_without_loads_has_no_chain_of_them():
+    """A fill reads nothing: its time by dependent loads is one round of one latency, no error."""
+    launch = SimpleNamespace(main_loads=(), programs=1, occupancy=1, target=SimpleNamespace(num_sms=132))
+    assert DeviceLaunch.chain_us.func(launch) == pytest.approx(device_launch.DRAM_LATENCY_NS / 1e3)

@@ -1,4 +1,4 @@
-"""Launchers that take 16-bit floats only are judged on 16-bit floats: their float32 twin is refused by the launcher itself."""
+"""Launchers that take 16-bit floats only are judged on these: they refuse the float32 twin."""
 
 import pytest
 

@@ -248,7 +248,7 @@ class DeviceLaunch:
         """The time of the dependent loads of one program, times the rounds of programs."""
         chains = (self.trips_of(a.loops) / self.iterations_ahead(a.loops) for a in self.main_loads)
         rounds = max(1, -(-self.programs // (self.target.num_sms * self.occupancy)))
-        return rounds * max(1.0, *chains) * DRAM_LATENCY_NS / 1e3
+        return rounds * max([1.0, *chains]) * DRAM_LATENCY_NS / 1e3
 
     @cached_property
     def roofline_us(self) -> float:

@@ -86,7 +86,7 @@ def draw_curve(section: Facts, width: int = WIDE) -> str | None:
             points.append({**s, "run": c["run"], "name": c["name"], "best": c is curves[0], "label": label})
     baselines = [b for b in section["baselines"] if "speedup" in b]
     speedups = [row["speedup"] for row in (*points, *baselines)]
-    low, high = min(1.0, *speedups), max(1.05, *speedups)
+    low, high = min([1.0, *speedups]), max([1.05, *speedups])
     scale = {"type": "log" if high / low > 5 else "linear", "domain": [low / 1.03, high * 1.05], "nice": False}
     ticks = min(max(p["trial"] for p in points) or 1, width // 45)
     x = _quantity("trial", "trial", axis={"grid": False, "tickCount": ticks})
@@ -139,7 +139,7 @@ def draw_shares(section: Facts, width: int = WIDE) -> str | None:
         "share",
         title if wide else ["share of the roofline", "measured here (confirmed)"],
         axis={"format": ".0%", "tickCount": width // 70},
-        scale={"domain": [0, max(1.0, *(r["share"] for r in rows)) * 1.08]},
+        scale={"domain": [0, max([1.0, *(r["share"] for r in rows)]) * 1.08]},
     )
     y = {
         "field": "name",

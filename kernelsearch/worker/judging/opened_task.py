@@ -145,7 +145,7 @@ class OpenedTask:
         return tuple(names.index(n) for n in self.task.mutates if n in names)
 
     def mark_half(self, case: JudgedCase) -> JudgedCase:
-        """The case with half set if a kernel gets a 16-bit float at its shape, and its launcher takes the twin of it."""
+        """The case with half set if a kernel gets a 16-bit float at its shape and the launcher takes its twin."""
         launches = self.run_seed(case.shape).launches
         facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())
         half = any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts)

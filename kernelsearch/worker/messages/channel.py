@@ -69,7 +69,7 @@ class _Unpickler(pickle._Unpickler):
             raise pickle.UnpicklingError(f"a state for a {type(target).__name__} is not data")
         super().load_build()
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}  # noqa: RUF012  (pickle's own interface)
 
 
 _FORMAT_ERRORS = (pickle.UnpicklingError, struct.error, EOFError, AssertionError, MemoryError, RecursionError)

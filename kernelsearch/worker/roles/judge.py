@@ -50,7 +50,7 @@ def failed(job: Any, message: str, trace: str) -> jobs.JobFailure:
 
 
 NO_TWIN = (
-    "the launcher takes no float32 in place of its 16-bit floats: without a GPU its kernels are judged on 16-bit floats, "
+    "the launcher takes no float32 in place of its 16-bit floats: without a GPU its kernels are judged on these, "
     "each operation rounded"
 )
 

@@ -228,7 +228,8 @@ def main():
                            {"stride": 8192, "n": 8192}, {"BLOCK": 1024}, (512, 1, 1)),
         "softmax_whole": counted(softmax, {"x_ptr": matrix(512, 8192), "y_ptr": matrix(512, 8192)},
                                  {"stride": 8192, "n": 8192}, {"BLOCK": 4096}, (512, 1, 1)),
-        "take_turns": counted(take_turns, {"y_ptr": torch.zeros(8), "lock_ptr": torch.zeros(1, dtype=torch.int32)}, {}, {"BLOCK": 8},
+        "take_turns": counted(
+            take_turns, {"y_ptr": torch.zeros(8), "lock_ptr": torch.zeros(1, dtype=torch.int32)}, {}, {"BLOCK": 8},
                               (4, 1, 1)),
         "matmul": counted(
             matmul, {"a_ptr": matrix(256, 512, torch.float16), "b_ptr": matrix(512, 128, torch.float16),
