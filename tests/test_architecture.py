@@ -208,3 +208,12 @@ def test_only_the_record_holds_sql():
         if room_of(module) != "record" and any(isinstance(s, str) and SQL.match(s) for s in strings):
             with_sql.add(module)
     assert not with_sql
+
+
+def test_no_class_name_occurs_twice():
+    places = {}
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    assert not {name: found for name, found in places.items() if len(found) > 1}

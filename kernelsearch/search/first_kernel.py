@@ -22,7 +22,7 @@ from kernelsearch.propose.engines.base import CUT, Sample
 from kernelsearch.propose.first import body_page
 from kernelsearch.propose.first.body import Body
 from kernelsearch.propose.first.template import NoTemplate, choose_template
-from kernelsearch.propose.grammar import Rejection
+from kernelsearch.propose.grammar import AnswerRejection
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.repair import clean, report_verdict
@@ -169,7 +169,7 @@ class Draft:
     def _judge(self, sample: Sample, evaluation: Evaluation) -> tuple[str | None, AnswerRecord]:
         """The body's lines if its kernel is right, and the answer with the stage that it reached."""
         lines = self.body.read(sample.text, sample.finish != CUT)
-        if isinstance(lines, Rejection):
+        if isinstance(lines, AnswerRejection):
             return None, self._refuse(sample, lines.stage, lines.reason)
         kernel, config = Kernel.parse(self.body.template.kernel_file(lines)), evaluation.facts.config
         verdict = evaluation.try_compile(kernel, config)

@@ -10,7 +10,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.propose.first import body_page
 from kernelsearch.propose.first.body import BUDGET, Body
 from kernelsearch.propose.first.template import NoTemplate, choose_template
-from kernelsearch.propose.grammar import Rejection
+from kernelsearch.propose.grammar import AnswerRejection
 from kernelsearch.propose.grammar.names import find_unresolved
 from kernelsearch.tasks.outline import Outline
 from kernelsearch.verify import gate
@@ -95,7 +95,7 @@ def test_an_answer_is_read_by_the_grammar_alone():
     for text in ("", "nonsense", SOFTMAX.replace("(t0 / s1)", "open('/etc/passwd')"), SOFTMAX.replace("s1 =", "s2 ="),
                  "x" * 9999, SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
         found = body.read(text)
-        assert isinstance(found, Rejection) and found.stage == "grammar"
+        assert isinstance(found, AnswerRejection) and found.stage == "grammar"
     assert body.read(SOFTMAX, stopped=False).stage == "stopped"
 
 

@@ -11,7 +11,7 @@ from kernelsearch.propose.analysis.view import NotApplicable, View
 
 
 @dataclass(frozen=True)
-class Axis:
+class TileAxis:
     """One axis of a tile: the elements from origin to origin + width of a matrix's axis; those below size exist.
 
     All are scalar expressions as text. index is the whole range, for comparison; stride is in elements, "1" if the
@@ -33,7 +33,7 @@ class Tile:
     stmt: ast.stmt
     pointer: str
     offset: str
-    axes: tuple[Axis, Axis]
+    axes: tuple[TileAxis, TileAxis]
 
     @property
     def ingredients(self) -> frozenset[str]:
@@ -66,7 +66,7 @@ def tile_of(view: View, call: ast.Call) -> Tile:
         size = bounds.pop((axis, tree.text_of(index)), modulus or (width if origin == "0" else None))
         if size is None:
             raise NotApplicable("a range along an axis has no bound")
-        axes.append(Axis(tree.text_of(index), origin, width, stride, size))
+        axes.append(TileAxis(tree.text_of(index), origin, width, stride, size))
     if bounds:
         raise NotApplicable("a mask says more than where the matrix ends")
     return Tile(call, stmt, pointer, _sum(offset), (axes[0], axes[1]))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.flow import factors, terms
-from kernelsearch.propose.analysis.tiles import Axis, Tile, tile_of
+from kernelsearch.propose.analysis.tiles import Tile, TileAxis, tile_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
@@ -127,7 +127,7 @@ def _unit(view: View, tile: Tile) -> int:
     return [*by_address, *by_launch, 1][0]
 
 
-def _condition(view: View, tile: Tile, rows: Axis, columns: Axis) -> str:
+def _condition(view: View, tile: Tile, rows: TileAxis, columns: TileAxis) -> str:
     """The condition under which the hardware can make this descriptor, in the language of the launch spec."""
     parts = [] if tile.pointer in view.kernel.scratch else [f"aligned({tile.pointer})"]
     if columns.stride != "1":

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from kernelsearch.propose.first.template import Template
-from kernelsearch.propose.grammar.answer import Rejection
+from kernelsearch.propose.grammar.answer import AnswerRejection
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.rules import Ref, Rules
 
@@ -48,12 +48,12 @@ class Body(Language):
                 break
         return made
 
-    def read(self, text: str, stopped: bool = True) -> str | Rejection:
+    def read(self, text: str, stopped: bool = True) -> str | AnswerRejection:
         """The body's lines of an answer, checked here whatever its engine promised."""
         text = text.strip()
         if stopped and len(text) > self.longest:
             reason = f"an answer of {len(text):,} characters, where {self.longest:,} are the most"
-            return Rejection(text, "grammar", reason)
+            return AnswerRejection(text, "grammar", reason)
         return self.refuse(text, stopped) or "\n".join(text.split("\n")[1:-1]) + "\n"
 
 

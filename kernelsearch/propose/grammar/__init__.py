@@ -1,6 +1,6 @@
 """The grammar of all allowed answers for one parent kernel, and what an answer makes of that parent."""
 
-from kernelsearch.propose.grammar.answer import STAGES, Answer, Rejection
+from kernelsearch.propose.grammar.answer import STAGES, Answer, AnswerRejection
 from kernelsearch.propose.grammar.build import BUDGET, Grammar, NoGrammar, build_grammar
 
-__all__ = ["BUDGET", "STAGES", "Answer", "Grammar", "NoGrammar", "Rejection", "build_grammar"]
+__all__ = ["BUDGET", "STAGES", "Answer", "AnswerRejection", "Grammar", "NoGrammar", "build_grammar"]

@@ -41,7 +41,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Rejection:
+class AnswerRejection:
     """The first stage that refuses an answer, and why, in one sentence."""
 
     text: str

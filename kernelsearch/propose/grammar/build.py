@@ -12,7 +12,7 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import TaskFacts, Value, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Rewrite
-from kernelsearch.propose.grammar.answer import Answer, Malformed, Rejection, apply_changes, parse
+from kernelsearch.propose.grammar.answer import Answer, AnswerRejection, Malformed, apply_changes, parse
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.lines import Lines
 from kernelsearch.propose.grammar.names import find_unresolved
@@ -60,7 +60,7 @@ class Grammar(Language):
 
     def apply(
         self, text: str, *, stopped: bool = True, gate: Callable[[str], Verdict] | None = None, strict: bool = True
-    ) -> Answer | Rejection:
+    ) -> Answer | AnswerRejection:
         """The kernel that an answer makes of the parent, or the first stage that refuses it.
 
         stopped is False for an answer that the engine cut short; gate is `verify.gate.check`; without strict an answer
@@ -71,13 +71,13 @@ class Grammar(Language):
         try:
             answer = self._answer(text)
         except (Malformed, KernelSyntaxError) as error:
-            return Rejection(text, "parses", str(error))
+            return AnswerRejection(text, "parses", str(error))
         unknown = [n for n in find_unresolved(answer.kernel) if n not in self.page.unresolved]
         if unknown and not answer.variant:
-            return Rejection(text, "names", f"{unknown[0]!r} is not bound where it is read")
+            return AnswerRejection(text, "names", f"{unknown[0]!r} is not bound where it is read")
         verdict = gate(answer.kernel.render()) if gate else None
         if verdict is not None and not verdict.accepted:
-            return Rejection(text, "gate", verdict.reason)
+            return AnswerRejection(text, "gate", verdict.reason)
         return answer
 
     def _answer(self, text: str) -> Answer:

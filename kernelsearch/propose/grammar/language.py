@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from kernelsearch.core.types import content_digest
-from kernelsearch.propose.grammar.answer import Rejection
+from kernelsearch.propose.grammar.answer import AnswerRejection
 from kernelsearch.propose.grammar.check import Mismatch, find_mismatch
 from kernelsearch.propose.grammar.rules import GrammarPart, Ref, Rules
 
@@ -46,12 +46,12 @@ class Language:
         """The place at which text leaves the language, by the rules and no engine; None for an allowed answer."""
         return find_mismatch(self.rules, self.start, text)
 
-    def refuse(self, text: str, stopped: bool = True) -> Rejection | None:
+    def refuse(self, text: str, stopped: bool = True) -> AnswerRejection | None:
         """The refusal of an answer that the engine cut short or that is outside the language; else None."""
         if not stopped:
-            return Rejection(text, "stopped", f"the answer was cut short after {len(text)} characters")
+            return AnswerRejection(text, "stopped", f"the answer was cut short after {len(text)} characters")
         where = self.mismatch(text)
-        return Rejection(text, "grammar", where.sentence(text)) if where else None
+        return AnswerRejection(text, "grammar", where.sentence(text)) if where else None
 
 
 def write_lark(rules: Rules, start: Ref) -> str:

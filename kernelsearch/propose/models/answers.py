@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernelsearch.core.types import Verdict
 from kernelsearch.propose.engines.base import CUT, Sample
-from kernelsearch.propose.grammar import Answer, Grammar, Rejection
+from kernelsearch.propose.grammar import Answer, AnswerRejection, Grammar
 
 SEEN, KERNEL = "new", "kernel"
 """Stages after the grammar's own: an answer that reaches `kernel` is a structure that the run does not have yet."""
@@ -44,7 +44,7 @@ def check_answer(sample: Sample, grammar: Grammar, gate: Gate, seen: Container[s
         return CheckedAnswer(sample, "grammar", f"an answer of {len(sample.text):,} characters")
     text = _plain(sample.text, grammar) if sample.finish != CUT else sample.text
     result = grammar.apply(text, stopped=sample.finish != CUT, gate=gate)
-    if isinstance(result, Rejection):
+    if isinstance(result, AnswerRejection):
         return CheckedAnswer(sample, result.stage, result.reason)
     if result.kernel.digest == grammar.parent.digest:
         reason = "only settings, which the tuner tries anyway" if result.config else "the parent again"

@@ -29,7 +29,7 @@ from kernelsearch.search.history import score_of
 from kernelsearch.search.loop import Search
 from kernelsearch.search.planned_run import PlannedRun, count_threads
 from kernelsearch.search.study.definition import Arm, Study, StudyTask
-from kernelsearch.search.study.tasks import OpenTask, TaskOpener
+from kernelsearch.search.study.tasks import OpenedStudyTask, TaskOpener
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.slow_steps import Say
 
@@ -63,7 +63,7 @@ class _Active:
     proposer: Proposer
     steps: Iterator[Future]
     label: str
-    opened: OpenTask
+    opened: OpenedStudyTask
     started: float
     asking: ThreadPoolExecutor | None = None
     awaited: Future | None = None
@@ -184,7 +184,7 @@ class StudyRunner:
         cost = f", {spending}" if (spending := active.proposer.spending()) else ""
         return f"{active.label}: {gain}, {len(result.trials)} trials ({reused} known) in {spent}{cost}{ended}"
 
-    def _set_up(self, opened: OpenTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
+    def _set_up(self, opened: OpenedStudyTask, arm: Arm, seed: int) -> tuple[Search, Proposer]:
         task = next(t for t in self.study.tasks if os.path.abspath(t.path) == opened.facts.path)
         evaluation, facts, study = opened.evaluation, opened.facts, self.study
         name = Path(arm.strategy).stem if arm.strategy.endswith(".py") else arm.strategy

@@ -26,7 +26,7 @@ MOST_OPEN = 8
 
 
 @dataclass
-class OpenTask:
+class OpenedStudyTask:
     """An opened task, the facts of its shapes and the evaluator that its runs share. users counts runs under way."""
 
     bench: Bench
@@ -44,7 +44,7 @@ class TaskOpener:
     asked: str
     target: Target
     device: LiveDevice | None
-    open: dict[str, OpenTask] = field(default_factory=dict)
+    open: dict[str, OpenedStudyTask] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     gpu: threading.Lock = field(default_factory=threading.Lock)
 
@@ -57,7 +57,7 @@ class TaskOpener:
     def most(self) -> int:
         return MOST_OPEN if self.device else 1
 
-    def open_task(self, task: StudyTask) -> OpenTask:
+    def open_task(self, task: StudyTask) -> OpenedStudyTask:
         """The task, opened now if it is not yet open. Raises KernelsearchError."""
         if task.name not in self.open:
             idle = [name for name, one in self.open.items() if not one.users]
@@ -106,8 +106,8 @@ class TaskOpener:
     def _open_bench(self, task: StudyTask) -> Bench:
         return Bench.open(task.path, self.asked, compiled=default_folder(), gpu=self.gpu)
 
-    def _serve(self, task: StudyTask, bench: Bench) -> OpenTask:
+    def _serve(self, task: StudyTask, bench: Bench) -> OpenedStudyTask:
         facts = narrow_to_shapes(bench.facts, task.shapes)
         evaluation = Evaluation.of(bench, facts)
         evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), self.store)
-        return OpenTask(bench, facts, evaluation, evaluator)
+        return OpenedStudyTask(bench, facts, evaluation, evaluator)

@@ -6,7 +6,7 @@ import traced
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.propose.edits import edit_named
-from kernelsearch.propose.grammar import STAGES, Answer, NoGrammar, Rejection, build_grammar
+from kernelsearch.propose.grammar import STAGES, Answer, AnswerRejection, NoGrammar, build_grammar
 from kernelsearch.propose.grammar.answer import Malformed, apply_changes, parse
 from kernelsearch.verify import gate
 
@@ -91,7 +91,7 @@ STAGED = {
 def test_each_stage_refuses_with_a_sentence(stage, grammar):
     text, options, sentence = STAGED[stage]
     found = grammar.apply(text, gate=gate.check, **options)
-    assert isinstance(found, Rejection) and found.stage == stage and sentence in found.reason, found
+    assert isinstance(found, AnswerRejection) and found.stage == stage and sentence in found.reason, found
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,9 @@ def test_lines_must_be_statements_of_the_parent_in_order(grammar):
 
 def test_a_gate_that_refuses_is_the_last_word(grammar):
     refusing = lambda text: Verdict(Word.STATIC, "gate", "never")  # noqa: E731
-    assert grammar.apply("SET num_warps 8\nEND", gate=refusing) == Rejection("SET num_warps 8\nEND", "gate", "never")
+    assert grammar.apply("SET num_warps 8\nEND", gate=refusing) == AnswerRejection(
+        "SET num_warps 8\nEND", "gate", "never"
+    )
 
 
 def test_hostile_text_is_data(grammar):
@@ -141,8 +143,8 @@ def test_hostile_text_is_data(grammar):
         "LINE 12\n" + "    x = (" * 200 + "\nEND",
     ):
         found = grammar.apply(text, gate=gate.check)
-        assert isinstance(found, Rejection) and found.stage == "grammar"
-        assert isinstance(grammar.apply(text, gate=gate.check, strict=False), Rejection)
+        assert isinstance(found, AnswerRejection) and found.stage == "grammar"
+        assert isinstance(grammar.apply(text, gate=gate.check, strict=False), AnswerRejection)
 
 
 @pytest.mark.parametrize("budget", [0, 10, 20, 30, 60])
