@@ -3,21 +3,14 @@
 from pathlib import Path
 
 import simulated
-from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
-from kernelsearch.search import Search, Settings, make_start, strategies
-
-LAND = simulated.Landscape(5)
+from simulated_search import EXACT, make_search
 
 
 def search(store, name="evolve", trials=80, seed=0, failing=0.0, on_trial=lambda *_: None, task=None):
     """Runs a strategy on a simulated landscape and returns its result; failing is the share of failed evaluations."""
-    task = task or simulated.task()
-    evaluator = simulated.Simulated(LAND)
-    evaluator = simulated.Failing(evaluator, failing) if failing else evaluator
-    settings = Settings(RunFacts(name, "simulated", seed, 4, trials))
-    strategy = strategies.make(name, make_start(task, seed, trials))
-    return Search(task, strategy, simulated.SimulatedProposer(LAND), evaluator, store, settings).run(on_trial)
+    evaluator = simulated.Failing(EXACT, failing) if failing else EXACT
+    return make_search(store, name, evaluator, trials, seed=seed, task=task).run(on_trial)
 
 
 def make_newer(path: Path, migration: str = "m999_from_the_future") -> None:

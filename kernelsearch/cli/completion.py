@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from kernelsearch.record import completions
+from kernelsearch.record import DEFAULT_DB, completions
 
-DEFAULT_DB = "kernelsearch.db"
 MOST = 50
 
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]

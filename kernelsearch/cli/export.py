@@ -9,6 +9,7 @@ import click
 
 from kernelsearch.cli import completion
 from kernelsearch.cli.options import json_option
+from kernelsearch.record import DEFAULT_DB
 
 
 @click.command()
@@ -27,7 +28,7 @@ from kernelsearch.cli.options import json_option
     "--db",
     "dbs",
     multiple=True,
-    default=[completion.DEFAULT_DB],
+    default=[DEFAULT_DB],
     show_default=True,
     type=click.Path(),
     help="SQLite file of all trials; may be repeated, to merge several devices.",

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from kernelsearch.cli import completion
+from kernelsearch.record import DEFAULT_DB
 
 db_option = click.option(
-    "--db", default=completion.DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
+    "--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress on stderr.")

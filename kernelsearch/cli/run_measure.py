@@ -16,8 +16,8 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
+from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Structure
-from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings
 from kernelsearch.tasks.narrowing import narrow_to_shapes

@@ -22,8 +22,8 @@ from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.propose.engines import EngineCache
 from kernelsearch.propose.mix import RunLimits
+from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
-from kernelsearch.record.store import DEFAULT as DEFAULT_DB
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
@@ -188,7 +188,7 @@ class Optimization:
             if passing := ask_trusted(bench.judge, jobs.JudgeTask(), benches.JUDGE_LIMIT_S):
                 raise TaskError(f"{bench.facts.name} cannot be judged: {'; '.join(passing)}")
             proposer = self._open_proposer()
-            stack.callback(proposers.close_engines, proposer)
+            stack.callback(proposer.close)
             result = self._search(proposer)
             return result, self.confirm(result, confirmation) if confirmation else []
 
@@ -222,9 +222,9 @@ class Optimization:
             result = search.run(ending=True)
         else:
             with progress.ProgressLine() as line:
-                proposers.send_sentences_to(proposer, line.note)
+                proposer.send_sentences_to(line.note)
                 result = search.run(line, ending=True)
-        proposers.end_run(proposer)
+        proposer.end()
         return result
 
     def confirm(self, result: Result, confirmation: Confirmation) -> list[confirmed.Finding]:

@@ -92,7 +92,7 @@ def main(path: str, options: ProposeOptions) -> int:
         proposer = proposers.open_proposer(
             model, proposers.MachineFacts(bench.where, bench.target), RunLimits(options.n), say
         )
-        stack.callback(proposers.close_engines, proposer)
+        stack.callback(proposer.close)
         kernel = Kernel.parse(text) if text is not None else bench.seed
         config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
         say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")

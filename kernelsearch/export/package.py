@@ -24,6 +24,7 @@ from kernelsearch.export.examine import ExportedTask, examine, layout
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
+from kernelsearch.record import DEFAULT_DB
 from kernelsearch.verify import tolerance
 
 TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())
@@ -44,7 +45,7 @@ class ExportOptions:
     tasks: tuple[str, ...]
     out: str
     name: str
-    dbs: tuple[str, ...] = ("kernelsearch.db",)
+    dbs: tuple[str, ...] = (DEFAULT_DB,)
     device: str | None = None
     evidence: Evidence = Evidence.CONFIRMED
     configs: str = "table"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from kernelsearch.core.types import Hint, TaskFacts, Trial
@@ -57,3 +57,16 @@ class Proposer:
     def spending(self) -> str:
         """Cost of the proposer's models so far, in a few words for the progress line; "" without models."""
         return ""
+
+    def may_wait(self) -> bool:
+        """True if an ask may wait for a model that thinks elsewhere: other runs can go on meanwhile."""
+        return False
+
+    def send_sentences_to(self, say: Callable[[str], None]) -> None:
+        """Sends sentences about models to `say` from now on."""
+
+    def end(self) -> None:
+        """Ends a run after its last trial, while its record is open."""
+
+    def close(self) -> None:
+        """Closes the engines."""

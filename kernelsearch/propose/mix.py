@@ -12,7 +12,7 @@ which then implement the named edit.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
@@ -105,6 +105,14 @@ class ProposerMix(Proposer):
 
     def spending(self) -> str:
         return self.shared.ledger.words()
+
+    def may_wait(self) -> bool:
+        return any(m.engine.ahead for m in self.models)
+
+    def send_sentences_to(self, say: Callable[[str], None]) -> None:
+        self.shared.say = say
+        for model in self.models:
+            model.health.say = say
 
     def end(self) -> None:
         """Ends the search: last calls are stored before their cost is summed up."""

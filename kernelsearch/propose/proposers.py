@@ -126,31 +126,6 @@ def bind_record(
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
 
 
-def may_wait(proposer: Proposer) -> bool:
-    """True if an ask may wait for a model that thinks elsewhere: other runs can go on meanwhile."""
-    return isinstance(proposer, ProposerMix) and any(m.engine.ahead for m in proposer.models)
-
-
-def end_run(proposer: Proposer) -> None:
-    """Ends a run after its last trial, while its record is open."""
-    if isinstance(proposer, ProposerMix):
-        proposer.end()
-
-
-def close_engines(proposer: Proposer) -> None:
-    """Closes the proposer's engines."""
-    if isinstance(proposer, ProposerMix):
-        proposer.close()
-
-
-def send_sentences_to(proposer: Proposer, say: Say) -> None:
-    """Sends sentences about models to `say` from now on."""
-    if isinstance(proposer, ProposerMix):
-        proposer.shared.say = say
-        for model in proposer.models:
-            model.health.say = say
-
-
 def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     """The most that the models may cost, in a sentence, from the seed's prompt; empty without a model."""
     if not isinstance(proposer, ProposerMix):

@@ -13,10 +13,9 @@ from sqlite_utils import Database
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Trial, config_key
-from kernelsearch.record import confirmation_rows, database_file, rows
+from kernelsearch.record import DEFAULT_DB, confirmation_rows, database_file, rows
 from kernelsearch.record.rows import Row, Run, RunFacts, Structure
 
-DEFAULT = "kernelsearch.db"
 MOST = 2**63 - 1
 """SQLite's largest integer."""
 
@@ -38,7 +37,7 @@ class Store:
         self._turn = RLock()
 
     @classmethod
-    def open(cls, path: str | Path = DEFAULT, write: bool = True) -> Store:
+    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True) -> Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from test_bad_input import GOOD, KERNEL, one_line
+from good_task import GOOD, KERNEL, one_line
 
 import databases
 from kernelsearch.record.store import Store

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from test_bad_input import GOOD
+from good_task import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

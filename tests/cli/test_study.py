@@ -182,7 +182,8 @@ def test_a_wrong_model_is_one_line(run, with_models, old, new, said):
 
 
 def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(run, with_models, monkeypatch):
-    from kernelsearch.propose import proposers
+    from kernelsearch.propose.mix import ProposerMix
+    from kernelsearch.propose.typed_edits import TypedEdits
 
     def told(db):
         with Store.open(with_models / db, write=False) as store:
@@ -193,9 +194,8 @@ def test_runs_that_wait_for_a_model_on_threads_of_their_own_are_the_same_runs(ru
 
     asked = []
     assert run("study", with_models / "study.toml", "--db", with_models / "here.db").code == 0
-    monkeypatch.setattr(
-        proposers, "may_wait", lambda proposer: asked.append(type(proposer).__name__) or asked[-1] == "ProposerMix"
-    )
+    for kind, waits in ((TypedEdits, False), (ProposerMix, True)):
+        monkeypatch.setattr(kind, "may_wait", lambda self, waits=waits: asked.append(type(self).__name__) or waits)
     assert run("study", with_models / "study.toml", "--db", with_models / "there.db").code == 0
     assert asked.count("ProposerMix") == 2 and sorted(told("here.db"), key=str) == sorted(told("there.db"), key=str)
 

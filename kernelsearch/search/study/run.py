@@ -149,7 +149,7 @@ class StudyRunner:
             self.failed[task.name if task.name not in self.tasks.open else label] = str(error)
             return None
         opened.users += 1
-        asking = ThreadPoolExecutor(1, thread_name_prefix="ask") if proposers.may_wait(proposer) else None
+        asking = ThreadPoolExecutor(1, thread_name_prefix="ask") if proposer.may_wait() else None
         steps = search.steps(pool, self.stopping, asking=asking)
         return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
 
@@ -170,8 +170,8 @@ class StudyRunner:
         active.opened.users -= 1
         if active.asking:
             active.asking.shutdown(wait=False)
-        proposers.end_run(active.proposer)
-        proposers.close_engines(active.proposer)
+        active.proposer.end()
+        active.proposer.close()
         self.say(self._summarise(active))
         return False
 

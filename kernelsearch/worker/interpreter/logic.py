@@ -32,7 +32,7 @@ def join(word: str, *operands: Callable[[], Any]) -> Any:
         value = operand()
         if isinstance(value, tl.tensor):
             tensors.append(value)
-        elif _truth(value) is (word == "or"):
+        elif bool(value) is (word == "or"):
             return value
     if not tensors:
         return value
@@ -41,11 +41,7 @@ def join(word: str, *operands: Callable[[], Any]) -> Any:
 
 def negate(value: Any) -> Any:
     """The value of `not a`."""
-    return value.__not__() if isinstance(value, tl.tensor) else not _truth(value)
-
-
-def _truth(value: Any) -> bool:
-    return bool(value.value if isinstance(value, tl.constexpr) else value)
+    return value.__not__() if isinstance(value, tl.tensor) else not value
 
 
 class _LogicTransformer(interpreter.ASTTransformer):

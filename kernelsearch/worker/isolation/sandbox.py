@@ -55,15 +55,18 @@ class Policy:
     """Layers of a role beyond the common ones.
 
     confined: no network, and only granted files. programs: may run installed programs. denied: groups of system calls.
+    timed_by_cpu: its timeouts are seconds of its own CPU time, which a busy machine does not use up. That is for roles
+    which compute all the time, alone and on one processor.
     """
 
     confined: bool
     programs: bool
     denied: tuple[str, ...]
+    timed_by_cpu: bool = False
 
 
 POLICIES = {
-    "interpret": Policy(True, False, seccomp.GROUPS),
+    "interpret": Policy(True, False, seccomp.GROUPS, timed_by_cpu=True),
     "compile": Policy(True, True, ("system", "neighbours", "sockets")),  # it starts ptxas
     "judge": Policy(False, True, ("system",)),
     "run": Policy(False, True, ("system",)),

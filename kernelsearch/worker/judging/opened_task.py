@@ -21,7 +21,7 @@ from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.verify import regimes
 from kernelsearch.verify.expectation import Expectation, make_expectation
 from kernelsearch.verify.judge import Probe, apply_probe
-from kernelsearch.worker.launcher import intercept, standin, tensors, trace
+from kernelsearch.worker.launcher import standin, tensors, trace
 from kernelsearch.worker.launcher.twin import TwinMode, widen_tensor
 from kernelsearch.worker.messages.jobs import JudgedCase
 
@@ -49,7 +49,7 @@ class OpenedTask:
         self.expectation_of = cache(self.expectation_of)
         self.build_case = cache(self.build_case)
         self.run_seed = cache(self.run_seed)
-        self.takes_twin = cache(self.takes_twin)
+        self.refuses_twin = cache(self.refuses_twin)
 
     @property
     def uses_twins(self) -> bool:
@@ -67,7 +67,7 @@ class OpenedTask:
         if case.padded:
             return [tensors.pad_rows(v) for v in self.inputs_of(replace(case, padded=False), twin)]
         built = self.build_case(case.shape)
-        widened = twin and self.takes_twin(case.shape)
+        widened = twin and not self.refuses_twin(case.shape)
         values = [widen_tensor(v) for v in built.inputs] if widened else list(built.inputs)
         how = {"names": built.names, "domain": self.task.domain, "rows": self._rows(case.shape)}
         return regimes.make_inputs(values, case.regime, case.seed, **how)
@@ -146,20 +146,22 @@ class OpenedTask:
 
     def mark_half(self, case: JudgedCase) -> JudgedCase:
         """The case with half set if a kernel gets a 16-bit float at its shape and the launcher takes its twin."""
-        launches = self.run_seed(case.shape).launches
-        facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())
-        half = any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts)
-        return replace(case, half=half and self.takes_twin(case.shape))
+        return replace(case, half=self._passes_half(case.shape) and not self.refuses_twin(case.shape))
 
-    def takes_twin(self, shape: str) -> bool:
-        """True if the launcher also takes float32 in place of 16-bit floats at this shape."""
-        built = self.build_case(shape)
-        try:
-            with standin.pretend_gpu(self.target, "cpu"), TwinMode(), intercept.intercept_launches(lambda launch: None):
-                built.launch(*map(widen_tensor, built.inputs))
-        except USER_ERRORS:
+    def refuses_twin(self, shape: str) -> bool:
+        """True if kernels are judged on twins here, and the launcher takes 16-bit floats at this shape, but no twin."""
+        if not self.uses_twins or not self._passes_half(shape):
             return False
-        return True
+        built = self.build_case(shape)
+        twin = replace(built, inputs=tuple(map(widen_tensor, built.inputs)))
+        with standin.pretend_gpu(self.target, "cpu"), TwinMode():
+            return not trace.takes(twin)
+
+    def _passes_half(self, shape: str) -> bool:
+        """True if the seed's launcher passes a kernel a 16-bit float at this shape."""
+        launches = self.run_seed(shape).launches
+        facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())
+        return any(isinstance(a, TensorFact) and a.dtype in ("bf16", "fp16") for a in facts)
 
     def run_seed(self, shape: str) -> Any:
         """The launches and results of the seed's launcher at a shape; its kernels do not run."""

@@ -10,7 +10,6 @@ from typing import Any
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.tasks.facts import find_smallest_shape
-from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.messages.jobs import SIZES, JudgedCase
 
@@ -51,17 +50,14 @@ def make_probed_cases(
 
 def make_padded_cases(base: JudgedCase, task: Task, target: Target) -> tuple[JudgedCase, ...]:
     """The case with padded rows, if the launcher passes such tensors to its kernels without copying them."""
-    from kernelsearch.worker.launcher import intercept, standin, tensors
+    from kernelsearch.worker.launcher import standin, tensors, trace
 
     launches: list[Any] = []
     with standin.pretend_gpu(target, "cpu"):
         case = task.build(base.shape, 0, "cpu")
-        inputs = [tensors.pad_rows(v) for v in case.inputs]
-        apart = {v.data_ptr() for v in inputs if hasattr(v, "data_ptr") and not v.is_contiguous()}
-        try:
-            with intercept.intercept_launches(launches.append):
-                case.launch(*inputs)
-        except USER_ERRORS:
+        case = replace(case, inputs=tuple(tensors.pad_rows(v) for v in case.inputs))
+        apart = {v.data_ptr() for v in case.inputs if hasattr(v, "data_ptr") and not v.is_contiguous()}
+        if not trace.takes(case, launches.append):
             return ()
     passed = [v for launch in launches for v in launch.args.values() if hasattr(v, "data_ptr")]
     return (replace(base, padded=True),) if any(v.data_ptr() in apart for v in passed) else ()

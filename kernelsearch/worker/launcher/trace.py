@@ -133,6 +133,16 @@ def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch]
         raise _failure(task, key, "launcher", error) from error
 
 
+def takes(case: Case, on_launch: Callable[[Launch], Any] = lambda launch: None) -> bool:
+    """True if the launcher takes these inputs; its kernels do not run."""
+    try:
+        with intercept_launches(on_launch):
+            case.launch(*case.inputs)
+    except USER_ERRORS:
+        return False
+    return True
+
+
 def _failure(task: Task, key: str, part: str, error: BaseException) -> TaskError:
     return TaskError(f"{task.path.name}: the {part} fails at {_label(task, key)}: {describe_error(error, task.path)}")
 

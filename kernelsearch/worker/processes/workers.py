@@ -22,12 +22,8 @@ from kernelsearch.worker.messages.jobs import Last
 START_TIMEOUT_S = 120.0
 _MEMORY_CHECK_S = 0.1
 """Seconds between two looks at the memory of a worker that runs candidate code."""
-_TIMED_BY_CPU = "interpret"
-_SMALLEST_SHARE = 0.1
-"""This role's timeouts are seconds of its own CPU time, of which it gets at least this share of a busy machine's.
-
-It computes all the time, alone and on one processor, so a limit decides the same whatever else the machine does.
-"""
+_LEAST_PROCESSOR = 0.1
+"""The share of a processor that a worker timed by CPU gets at least; with less, the wall clock ends its job."""
 _ENVIRONMENT = {"interpret": {"TRITON_INTERPRET": "1"}, "compile": {"CUDA_VISIBLE_DEVICES": ""}}
 
 
@@ -59,9 +55,9 @@ class Worker:
 
     def ask(self, job: Any, timeout: float) -> Any:
         """The answer to a job. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone."""
-        by_cpu = self.source.role == _TIMED_BY_CPU
+        by_cpu = sandbox.POLICIES[self.source.role].timed_by_cpu
         cpu_limit = sandbox.cpu_seconds(self.pid) + timeout if by_cpu else None
-        wall_s = timeout / _SMALLEST_SHARE if by_cpu else timeout
+        wall_s = timeout / _LEAST_PROCESSOR if by_cpu else timeout
         deadline = time.monotonic() + wall_s
         try:
             self.channel.send(job, wall_s)

@@ -74,7 +74,7 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     task = planning.add_long_shapes(task)
     opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
     _OPEN[:] = [opened]
-    if opened.uses_twins and not all(map(opened.takes_twin, opened.judged_shape_keys())):
+    if any(map(opened.refuses_twin, opened.judged_shape_keys())):
         return replace(described, notes=(*described.notes, NO_TWIN))
     return described
 
