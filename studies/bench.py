@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TASK = ROOT / "studies" / "softmax" / "softmax.py"
-COMMAND = [sys.executable, "-m", "kernelsearch.cli"]
+COMMAND = [sys.executable, "-m", "kernelsearch"]
 
 
 def start_up() -> float:

@@ -16,6 +16,7 @@ LAYERS = {
     "": (
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
         "report", "cli",
+        "__main__",
     ),
     "kernel": ("expressions language source targets", "launch space"),
     "tasks": (

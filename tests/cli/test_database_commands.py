@@ -60,7 +60,7 @@ def test_a_written_file_is_said(run, database, tmp_path):
 @pytest.mark.parametrize("command", ["leaderboard", "trials"])
 def test_a_full_output_is_one_line(database, command):
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "kernelsearch.cli", command], cwd=database.parent, stdout=full,
+        done = subprocess.run([sys.executable, "-m", "kernelsearch", command], cwd=database.parent, stdout=full,
                               stderr=subprocess.PIPE, text=True, timeout=120)  # fmt: skip
     said = "kernelsearch: standard output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (2, said)

@@ -32,7 +32,7 @@ def serve(database):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [sys.executable, "-m", "kernelsearch.cli", "ui", tool, "--db", str(database), "--port", str(port)]
+        command = [sys.executable, "-m", "kernelsearch", "ui", tool, "--db", str(database), "--port", str(port)]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         started.append(process)
 

@@ -129,7 +129,7 @@ def searched(url: str, model: Path, folder: Path) -> list[str]:
     command = [
         sys.executable,
         "-m",
-        "kernelsearch.cli",
+        "kernelsearch",
         "optimize",
         "column_sum.py",
         "--trials",

@@ -1,5 +1,0 @@
-"""`python -m kernelsearch.cli` is `kernelsearch`."""
-
-from kernelsearch.cli import main
-
-main()
