@@ -8,7 +8,19 @@ from typing import Any
 import click
 
 from kernelsearch.cli import completion
+from kernelsearch.core import files
 from kernelsearch.record import DEFAULT_DB
+
+
+
+class OutputFile(click.Path):
+    """A file to write; a place that cannot be written is refused before any work."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        files.refuse_unwritable(path)
+        return path
+
 
 db_option = click.option(
     "--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
@@ -48,7 +60,7 @@ _MODEL_OPTIONS = (
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
     price_option,
     click.option(
-        "--record", type=click.Path(dir_okay=False), help="Write the models' answers to a file for replay:FILE."
+        "--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."
     ),
 )
 

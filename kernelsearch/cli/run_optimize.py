@@ -8,7 +8,6 @@ import random
 import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import files
@@ -89,8 +88,8 @@ def main(path: str, options: OptimizeOptions) -> int:
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
-    if options.out and not Path(options.out).absolute().parent.is_dir():
-        raise KernelsearchError(f"{options.out} cannot be written: its folder does not exist")
+    if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
+        raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:

@@ -9,6 +9,7 @@ import click
 
 from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
+    OutputFile,
     db_option,
     json_option,
     kernel_argument,
@@ -48,7 +49,7 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
 @seconds_option
 @click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
-@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")
+@click.option("--out", type=OutputFile(), help="Write the best kernel to this file.")
 @click.option(
     "--confirm/--no-confirm",
     default=True,
@@ -93,7 +94,7 @@ def optimize(task: str, **options: Any) -> None:
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of ideas and of the model's sampling.")
 @price_option
-@click.option("--record", type=click.Path(dir_okay=False), help="Write the answers to a file for replay:FILE.")
+@click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
 @target_option
 @shape_option
 @click.option("--page", is_flag=True, help="Print the prompt and ask nobody.")

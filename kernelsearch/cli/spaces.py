@@ -7,12 +7,12 @@ import sys
 
 import click
 
-from kernelsearch.cli.options import quiet_option, shape_option, task_argument
+from kernelsearch.cli.options import OutputFile, quiet_option, shape_option, task_argument
 
 
 @click.command()
 @task_argument
-@click.argument("out", type=click.Path(dir_okay=False))
+@click.argument("out", type=OutputFile())
 @shape_option
 @quiet_option
 def record(task: str, out: str, shapes: tuple[str, ...], quiet: bool) -> None:
