@@ -12,7 +12,6 @@ from kernelsearch.core import files
 from kernelsearch.record import DEFAULT_DB
 
 
-
 class OutputFile(click.Path):
     """A file to write; a place that cannot be written is refused before any work."""
 
@@ -59,9 +58,7 @@ _MODEL_OPTIONS = (
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
     price_option,
-    click.option(
-        "--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."
-    ),
+    click.option("--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."),
 )
 
 

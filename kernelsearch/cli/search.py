@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
@@ -48,7 +49,9 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @shape_option
 @click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
 @seconds_option
-@click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with this task's last unfinished run in the database, by its own options."
+)
 @click.option("--out", type=OutputFile(), help="Write the best kernel to this file.")
 @click.option(
     "--confirm/--no-confirm",
@@ -73,7 +76,9 @@ def optimize(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_optimize
 
-    sys.exit(run_optimize.main(task, run_optimize.OptimizeOptions(**options)))
+    source = click.get_current_context().get_parameter_source
+    given = frozenset(name for name in options if source(name) is not ParameterSource.DEFAULT)
+    sys.exit(run_optimize.main(task, run_optimize.OptimizeOptions(**options, given=given)))
 
 
 @click.command()

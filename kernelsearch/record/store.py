@@ -280,6 +280,7 @@ class Store:
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Rows of a SELECT as dicts; values in the order of its `?`, or by the names of its `:name`."""
+
         def select() -> list[Row]:
             cursor = self.database.conn.execute(sql, values)
             names = [d[0] for d in cursor.description]
