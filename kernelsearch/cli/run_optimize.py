@@ -9,7 +9,8 @@ import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from kernelsearch.cli import resume
+from kernelsearch.cli import optimize_options
+from kernelsearch.cli.optimize_options import OptimizeOptions
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import files
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
@@ -50,41 +51,6 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-@dataclass(frozen=True)
-class OptimizeOptions:
-    """The command's options, as the command line names them; given are those that the user named."""
-
-    trials: int = 200
-    strategy: str = strategies.DEFAULT
-    proposer: str = ""
-    models: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    max_usd: float | None = None
-    price: tuple[float, float] | None = None
-    record: str | None = None
-    target: str = "auto"
-    db: str = DEFAULT_DB
-    seed: int = 0
-    shapes: tuple[str, ...] = ()
-    window: int | None = None
-    budget_seconds: float | None = None
-    resume: bool = False
-    out: str | None = None
-    as_json: bool = False
-    quiet: bool = False
-    confirm: bool = True
-    confirm_seconds: float | None = None
-    fresh: bool = False
-    prune: float | None = None
-    given: frozenset[str] = frozenset({"strategy", "seed", "trials", "prune", "shapes"})
-
-    def model(self) -> proposers.ModelOptions:
-        """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""
-        return proposers.ModelOptions(
-            self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
-        )
-
-
 def main(path: str, options: OptimizeOptions) -> int:
     """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
@@ -99,16 +65,16 @@ def main(path: str, options: OptimizeOptions) -> int:
         engines = EngineCache()
         stack.callback(engines.close)
         bench, path, before = _open(path, options, stack, say, engines)
-        resumed = resume.find_unfinished(store, bench.facts, options) if options.resume else None
+        resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
         if resumed:
-            say(resume.describe(store, resumed))
-            options = resume.take_over(resumed, bench.facts, options)
+            say(optimize_options.describe(store, resumed))
+            options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
         result, findings = Optimization(bench, facts, store, options, say, engines, before, resumed).run()
-        again = f"kernelsearch optimize {shlex.quote(path)} {resume.format_options(options)}--resume"
+        again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
         else:

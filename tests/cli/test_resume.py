@@ -8,8 +8,7 @@ import click
 import pytest
 from good_task import GOOD, one_line
 
-from kernelsearch.cli import resume
-from kernelsearch.cli.run_optimize import OptimizeOptions
+from kernelsearch.cli.optimize_options import OptimizeOptions, format_options
 from kernelsearch.cli.search import optimize
 from kernelsearch.record.store import Store
 
@@ -88,7 +87,7 @@ def test_the_printed_command_repeats_every_option(name, tmp_path, monkeypatch):
         else "a b"
     )
     value = not default if isinstance(default, bool) else VALUES.get(name, plain)
-    typed = shlex.split(resume.format_options(replace(OptimizeOptions(), **{name: value})))
+    typed = shlex.split(format_options(replace(OptimizeOptions(), **{name: value})))
     parsed = optimize.make_context("optimize", ["task.py", *typed]).params
     assert parsed[name] == value and typed
 

@@ -1,23 +1,57 @@
-"""Going on with a run of `optimize`: which one is meant, what it brings along, and the command that does it."""
+"""The options of `optimize`: as they are typed, as a run that goes on brings them, and as they are typed to go on."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields, replace
 
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import TaskFacts
+from kernelsearch.propose import proposers
+from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
+from kernelsearch.search import strategies
 from kernelsearch.trial.bench import versions
-
-if TYPE_CHECKING:
-    from kernelsearch.cli.run_optimize import OptimizeOptions
 
 _FLAGS = {"models": "--model", "shapes": "--shape"}
 _NOT_REPEATED = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
 """Options of one command, not of the run: how it talks, and how long it may take."""
+
+
+@dataclass(frozen=True)
+class OptimizeOptions:
+    """The command's options, as the command line names them; given are those that the user named."""
+
+    trials: int = 200
+    strategy: str = strategies.DEFAULT
+    proposer: str = ""
+    models: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: tuple[float, float] | None = None
+    record: str | None = None
+    target: str = "auto"
+    db: str = DEFAULT_DB
+    seed: int = 0
+    shapes: tuple[str, ...] = ()
+    window: int | None = None
+    budget_seconds: float | None = None
+    resume: bool = False
+    out: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+    confirm: bool = True
+    confirm_seconds: float | None = None
+    fresh: bool = False
+    prune: float | None = None
+    given: frozenset[str] = frozenset({"strategy", "seed", "trials", "prune", "shapes"})
+
+    def model(self) -> proposers.ModelOptions:
+        """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""
+        return proposers.ModelOptions(
+            self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
+        )
 
 
 def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
