@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch import __version__
-from kernelsearch.compile.build import Binary
+from kernelsearch.compile.build import Binary, check_binary
 from kernelsearch.core.errors import TaskError, WorkerError
 from kernelsearch.core.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.kernel import targets
@@ -223,13 +223,17 @@ class Bench:
         job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
         try:
             answer = self.compilers.ask(job, COMPILE_LIMIT_S)
+            answer = replace(answer, binaries=tuple(map(check_binary, answer.binaries)))
             if self.compiled:
                 self.compiled.put(self._cache_key(kernel, spec), answer)
             future.set_result(answer.verdict or answer.binaries[0])
         except WorkerHung:
-            future.set_result(Verdict(Word.TIMEOUT, "compile", f"the compiler took more than {COMPILE_LIMIT_S:g} s"))
+            reason = f"the compiler took more than {COMPILE_LIMIT_S:g} s of processor time"
+            future.set_result(Verdict(Word.TIMEOUT, "compile", reason))
         except WorkerDied as died:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
+        except ValueError as error:
+            future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler's answer is {error}"))
         except WorkerError as error:
             future.set_exception(error)  # reported by whoever waits for the build
         except BaseException as error:
