@@ -45,6 +45,7 @@ class OptimizeOptions:
     confirm_seconds: float | None = None
     fresh: bool = False
     prune: float | None = None
+    require_isolation: bool = False
     given: frozenset[str] = frozenset({"strategy", "seed", "trials", "prune", "shapes"})
 
     def model(self) -> proposers.ModelOptions:

@@ -30,6 +30,9 @@ force_option = click.option("--force", is_flag=True, help="Overwrite an existing
 shape_option = click.option(
     "--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192."
 )
+isolation_option = click.option(
+    "--require-isolation", is_flag=True, help="Refuse to run candidates where a layer of isolation is missing."
+)
 seconds_option = click.option(
     "--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long."
 )

@@ -65,6 +65,7 @@ def main(path: str, options: OptimizeOptions) -> int:
         engines = EngineCache()
         stack.callback(engines.close)
         bench, path, before = _open(path, options, stack, say, engines)
+        bench.check_isolation(say, options.require_isolation)
         resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
         if resumed:
             say(optimize_options.describe(store, resumed))

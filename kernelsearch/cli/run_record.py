@@ -48,12 +48,13 @@ FAILURE |= dict.fromkeys((Word.WRONG, Word.PRECISION, Word.MEMORY, Word.RACE), "
 """The recorded word of every rejection."""
 
 
-def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool) -> int:
+def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool, require_isolation: bool = False) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
     say = make_say(quiet)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
     with Bench.open(path, say=say) as bench:
+        bench.check_isolation(say, require_isolation)
         facts = narrow_to_shapes(bench.facts, shapes)
         empty, configs = plan_recording(bench, facts)
         header = recorded_space.as_json(empty) | {"digest": facts.digest}

@@ -12,6 +12,7 @@ from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
     OutputFile,
     db_option,
+    isolation_option,
     json_option,
     kernel_argument,
     model_options,
@@ -66,6 +67,7 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     type=click.FloatRange(min=1, min_open=True),
     help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).",
 )
+@isolation_option
 @json_option
 @quiet_option
 def optimize(task: str, **options: Any) -> None:
@@ -126,6 +128,7 @@ def propose(task: str, **options: Any) -> None:
 @click.option(
     "--report", is_flag=True, help="Only print the report, from the database alone; FILE may be the database."
 )
+@isolation_option
 @json_option
 @quiet_option
 def study(file: str, **options: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernelsearch import __version__
 from kernelsearch.compile.build import Binary, check_binary
-from kernelsearch.core.errors import TaskError, WorkerError
+from kernelsearch.core.errors import IsolationError, TaskError, WorkerError
 from kernelsearch.core.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.launch import BoundLaunch, Specialisation, bind_launch
@@ -25,6 +25,7 @@ from kernelsearch.measure.timing.device import LiveDevice, find_live_device
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
 from kernelsearch.trial.slow_steps import Say, report_progress
+from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
@@ -145,6 +146,19 @@ class Bench:
     def where(self) -> str:
         """The name of the device that measures, or of the target that times are estimated for."""
         return self.device.name if self.device else self.target.name
+
+    @property
+    def missing_layers(self) -> tuple[str, ...]:
+        """In words, each isolation layer that workers which run candidates wanted and did not get."""
+        pools = [p for p in self.workplace.pools if sandbox.POLICIES[p.source.role].confined]
+        return tuple(f"{p.source.role} worker without {layer} ({why})" for p in pools for layer, why in p.missing)
+
+    def check_isolation(self, say: Say, required: bool) -> None:
+        """Says which isolation layers are missing. Raises IsolationError if all are required."""
+        if missing := "; ".join(self.missing_layers):
+            if required:
+                raise IsolationError(f"--require-isolation: {missing}; `kernelsearch doctor` shows every layer")
+            say(f"note: candidates are not fully isolated: {missing}; --require-isolation refuses that")
 
     # ------------------------------------------------------------ what a candidate is, for workers
 
