@@ -8,11 +8,12 @@ import random
 import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from kernelsearch.cli import optimize_options
+from kernelsearch.cli.optimize_options import OptimizeOptions
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import files
-from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
+from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import TaskFacts, Trial
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
@@ -50,60 +51,31 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-@dataclass(frozen=True)
-class OptimizeOptions:
-    """The command's options, as the command line names them."""
-
-    trials: int = 200
-    strategy: str = strategies.DEFAULT
-    proposer: str = ""
-    models: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    max_usd: float | None = None
-    price: tuple[float, float] | None = None
-    record: str | None = None
-    target: str = "auto"
-    db: str = DEFAULT_DB
-    seed: int = 0
-    shapes: tuple[str, ...] = ()
-    window: int | None = None
-    budget_seconds: float | None = None
-    resume: bool = False
-    out: str | None = None
-    as_json: bool = False
-    quiet: bool = False
-    confirm: bool = True
-    confirm_seconds: float | None = None
-    fresh: bool = False
-    prune: float | None = None
-
-    def model(self) -> proposers.ModelOptions:
-        """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""
-        return proposers.ModelOptions(
-            self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
-        )
-
-
 def main(path: str, options: OptimizeOptions) -> int:
     """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
-    if options.out and not Path(options.out).absolute().parent.is_dir():
-        raise KernelsearchError(f"{options.out} cannot be written: its folder does not exist")
+    if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
+        raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(options.db))
+        store = stack.enter_context(Store.open(options.db, say=say))
         engines = EngineCache()
         stack.callback(engines.close)
         bench, path, before = _open(path, options, stack, say, engines)
+        bench.check_isolation(say, options.require_isolation)
+        resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
+        if resumed:
+            say(optimize_options.describe(store, resumed))
+            options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = Optimization(bench, facts, store, options, say, engines, before).run()
-        again = f"kernelsearch optimize {shlex.quote(path)} {_format_options(options)}--resume"
+        result, findings = Optimization(bench, facts, store, options, say, engines, before, resumed).run()
+        again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
         else:
@@ -164,7 +136,7 @@ def search_and_confirm(
 class Optimization:
     """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
 
-    before are the model calls that wrote the task's first kernel.
+    before are the model calls that wrote the task's first kernel; resumed is the run that goes on.
     """
 
     bench: Bench
@@ -174,6 +146,7 @@ class Optimization:
     say: Say
     engines: EngineCache
     before: tuple[ModelCall, ...] = ()
+    resumed: Run | None = None
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -204,11 +177,10 @@ class Optimization:
         return proposer
 
     def _search(self, proposer: Proposer) -> Result:
-        facts, store, options = self.facts, self.store, self.options
-        resumed = _find_unfinished(store, facts, options) if options.resume else None
+        facts, store, options, resumed = self.facts, self.store, self.options, self.resumed
         evaluation, name = Evaluation.of(self.bench, facts), options.strategy
-        least = resumed.facts.window if resumed else max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
-        window, settings = options.window or least, {"prune": options.prune} if options.prune else {}
+        window = options.window or max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+        settings = {"prune": options.prune} if options.prune else {}
         plan = PlannedRun(
             evaluation, facts, name, name, options.model(), options.seed, window, options.trials, settings=settings
         )
@@ -277,27 +249,3 @@ class _Nobody(Proposer):
 
     def propose(self, request: Request, rng: random.Random) -> None:
         return None
-
-
-def _find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
-    for run in store.load_runs(facts.digest):
-        ours = (run.facts.strategy, run.facts.seed) == (options.strategy, options.seed)
-        if ours and (run.finished is None or store.count_trials(run.id) < options.trials):
-            return run
-    raise StoreError(
-        f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
-        f"seed {options.seed} to resume"
-    )
-
-
-def _format_options(options: OptimizeOptions) -> str:
-    """The options that a resumed run must repeat, as they would be typed."""
-    parts = []
-    for name in ("trials", "strategy", "proposer", "max_tokens", "max_usd", "target", "db", "seed", "window"):
-        value = getattr(options, name)
-        if value != getattr(OptimizeOptions(), name):
-            parts.append(f"--{name.replace('_', '-')} {shlex.quote(str(value))}")
-    parts += [f"--model {shlex.quote(s)}" for s in options.models]
-    parts += ["--price {:g} {:g}".format(*options.price)] if options.price else []
-    parts += [f"--shape {shlex.quote(s)}" for s in options.shapes]
-    return "".join(f"{p} " for p in parts)

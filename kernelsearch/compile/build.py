@@ -7,6 +7,7 @@ objects, so the gate must have accepted it before.
 from __future__ import annotations
 
 import linecache
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -68,6 +69,14 @@ class Built:
 
     binary: Binary
     texts: Texts
+
+
+def check_binary(binary: Binary) -> Binary:
+    """The binary with the identity of its own cubin, whatever its sender said. Raises ValueError for no cubin."""
+    try:
+        return replace(binary, identity=compute_identity(binary.cubin, binary.name))
+    except (struct.error, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a cubin: {error}") from None
 
 
 def load_functions(code: str, name: str) -> dict[str, Any]:

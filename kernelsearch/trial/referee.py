@@ -14,6 +14,7 @@ from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.evaluation import MISSING_LAYERS
 from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.trial.without_gpu import HERE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
 from kernelsearch.verify import gate
@@ -23,10 +24,16 @@ from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
 
-def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None) -> Verdict:
+def verify(
+    task: str,
+    kernel: str | None = None,
+    target: str = "auto",
+    say: Say | None = None,
+    require_isolation: bool = False,
+) -> Verdict:
     """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read.
 
-    say prints progress of slow steps.
+    say prints progress of slow steps. require_isolation raises IsolationError where a layer is missing.
     """
     if not os.path.exists(task):
         raise TaskError(f"no such file: {task}")
@@ -34,6 +41,7 @@ def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say 
     if text is not None and not (verdict := check_kernel_file(text)).accepted:
         return verdict
     with Bench.open(task, target, say=say) as bench:
+        bench.check_isolation(say or (lambda text: None), require_isolation)
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
@@ -155,6 +163,7 @@ _EXPLAINED = {
     "got": "got",
     "line": "line",
     "source": "offending line",
+    MISSING_LAYERS: MISSING_LAYERS,
     **{note: note for note in (TOO_SLOW, NOT_RIGHT, SEED_SLOW)},
 }
 """Fields of a verdict's detail that are shown, and their labels."""

@@ -350,6 +350,19 @@ def test_rows_that_disagree_with_what_is_asked_are_refused():
     assert len(store.load_trials(1)) == 20
 
 
+def test_times_of_two_tritons_are_not_one_runs():
+    store = Store.open_in_memory()
+    first = search(store, trials=20)
+    store.database.conn.execute("""UPDATE run SET versions = '{"torch":"2.0","triton":"3.5.0"}'""")
+    store.database.conn.commit()
+    facts = dataclasses.replace(first.facts, versions={"torch": "2.1", "triton": "3.6.0"})
+    settings = dataclasses.replace(first.settings, facts=facts)
+    with pytest.raises(
+        StoreError, match=r"cannot be resumed with triton 3.6.0: its times are of triton 3.5.0; install"
+    ):
+        type(first)(first.task, first.strategy, first.proposer, EXACT, store, settings, store.load_run(1))
+
+
 def test_a_full_disk_ends_the_run_with_what_was_stored(tmp_path):
     with Store.open(tmp_path / "a.db") as store:
 
