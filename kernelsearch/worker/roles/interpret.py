@@ -109,7 +109,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.can_run_whole else Ran()
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
-    if sample is None:
+    if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
     return Ran(*packed, covers=min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
 
@@ -136,6 +136,8 @@ def _count_shape(
     counts: list[LaunchCounts] = []
 
     def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
+        if 0 in step.grid:
+            return
         tally = Tally(dict(_only_tensors(args.items())), drawn)
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
         programs = sample_programs(step.grid, drawn)
