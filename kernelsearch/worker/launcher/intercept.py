@@ -111,7 +111,7 @@ class Launch:
         if not callable(self.grid):
             return self.grid
         real = {k: v for k, v in meta.items() if not isinstance(v, (TensorFact, DtypeFact))}
-        return normalise_grid(self.grid({**self.bind_parameters(real), **real}), self.site)
+        return normalise_grid(self.grid({**real, **self.bind_parameters(real)}), self.site)
 
     def run_pre_hooks(self, config: Config | None = None) -> None:
         """Runs the `pre_hook` of the autotuner's config that equals this one, else of the first that has one."""

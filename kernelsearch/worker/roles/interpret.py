@@ -122,9 +122,13 @@ def _profile(job: Profile) -> Profiled:
     counts: dict[str, tuple[LaunchCounts, ...]] = {}
     for shape in job.shapes:
         case = _case(job.path, shape, job.candidate.target)
-        zeros = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
-        drawn = _draw_inputs(job, shape, dict(zip(case.names, zeros, strict=True)))
-        counts[shape], verdict = _count_shape(job, shape, zeros, drawn)
+        if _reads_values(job.path, shape, job.candidate.target):
+            task = _task(job.path, job.candidate.target)
+            inputs = list(trace.run_launcher(task, shape, job.candidate.target).case.inputs)
+        else:
+            inputs = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
+        drawn = _draw_inputs(job, shape, dict(zip(case.names, inputs, strict=True)))
+        counts[shape], verdict = _count_shape(job, shape, inputs, drawn)
         if verdict is not None:
             return Profiled(verdict=verdict)
     return Profiled(counts)
@@ -193,10 +197,11 @@ def _launch(
             execute(functions[step.function], step, args, frozenset(fresh))
 
     task, case = _task(path, c.target), _case(path, shape, c.target)
+    fill = 0.0 if variant == "counted" and _reads_values(path, shape, c.target) else None  # it may read a size there
     try:
         with (
             standin.pretend_gpu(c.target, "cpu"),
-            standin.poison_empty() as poisoned,
+            standin.poison_empty(fill) as poisoned,
             intercept.intercept_launches(on_launch),
         ):
             result = case.launch(*values)
@@ -237,6 +242,12 @@ def _case(path: str, shape: str, target: Target) -> Any:
     device = "cpu" if task.form == "kernelbench" else "meta"
     with standin.pretend_gpu(target, device):
         return task.build(shape, 0, device)
+
+
+@lru_cache(maxsize=64)
+def _reads_values(path: str, shape: str, target: Target) -> bool:
+    """True if the launcher's launches may depend on the values of its inputs, which zeros do not show."""
+    return trace.run_launcher(_task(path, target), shape, target).device != "meta"
 
 
 @lru_cache(maxsize=4)

@@ -70,13 +70,26 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     notes = fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
     )
-    described = replace(described, notes=(*described.notes, *notes))
+    described = replace(described, notes=(*described.notes, *notes, *_find_idle_launches(described, launches)))
     task = planning.add_long_shapes(task)
     opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
     _OPEN[:] = [opened]
     if any(map(opened.refuses_twin, opened.judged_shape_keys())):
         return replace(described, notes=(*described.notes, NO_TWIN))
     return described
+
+
+def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]:
+    """A note on each kernel whose grid is empty at a timed shape, which may be so because no kernel ran before it."""
+    idle = {
+        (launch.site, shape.label): None
+        for shape in facts.shapes
+        for launch in launches[shape.key]
+        if 0 in launch.resolve_grid({**launch.args, **facts.config})
+    }
+    return [
+        f"the grid of {site} is empty at {label} where no kernel runs: it is in no estimate" for site, label in idle
+    ]
 
 
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
