@@ -1,8 +1,8 @@
 """The launches of a launcher at one shape as facts: the launcher runs, its kernels do not.
 
 Without a GPU the inputs are on the meta device, and a trace of the largest shape needs no memory. If a launcher needs
-values (`.item()`, `nonzero`), the inputs are the task's own on the CPU, and what its kernels would write is zero. Inputs
-of more than REAL_ELEMENTS elements are zeros in memory that nothing touches.
+values (`.item()`, `nonzero`), the inputs are the task's own on the CPU, and what its kernels would write is zero.
+Inputs of more than REAL_ELEMENTS elements are zeros in memory that nothing touches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from kernelsearch.tasks.task import Case, Task
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 from kernelsearch.worker.launcher.tensors import flatten_result
-
 
 REAL_ELEMENTS = 2**26
 
@@ -83,8 +82,8 @@ def describe_outputs(
 ) -> tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]:
     """(The reference's outputs, the launcher's outputs) at one shape as facts.
 
-    The reference really runs, on the CPU: use a small shape. An output whose size may depend on what the kernels compute
-    counts as having the reference's: the judge, for whom they run, compares every size.
+    The reference really runs, on the CPU: use a small shape. An output whose size may depend on what the kernels
+    compute counts as having the reference's: the judge, for whom they run, compares every size.
     """
     target = target or target_by_name("h100")
     traced = run_launcher(task, key, target)
