@@ -26,6 +26,7 @@ from kernelsearch.worker.interpreter.input_values import InputValues, draw_input
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
 from kernelsearch.worker.interpreter.sampling import GridSample
+from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, standin, tensors, trace
@@ -101,6 +102,8 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     with TwinMode() if twin else nullcontext():
         variant = "twin" if twin else "plain"
         outputs, verdict = _launch(job.path, job.candidate, shape, values, execute, variant, job.num_sms)
+    if verdict is not None and verdict.word is Word.TIMEOUT and sample is not None:
+        return Ran()  # a program waits for one that is not among the few
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.has_gap_changed(v) for v in values):
@@ -207,7 +210,7 @@ def _launch(
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
-    except (OutOfBounds, Race, InterpreterError) as error:
+    except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
         return [], _to_verdict(error, shape)
     return tensors.flatten_result(result, case.names, values, task.mutates), None
 
@@ -216,7 +219,7 @@ def _to_verdict(error: BaseException, shape: str) -> Verdict:
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
-    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE}.get(type(cause), Word.CRASH)
+    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     return Verdict(word, "run", reason, detail={"shape": shape})
 
