@@ -43,7 +43,7 @@ def same(left, right):
 
 
 def numbers(eight):
-    """Every 8-bit number, the middles between neighbours, and what lies a little beside both; no larger than the last."""
+    """Every 8-bit number, the middles between neighbours, and what lies beside both; no larger than the last."""
     every = torch.arange(256, dtype=torch.uint8).view(eight).double()
     every = every[every.isfinite()].sort().values
     marks = torch.cat([every, (every[1:] + every[:-1]) / 2])
