@@ -17,7 +17,7 @@ LAYERS = {
         "core", "kernel", "compile record tasks tune verify", "measure propose", "worker", "export trial", "search",
         "report", "cli",
     ),
-    "kernel": ("expressions language source targets", "launch space"),
+    "kernel": ("expressions language source targets", "dtype_tests launch space"),
     "tasks": (
         "module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
