@@ -18,7 +18,7 @@ LAYERS = {
         "report", "cli",
         "__main__",
     ),
-    "kernel": ("expressions language source targets", "launch space"),
+    "kernel": ("expressions language source targets", "dtype_tests launch space"),
     "tasks": (
         "module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",

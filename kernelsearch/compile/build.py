@@ -19,7 +19,7 @@ from kernelsearch.compile.elf import compute_identity, read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel.language import explain_refusal
-from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
+from kernelsearch.kernel.launch import Specialisation
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,7 @@ def as_live_constant(value: Any) -> Any:
     if isinstance(value, DtypeFact):
         import triton.language as tl
 
-        names = {short: long for long, short in TRITON_DTYPES.items()}
-        return getattr(tl, {"bool": "int1"}.get(names[value.name], names[value.name]))
+        return next(known for known in vars(tl).values() if isinstance(known, tl.dtype) and known.name == value.name)
     return value
 
 

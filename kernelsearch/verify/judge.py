@@ -232,7 +232,8 @@ def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
 
 def is_seen(base: Expectation, moved: Expectation) -> bool:
     """True if the reference moves by more than the limits: then the judge rejects a kernel that ignores the element."""
-    return any(bool(_visible(b, m).any()) for b, m in zip(base.outputs, moved.outputs))
+    pairs = tuple(zip(base.outputs, moved.outputs))
+    return any(b.shape != m.shape for b, m in pairs) or any(bool(_visible(b, m).any()) for b, m in pairs)
 
 
 def judge_sensitivity(
@@ -247,10 +248,12 @@ def judge_sensitivity(
     """Accept, or reject outputs that do not move as the reference does when one input element changes."""
     about = {"shape": base.shape, "regime": base.regime, "input": probe.input, "element": probe.index}
     for number, (b, m) in enumerate(zip(base.outputs, moved.outputs)):
+        before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
+        if b.shape != m.shape or before.shape != after.shape:  # a size that depends on the values: judged below
+            continue
         seen = _visible(b, m)
         if not bool(seen.any()):
             continue
-        before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
         still = seen & (before == after)
         if bool(still.any()):
             what = f"does not depend on element {probe.index} of input {probe.input}"

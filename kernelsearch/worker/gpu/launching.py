@@ -63,6 +63,8 @@ class Launcher:
         for name, value in bound.plan.init.items():
             launch.args[name].fill_(value)
         for step, function in zip(bound.plan.steps, functions, strict=True):
+            if 0 in step.grid:
+                continue
             args = {
                 n: launch.args[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
                 for n, a in step.args.items()
