@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeGuard
@@ -201,8 +202,12 @@ def _type_of(annotation: ast.expr | None) -> str | None:
 def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     positional = [*arguments.posonlyargs, *arguments.args]
     optional = [*positional[len(positional) - len(arguments.defaults) :], *arguments.kwonlyargs]
-    pairs = zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True)
-    return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant) and _is_value(d.value)}
+    defaults: dict[str, Value] = {}
+    for parameter, default in zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True):
+        with suppress(ValueError, TypeError):
+            if default is not None and _is_value(value := ast.literal_eval(default)):
+                defaults[parameter.arg] = value
+    return defaults
 
 
 def normalise_constant(node: ast.stmt) -> str:

@@ -56,6 +56,9 @@ ALLOWED_LINES = [
     "y = tl.int32",
     "y = x.shape[0]",
     "y = tl.pointer_type(tl.float32)",
+    "y = tl.maximum(x, x, propagate_nan=tl.PropagateNan.ALL)",
+    "y = B ** -0.5",
+    "y: tl.constexpr = 2.0 ** (127 - 15)",
 ]
 REFUSED_LINES = [
     "import os",
@@ -156,6 +159,13 @@ REFUSED_LINES = [
     "y = triton.jit(x)",
     "y = tl.semantic",
     "y = tl.static_range(3)",
+    "y = tl.PropagateNan",
+    "y = tl.PropagateNan.__class__",
+    "y = x.PropagateNan.ALL",
+    "y = 9 ** (50 + 49)",
+    "y = 9 ** (8 * 8.5)",
+    "y = 2 ** (64 / 0.5)",
+    "y = 2.0 ** (2 ** 60)",
 ]
 REFUSED_FILES = {
     "empty": "",
