@@ -19,7 +19,7 @@ LAYERS = {
     ),
     "kernel": ("expressions language source targets", "launch space"),
     "tasks": (
-        "module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
+        "idle_code module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
     "record": (

@@ -1,8 +1,8 @@
 """What a seed's function says that does nothing, or that says plainly in a kernel file: the nodes with their new text.
 
 Prints, assertions that only a debug build checks and values that nobody takes are left out; made messages are emptied;
-`float("1e-6")` and defaults are the numbers that Python makes of them. `evict_last` changes no result, but what it keeps
-in L2 outlives the kernel and would speed up the next one's timing: the seed is timed without it, and that is said.
+`float("1e-6")` and defaults are the numbers that Python makes of them. `evict_last` changes no result, but what it
+keeps in L2 would speed up the kernel that is timed next: the seed is timed without it, and that is said.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
 
 
 def _name_of(node: ast.expr, scope: Mapping[str, Any], local: set[str]) -> str:
-    """The canonical name of what an expression calls: `tl.load`, `print`; empty for what is none of Triton or Python."""
+    """The canonical name of what an expression calls (`tl.load`, `print`); empty for the user's own."""
     chain = _chain(node)
     if chain is None or chain[0] in local:
         return ""
