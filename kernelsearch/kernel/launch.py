@@ -25,7 +25,7 @@ from kernelsearch.core.types import (
     Value,
     content_digest,
 )
-from kernelsearch.kernel.expressions import Scope, evaluate
+from kernelsearch.kernel.expressions import Scope, evaluate, names_in
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
 Constant = ArgFact | tuple[int, ...]
@@ -168,9 +168,11 @@ class _Planner:
                 known[name] = self._read_setting(key, self._make_scope(known))
             elif name not in expressions:
                 known[name] = self._require(without_expression, name, function)
-        for key in self.config:  # constexprs that only the launcher's grid still knows
-            name = key.removeprefix(f"{self.fact.site}.")
-            if "." not in name and name not in LAUNCH_OPTIONS and name not in known and name in self.fact.args:
+        read = frozenset().union(*map(names_in, self.kernel.expressions_of(function.name)))
+        passed = self.fact.args.keys() - {*LAUNCH_OPTIONS}
+        for key in self.config:  # names that only the launcher's grid or an expression still knows
+            name = key.removeprefix(f"{self.fact.site}.").removeprefix(f"{function.name}.")
+            if name not in known and (name in read or name in passed):
                 strongest = self._find_setting(function.name, name) or key
                 known[name] = self._read_setting(strongest, self._make_scope(known))
         for name, text in expressions.items():
@@ -221,8 +223,8 @@ class _Planner:
         dtype = TRITON_DTYPES.get(spec[0], spec[0])
         if dtype not in TRITON_DTYPES.values():
             raise LaunchError(f"SCRATCH dtype {spec[0]!r} is unknown")
-        if any(n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
-            raise LaunchError(f"SCRATCH shape {shape} is empty or too large")
+        if any(not isinstance(n, int) or n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
+            raise LaunchError(f"SCRATCH shape {shape} is empty, too large or not of integers")
         return Buffer(dtype, shape, len(spec) == 3)
 
 

@@ -93,6 +93,11 @@ class Kernel:
             return self.launches[""]
         return (site,) if site in self.names else None
 
+    def expressions_of(self, function: str) -> tuple[str, ...]:
+        """The texts of the launch spec that are evaluated where a function is launched."""
+        grid = (self.grid[function],) if function in self.grid else ()
+        return (*grid, *self.args.get(function, {}).values(), *(spec[1] for spec in self.scratch.values()))
+
     def sites_of(self, function: str) -> tuple[str, ...]:
         """The sites at which this kernel launches a function: those of LAUNCHES, else the function's own name."""
         return tuple(site for site, steps in self.launches.items() if site and function in steps) or (function,)

@@ -20,7 +20,8 @@ from typing import TypeGuard
 from kernelsearch.core.errors import SpaceError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.expressions import names_in
+from kernelsearch.kernel.source import Function, Kernel
 
 MAX_ELEMENTS_PER_THREAD = 128
 """Each needs a 32-bit register of the 255 that a thread can have: larger blocks spill."""
@@ -109,10 +110,15 @@ def require_possible_config(space: Space, kernel: Kernel, possible: Predicate) -
 
 
 def is_name_of(name: str, kernel: Kernel) -> bool:
-    """Whether a config name means something for this kernel: a launch option, or a parameter of a function."""
+    """Whether a config name means something for this kernel: see `names_of`."""
     prefix, _, plain = name.rpartition(".")
     meant = (f for f in kernel.functions if not prefix or prefix == f.name or prefix in kernel.sites_of(f.name))
-    return any(plain in LAUNCH_OPTIONS or plain in f.params for f in meant)
+    return any(plain in names_of(kernel, f) for f in meant)
+
+
+def names_of(kernel: Kernel, function: Function) -> frozenset[str]:
+    """The plain names that a config may set for a function: launch options, parameters, what its expressions read."""
+    return frozenset((*LAUNCH_OPTIONS, *function.params)).union(*map(names_in, kernel.expressions_of(function.name)))
 
 
 def make_predicate(task: TaskFacts) -> Predicate:

@@ -12,6 +12,7 @@ from typing import Any
 from kernelsearch.core.errors import KernelSyntaxError, TaskError
 from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import is_name_of
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.slow_steps import Say, report_progress
@@ -96,8 +97,7 @@ def read_kernel(path: str) -> str:
 def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
     """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space."""
     start = {**{name: values[0] for name, values in facts.space.items()}, **facts.config}
-    names = {n for f in kernel.functions for n in f.constexprs}
-    own = {k: v for k, v in start.items() if k in names or k.startswith("num_") or k == "maxnreg"}
+    own = {k: v for k, v in start.items() if is_name_of(k, kernel)}
     first = {k: v[0] for k, v in kernel.space.items()}
     return {**first, **own, **kernel.config}
 
