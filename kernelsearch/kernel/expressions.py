@@ -2,8 +2,8 @@
 
 An expression may use a kernel's scalar arguments and constexprs and the names of its config, arithmetic on integers and
 floats, `& | ^ << >> ~` on integers, comparison, `min`, `max`, `int`, `cdiv`, `next_power_of_2`, `shape(arg, i)`,
-`stride(arg, i)`, `numel(arg)`, `aligned(arg)` (true if its address is a multiple of 16 bytes), `num_sms`, and `grid(i)`,
-the i-th axis of the launcher's own grid.
+`stride(arg, i)`, `numel(arg)`, `aligned(arg)` (true if its address is a multiple of 16 bytes), `num_sms`, and
+`grid(i)`, the i-th axis of the launcher's own grid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Result = Number | tuple[Number, ...]
 class Scope:
     """The names that an expression may use: arguments and constexprs, device facts, the launcher's grid."""
 
-    args: Mapping[str, ArgFact | tuple[int, ...]] = field(default_factory=dict)
+    args: Mapping[str, ArgFact | tuple[Number, ...]] = field(default_factory=dict)
     num_sms: int = 1
     grid: tuple[int, ...] | Callable[[], tuple[int, ...]] | None = None
 

@@ -25,10 +25,10 @@ from kernelsearch.core.types import (
     Value,
     content_digest,
 )
-from kernelsearch.kernel.expressions import Scope, evaluate, names_in
+from kernelsearch.kernel.expressions import Number, Scope, evaluate, names_in
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
-Constant = ArgFact | tuple[int, ...]
+Constant = ArgFact | tuple[Number, ...]
 """A constexpr's value; expressions may give tuples."""
 GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 """The launcher's own grid for given constexprs (what Triton calls `meta`)."""
@@ -210,21 +210,23 @@ class _Planner:
         text = self.kernel.grid.get(function)
         size = evaluate(text, scope) if text is not None else self.grid_of(scope.args)
         grid = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-        if not 1 <= len(grid) <= 3 or any(not isinstance(g, int) for g in grid):
+        whole = [g for g in grid if isinstance(g, int)]
+        if not 1 <= len(grid) <= 3 or len(whole) < len(grid):
             raise LaunchError(f"the grid of {function} is {grid!r}, not one to three integers")
-        x, y, z = (*grid, 1, 1)[:3]
+        x, y, z = (*whole, 1, 1)[:3]
         if any(not 0 < g <= most for g, most in zip((x, y, z), MAX_GRID, strict=True)):
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
         return x, y, z
 
     def _make_buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
         shape = evaluate(spec[1], scope)
-        shape = shape if isinstance(shape, tuple) else (shape,)
+        given = shape if isinstance(shape, tuple) else (shape,)
+        shape = tuple(n for n in given if isinstance(n, int))
         dtype = TRITON_DTYPES.get(spec[0], spec[0])
         if dtype not in TRITON_DTYPES.values():
             raise LaunchError(f"SCRATCH dtype {spec[0]!r} is unknown")
-        if any(not isinstance(n, int) or n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
-            raise LaunchError(f"SCRATCH shape {shape} is empty, too large or not of integers")
+        if len(shape) < len(given) or any(n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
+            raise LaunchError(f"SCRATCH shape {given} is empty, too large or not of integers")
         return Buffer(dtype, shape, len(spec) == 3)
 
 

@@ -18,7 +18,7 @@ from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, Value, content_digest
 
-SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONFIG")
+SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONSTRAINTS", "CONFIG")
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
@@ -53,7 +53,7 @@ class Kernel:
 
     grid and args are keyed by function name; launches by site name (the empty name stands for the
     only site of a task that has one). space and config are flat; a dotted name speaks of one function, or of every
-    step of one site (see `setting_names`).
+    step of one site (see `setting_names_of`). constraints are expressions that hold for every config worth a trial.
     """
 
     functions: tuple[Function, ...]
@@ -64,6 +64,7 @@ class Kernel:
     init: Mapping[str, float] = field(default_factory=dict)
     launches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     space: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
     config: Config = field(default_factory=dict)
 
     @classmethod
@@ -104,7 +105,7 @@ class Kernel:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the syntax trees without docstrings and comments, and of GRID, ARGS, SCRATCH, INIT, LAUNCHES."""
+        """Hash of the syntax trees without docstrings and comments, and of the literals, but for SPACE and CONFIG."""
         functions = sorted(canonicalise(f.text) for f in self.functions)
         constants = sorted(canonicalise(c) for c in self.constants)
         spec = json.dumps(
@@ -114,6 +115,7 @@ class Kernel:
                 {k: list(v) for k, v in self.scratch.items()},
                 dict(self.init),
                 {k: list(v) for k, v in self.launches.items()},
+                *map(_strip_spaces, self.constraints),
             ],
             sort_keys=True,
         )
@@ -141,9 +143,10 @@ class Kernel:
             "INIT": dict(self.init),
             "LAUNCHES": launches[""] if set(launches) == {""} else launches,
             "SPACE": {name: list(values) for name, values in self.space.items()},
+            "CONSTRAINTS": list(self.constraints),
             "CONFIG": dict(self.config),
         }
-        spec = "\n".join(f"{name} = {value!r}" for name, value in literals.items() if value != {})
+        spec = "\n".join(f"{name} = {value!r}" for name, value in literals.items() if value)
         return f"{head}\n\n" + (f"{spec}\n\n\n" if spec else "\n") + body
 
     def with_changes(self, **fields: Any) -> Kernel:
@@ -323,6 +326,8 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         fields["init"] = spec["INIT"]
     if "SPACE" in spec:
         fields["space"] = flatten_space(spec["SPACE"])
+    if "CONSTRAINTS" in spec:
+        fields["constraints"] = check_constraints(spec["CONSTRAINTS"])
     if "CONFIG" in spec:
         fields["config"] = flatten_config(spec["CONFIG"])
     return replace(kernel, **fields)
@@ -337,6 +342,13 @@ def flatten_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ..
         _expect(valid, where, f"a non-empty list of numbers for {name!r}")
         flat[name] = tuple(values)
     return flat
+
+
+def check_constraints(constraints: Any) -> tuple[str, ...]:
+    """`["BM * BN <= 16384"]` as a tuple. Raises KernelSyntaxError for anything else."""
+    valid = isinstance(constraints, (list, tuple)) and all(isinstance(text, str) for text in constraints)
+    _expect(valid, "CONSTRAINTS", 'a list of expressions, such as ["BM * BN <= 16384"]')
+    return tuple(constraints)
 
 
 def flatten_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:
