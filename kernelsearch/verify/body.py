@@ -182,8 +182,9 @@ class _Checker:
         if not isinstance(op, (*_BINARY, *_BITWISE)):
             refuse(node, "`@` is refused: use tl.dot")
         for side in (left, right):
-            if isinstance(side, (ast.List, ast.Tuple)) or _is_text(side):
-                refuse(node, "arithmetic on lists, tuples or strings is refused")
+            joined = isinstance(side, ast.Tuple) and isinstance(op, ast.Add)
+            if (isinstance(side, (ast.List, ast.Tuple)) and not joined) or _is_text(side):
+                refuse(node, "arithmetic on lists, tuples or strings is refused; two tuples are joined with `+`")
         if isinstance(op, ast.Pow):  # Python folds two constants while it compiles: keep the result small
             base, power = (None if side is None else _fold(side) for side in (left, right))
             most = MAX_FLOAT_POWER if isinstance(base, float) else MAX_POWER

@@ -56,14 +56,22 @@ def test_a_kernel_without_its_own_has_the_tasks():
     assert not possible(plain, bad) and possible(plain, good)
     assert possible(own, bad) and not possible(own, {**good, "BM": 32})
     other = Kernel.parse(BODY.replace("BN", "WIDE"))
-    assert possible(other, {"BM": 128, "WIDE": 128, "SPLIT": 2}), "what a kernel does not have cannot be held against it"
+    assert possible(other, {"BM": 128, "WIDE": 128, "SPLIT": 2}), (
+        "what a kernel does not have cannot be held against it"
+    )
 
 
 def test_each_function_is_held_to_its_own_names():
-    text = 'CONSTRAINTS = ["BM * BN <= 64"]\nLAUNCHES = ["a", "k"]\n' + BODY + BODY[BODY.index("@") :].replace(" k(", " a(")
+    text = (
+        'CONSTRAINTS = ["BM * BN <= 64"]\nLAUNCHES = ["a", "k"]\n'
+        + BODY
+        + BODY[BODY.index("@") :].replace(" k(", " a(")
+    )
     possible = make_predicate(task())
     sizes = {"BM": 8, "BN": 8, "SPLIT": 1}
-    assert possible(Kernel.parse(text), {**sizes, "a.BM": 4}) and not possible(Kernel.parse(text), {**sizes, "a.BM": 16})
+    assert possible(Kernel.parse(text), {**sizes, "a.BM": 4}) and not possible(
+        Kernel.parse(text), {**sizes, "a.BM": 16}
+    )
 
 
 def test_one_that_has_no_value_holds_for_nothing_and_ends_nothing():

@@ -58,6 +58,8 @@ ALLOWED_LINES = [
     "y = tl.pointer_type(tl.float32)",
     "y = tl.maximum(x, x, propagate_nan=tl.PropagateNan.ALL)",
     "y = B ** -0.5",
+    "y = (n, 1) + (B,)",
+    "y = (n, 1)\ny += (B,)",
     "y: tl.constexpr = 2.0 ** (127 - 15)",
 ]
 REFUSED_LINES = [
@@ -160,6 +162,9 @@ REFUSED_LINES = [
     "y = tl.semantic",
     "y = tl.static_range(3)",
     "y = tl.PropagateNan",
+    "y = (0,) * 9",
+    "y = [0] + [1]",
+    "y = ((0,) + (1,)) * 'a'",
     "y = tl.PropagateNan.__class__",
     "y = x.PropagateNan.ALL",
     "y = 9 ** (50 + 49)",
