@@ -19,6 +19,7 @@ from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.trial.without_gpu import HERE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
+from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
@@ -40,13 +41,21 @@ def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say 
         else:
             with report_progress(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
                 verdict = verify_text(bench, text)
-        return _note_weak_task(bench, verdict) if verdict.accepted else verdict
+        return (
+            _note_weak_task(bench, verdict)
+            if verdict.accepted
+            else _add_notes(verdict, name_cures(verdict, text is None))
+        )
 
 
 def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:
     """Adds a note to the verdict where the task would accept a trivial answer too."""
     passing = ask_trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
-    notes = [*verdict.detail.get("notes", ()), *(f"the task says little: {one}" for one in passing)]
+    return _add_notes(verdict, tuple(f"the task says little: {one}" for one in passing))
+
+
+def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
+    notes = [*verdict.detail.get("notes", ()), *more]
     return replace(verdict, detail={**verdict.detail, "notes": notes}) if notes else verdict
 
 
