@@ -21,7 +21,7 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         return tuple(cures)
     cures.append(
         f"the referee fills floating inputs with values of its own (regime {detail['regime']!r}): if an input x can "
-        'never hold such values, say DOMAIN = {"x": "fixed"} for those of get_inputs, or "positive", "nonnegative", "unit"'
+        'never hold such values, say DOMAIN = {"x": "fixed"} (those of get_inputs) or "positive", "nonnegative", "unit"'
     )
     ratio = verdict.error_ratio
     if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
