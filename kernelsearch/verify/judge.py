@@ -282,7 +282,10 @@ def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str,
     """Sentences that name the trivial answers that all cases (expectation, inputs) would accept; empty if none."""
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
-        return ("no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite",)
+        return (
+            "no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite, such as "
+            'DOMAIN = {"x": "positive"} or {"x": "fixed"}',
+        )
     answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
     answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}
     answers |= {f"input {p} itself": partial(_input, p) for p in range(max(len(inputs) for _, inputs in live))}
@@ -292,7 +295,7 @@ def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str,
         if tried and all(_passes(answer, e, inputs) for e, inputs in tried):
             passing.append(
                 f"{name} would be accepted as the answer at every shape: choose shapes, inputs or a TOLERANCE "
-                "at which the reference differs from it"
+                "(such as TOLERANCE = 0.1) at which the reference differs from it"
             )
     return tuple(passing)
 

@@ -116,7 +116,7 @@ class Pool:
         """Starts the first worker in the background, so that its imports overlap with other work."""
 
         def start_one() -> None:
-            with contextlib.suppress(WorkerError), self.lease():
+            with contextlib.suppress(WorkerError, WorkerDied), self.lease():
                 pass  # the first job gets the error of a worker that cannot start
 
         threading.Thread(target=start_one, daemon=True).start()
