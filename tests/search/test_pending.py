@@ -7,13 +7,13 @@ import threading
 import time
 
 import pytest
-from simulated_search import EXACT, LAND, make_search, order_by_landscape, story
 
 import simulated
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Outcome, Verdict, Word, config_key
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, pending, strategies
+from simulated_search import EXACT, LAND, make_search, order_by_landscape, story
 
 WINDOW = 4
 

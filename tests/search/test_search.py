@@ -7,8 +7,6 @@ import threading
 import time
 
 import pytest
-from simulated_search import EXACT, LAND, story
-from simulated_search import make_search as search
 
 import simulated
 from kernelsearch.core.errors import SpaceError, StoreError, StrategyError, TaskError
@@ -28,6 +26,8 @@ from kernelsearch.record.store import Store
 from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.trial.evaluator import Evaluator
+from simulated_search import EXACT, LAND, story
+from simulated_search import make_search as search
 
 
 class Counting(Evaluator):
