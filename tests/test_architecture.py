@@ -26,7 +26,7 @@ LAYERS = {
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
         "exchange export_queries family_tree stored_trials queries",
     ),
-    "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "body precision regime_words regimes tolerance blind_spots", "expectation", "gate judge", "sampled_judge",
     ),
