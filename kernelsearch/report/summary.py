@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import TaskFacts
+from kernelsearch.core.types import TaskFacts, Trial
 from kernelsearch.measure.timing import by_shape
 from kernelsearch.record import family_tree
 from kernelsearch.record.rows import columns
@@ -16,6 +18,9 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
+MOST_OF_REASON = 200
 
 
 def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
@@ -39,6 +44,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
+        "rejected": _count_rejected(result.trials),
         "confirmed": list(findings),
         "by_shape": by_shape.compute_gain(chosen) if covered else None,
         "models": model_costs.as_dict(store, result.run.id),
@@ -66,7 +72,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
 def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", findings: Sequence[Finding] = ()) -> str:
     """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
     facts = as_dict(store, task, result, findings)
-    lines = [_counts(facts)]
+    lines = [_counts(facts), *map(_rejection, facts["rejected"])]
     if findings:
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
@@ -93,6 +99,32 @@ def _counts(facts: dict[str, Any]) -> str:
     counts = f"{formats.format_count(facts['trials'], 'trial')} of {formats.format_count(facts['kernels'], 'kernel')}"
     accepted = f"{facts['verdicts'].get('accept', 0)} accepted" + (f" ({detail})" if detail else "")
     return f"{facts['task']}: {counts} in {formats.format_duration(facts['seconds'])}, {accepted}"
+
+
+def _count_rejected(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """The rejected trials by verdict and stage, each with its most frequent reason, most frequent first.
+
+    Reasons that differ in numbers only are one; others is how many trials had another one.
+    """
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for trial in trials:
+        verdict = trial.outcome.verdict
+        if not verdict.accepted:
+            kinds.setdefault((verdict.word.value, verdict.stage), []).append(" ".join(verdict.reason.split()))
+    rejected = []
+    for (word, stage), reasons in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        alike = Counter(_NUMBERS.sub("0", reason) for reason in reasons)
+        (most, count), *_ = alike.most_common(1)
+        reason = next(r for r in reasons if _NUMBERS.sub("0", r) == most)
+        others = len(reasons) - count
+        rejected.append({"verdict": word, "stage": stage, "trials": len(reasons), "reason": reason, "others": others})
+    return rejected
+
+
+def _rejection(kind: dict[str, Any]) -> str:
+    reason = textwrap.shorten(kind["reason"], MOST_OF_REASON, placeholder=" ...") or "no reason was given"
+    others = f"; and {kind['others']} for another reason" if kind["others"] else ""
+    return f"  {kind['trials']} {formats.format_verdict(kind['verdict'])} ({kind['stage']}): {reason}{others}"
 
 
 def _gains(best: dict[str, Any]) -> list[str]:

@@ -5,17 +5,19 @@ import dataclasses
 import io
 import itertools
 import json
+from collections import Counter
 
 import pytest
 
 import simulated
 from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime
+from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
+from kernelsearch.search import Progress
 
 
 def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):
@@ -162,6 +164,33 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
     assert json.loads(json.dumps(facts)) == facts
 
 
+def rejected(trial, word, stage, reason):
+    return dataclasses.replace(trial, outcome=Outcome(Verdict(word, stage, reason)), score=None)
+
+
+def test_summary_says_why_trials_were_rejected_most_frequent_first(finished):
+    store, task, result = finished
+    seed = result.trials[0]
+    trials = [
+        seed,
+        rejected(seed, Word.COMPILE, "compile", "out of shared memory: 270336 of 232448"),
+        *(rejected(seed, Word.WRONG, "judge", f"error {n} times the limit\nin row {n}") for n in (3, 4, 5)),
+        rejected(seed, Word.WRONG, "judge", "NaN where the reference has none"),
+        rejected(seed, Word.STATIC, "gate", "`tl.inline_asm_elementwise` is not allowed"),
+    ]
+    cut = dataclasses.replace(result, trials=trials)
+    text = summary.as_text(store, task, cut)
+    assert (
+        "  4 wrong (judge): error 3 times the limit in row 3; and 1 for another reason\n"
+        "  1 compile (compile): out of shared memory: 270336 of 232448\n"
+        "  1 static (gate): `tl.inline_asm_elementwise` is not allowed\n"
+    ) in text
+    facts = summary.as_dict(store, task, cut)["rejected"]
+    assert [(r["verdict"], r["trials"]) for r in facts] == [
+        ("reject-wrong", 4), ("reject-compile", 1), ("reject-static", 1)
+    ]  # fmt: skip
+
+
 def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
     store = Store.open_in_memory()
     task = dataclasses.replace(simulated.task(), space={"num_warps": (4,)})
@@ -202,6 +231,25 @@ def test_progress_is_one_line_on_a_terminal(search):
     with progress.ProgressLine(empty):
         pass
     assert empty.getvalue() == ""
+
+
+def test_the_time_left_follows_from_the_recent_trials():
+    """A first trial of 20 s, then two a second: after ten trials the other ninety take 45 s and not three minutes."""
+    pace, trials = progress.Pace(), [20.0 + 0.5 * n for n in range(10)]
+    said = [
+        progress.format_progress(one, pace.tell(one))
+        for n, s in enumerate(trials, 1)
+        if (one := Progress(n, 100, 0, None, Counter(accept=n), s))
+    ]
+    assert "left" not in said[0] and said[-1].endswith("2.0/s  0:45 left")
+    slower = [Progress(10 + n, 100, 0, None, Counter(), 25.0 + 4 * n) for n in range(1, 31)]
+    assert progress.format_progress(slower[-1], [pace.tell(p) for p in slower][-1]).endswith("4.0 s each  4:00 left")
+
+
+def test_replayed_trials_are_no_pace():
+    pace = progress.Pace()
+    rates = [pace.tell(Progress(n, 100, 50, None, Counter(), s)) for n, s in ((50, 0.1), (51, 10.0), (52, 12.0))]
+    assert rates == [None, None, 0.5]
 
 
 def test_times_have_units():
