@@ -108,10 +108,10 @@ def main(path: str, options: OptimizeOptions) -> int:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
         else:
             print(summary.as_text(store, facts, result, again, findings), end="")
-        if options.out and result.best is not None:
-            best = next((f["kernel"] for f in findings if not confirmed.is_champion(f)), result.best.kernel)
+        if options.out and (best := summary.choose_kernel(result, findings)):
             files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
-            say(f"wrote {options.out}")
+            own = ": the task's own kernel" if best == result.trials[0].kernel else ""
+            say(f"wrote {options.out}{own}")
         db = "" if options.db == DEFAULT_DB else f" --db {shlex.quote(options.db)}"
         commands = ", ".join(f"kernelsearch {name}{db}" for name in ("leaderboard", "lineage best", "show best"))
         say(f"stored in {options.db}; see: {commands}")

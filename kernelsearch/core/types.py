@@ -129,6 +129,15 @@ class TaskFacts:
     notes: tuple[str, ...] = ()
 
 
+LEAST_GAIN = 0.01
+"""A kernel that is faster by less gains nothing: the seed, which is simpler, is as good."""
+
+
+def is_gain(speedup: float) -> bool:
+    """Whether a speed-up over the seed is one: the rule for what is called best, written, shown and exported."""
+    return speedup >= 1.0 + LEAST_GAIN
+
+
 # ---------------------------------------------------------------- search
 
 

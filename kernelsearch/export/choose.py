@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import Config, Evidence, config_key
+from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.by_shape import choose_best, infer_seed_finding, ratios_of
-from kernelsearch.measure.timing.protocol import LEAST_GAIN
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep

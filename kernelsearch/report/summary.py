@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import TaskFacts, Trial
+from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
+from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import family_tree
+from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.rows import columns
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
@@ -54,6 +56,10 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         return summary
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
+    shapes = [_shape(task, result, t.shape) for t in seed.outcome.measurement.times]
+    gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
+    if chosen:
+        gained = any(f["name"] != SEED for f in chosen.values())
     summary["best"] = {
         "kernel": best.kernel,
         "trial": best.number,
@@ -62,9 +68,11 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "speedup": 1 / best.score,
         "evidence": measurement.evidence.value,
         "device": measurement.device,
+        "gained": gained,
+        "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
         "tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
         "steps": [columns(step, "kernel edit gain rationale proposer") for step in chain[1:]],
-        "shapes": [_shape(task, result, t.shape) for t in seed.outcome.measurement.times],
+        "shapes": shapes,
     }
     return summary
 
@@ -127,9 +135,20 @@ def _rejection(kind: dict[str, Any]) -> str:
     return f"  {kind['trials']} {formats.format_verdict(kind['verdict'])} ({kind['stage']}): {reason}{others}"
 
 
+def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | None:
+    """The digest of the kernel that is the best over all shapes: the seed where nothing gains over it (`is_gain`)."""
+    if result.best is None:
+        return None
+    whole = next((f for f in findings if not confirmed.is_champion(f) and f["vs_seed"]), None)
+    kernel, gain = (
+        (whole["kernel"], whole["vs_seed"]["ratio"]) if whole else (result.best.kernel, 1 / result.best.score)
+    )
+    return kernel if is_gain(gain) else result.trials[0].kernel
+
+
 def _gains(best: dict[str, Any]) -> list[str]:
-    if best["speedup"] <= 1.0005:
-        return [f"nothing was gained: the seed with its own config is the best ({best['evidence']})"]
+    if not best["gained"]:
+        return [f"nothing was gained: nothing is faster than the seed by {LEAST_GAIN:.0%} ({best['gain_evidence']})"]
     speedup = formats.format_speedup(best["score"], best["evidence"])
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",

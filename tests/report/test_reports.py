@@ -14,10 +14,12 @@ from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing.by_shape import choose_best
+from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
-from kernelsearch.search import Progress
+from kernelsearch.search import Progress, Result
 
 
 def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):
@@ -164,6 +166,41 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
     assert json.loads(json.dumps(facts)) == facts
 
 
+@pytest.fixture
+def nearly(finished):
+    """A run of two trials: the seed, and a rewritten kernel that is faster by a factor."""
+    kept, task, result = finished
+    seed, other = result.trials[0], next(t for t in result.trials if t.accepted and t.kernel != result.trials[0].kernel)
+    structures = kept.load_structures(result.run.id)
+
+    def make(gain):
+        store = Store.open_in_memory()
+        run = store.add_run(task, result.run.facts)
+        faster = [dataclasses.replace(t, time_us=t.time_us / gain) for t in seed.outcome.measurement.times]
+        measured = dataclasses.replace(seed.outcome.measurement, times=tuple(faster))
+        trial = dataclasses.replace(
+            other, number=1, outcome=dataclasses.replace(other.outcome, measurement=measured), score=1 / gain
+        )
+        store.add_trial(run, seed, structures[seed.kernel])
+        store.add_trial(run, trial, dataclasses.replace(structures[other.kernel], number=1, parent=seed.kernel))
+        per_shape = {t.shape: trial for t in faster}
+        return store, Result(run, [seed, trial], trial, per_shape, 1.0), seed.kernel, other.kernel
+
+    return make
+
+
+@pytest.mark.parametrize(("gain", "gained"), [(1.0004, False), (1.004, False), (1.0099, False), (1.011, True)])
+def test_one_rule_says_what_is_gained_shown_written_and_exported(nearly, gain, gained):
+    store, result, seed, other = nearly(gain)
+    text = summary.as_text(store, simulated.task(), result)
+    assert ("nothing was gained" in text) is not gained and (f"kernel {other[:8]}" in text) is gained
+    best = other if gained else seed
+    assert summary.choose_kernel(result) == family_tree.find_best_kernel(store) == best
+    assert f"kernel {best}" in kernel_file.render_kernel_file(store)
+    ratios = {seed: {"timed:0": 1.0}, other: {"timed:0": 1 / gain}}
+    assert choose_best([seed, other], ratios.get, str, seed) == {"timed:0": best}
+
+
 def rejected(trial, word, stage, reason):
     return dataclasses.replace(trial, outcome=Outcome(Verdict(word, stage, reason)), score=None)
 
@@ -196,7 +233,7 @@ def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
     task = dataclasses.replace(simulated.task(), space={"num_warps": (4,)})
     result = search(store, "tpe", 20, task=task)
     text = summary.as_text(store, task, result)
-    assert "nothing was gained: the seed with its own config is the best (estimated)" in text
+    assert "nothing was gained: nothing is faster than the seed by 1% (estimated)" in text
     assert "ended early" in text
     cut = dataclasses.replace(result, interrupted=True)
     again = "kernelsearch optimize softmax.py --resume"
