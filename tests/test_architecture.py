@@ -38,7 +38,7 @@ LAYERS = {
     "trial": (
         "compile_cache evaluator rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
-        "pruning referee reuse",
+        "own_configs pruning referee reuse",
     ),
     "search": (
         "contract first_kernel history pending runs", "candidates facts finalists strategies", "loop",

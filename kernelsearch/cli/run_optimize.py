@@ -31,7 +31,7 @@ from kernelsearch.search import Result, first_kernel, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.tasks.narrowing import narrow_to_shapes
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
@@ -160,11 +160,11 @@ def search_and_confirm(
         engines.close()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Optimization:
     """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
 
-    before are the model calls that wrote the task's first kernel.
+    before are the model calls that wrote the task's first kernel. The search puts the seed's best config into facts.
     """
 
     bench: Bench
@@ -204,19 +204,21 @@ class Optimization:
         return proposer
 
     def _search(self, proposer: Proposer) -> Result:
-        facts, store, options = self.facts, self.store, self.options
+        bench, facts, store, options = self.bench, self.facts, self.store, self.options
         resumed = _find_unfinished(store, facts, options) if options.resume else None
-        evaluation, name = Evaluation.of(self.bench, facts), options.strategy
+        evaluation, name = Evaluation.of(bench, facts), options.strategy
+        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
+        runs = [resumed] if resumed else [] if options.fresh else store.load_runs(facts.digest)
+        facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
         least = resumed.facts.window if resumed else max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
         window, settings = options.window or least, {"prune": options.prune} if options.prune else {}
         plan = PlannedRun(
             evaluation, facts, name, name, options.model(), options.seed, window, options.trials, settings=settings
         )
-        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
-        if options.prune and self.bench.device is not None:
+        if options.prune and bench.device is not None:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
             if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
-                evaluator.begin(self.bench.seed, trials[0].config, trials[0].outcome.measurement)
+                evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
         search = plan.set_up(proposer, evaluator, store, resumed, self.before, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=True)
@@ -245,7 +247,7 @@ class Optimization:
             for finalist, contestant in chosen:
                 own = [runs[shape] for shape in finalist.shapes]
                 finding = confirmed.build_finding(
-                    contestant, own, bench.device.name, ceilings, level, finalist.champion
+                    contestant, own, bench.device.name, ceilings, level, finalist.champion, facts.tuned
                 )
                 findings.append(finding)
                 structure = Structure(contestant.kernel, 0)

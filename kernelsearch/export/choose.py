@@ -21,6 +21,7 @@ from kernelsearch.measure.timing.by_shape import choose_best, infer_seed_finding
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
+from kernelsearch.record.queries import seed_tunings
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.module import compute_digest
 
@@ -77,12 +78,16 @@ class ExportCandidate:
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """A task and what to export for it: by device, then by shape key, the candidate that is best there."""
+    """A task and what to export for it: by device, then by shape key, the candidate that is best there.
+
+    seed is what came of tuning its own kernel over its own list (`configs`: how many, `config`: the best), by device.
+    """
 
     name: str
     digest: str
     path: Path
     devices: Mapping[str, Mapping[str, ExportCandidate]]
+    seeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def found(self) -> tuple[ExportCandidate, ...]:
@@ -104,12 +109,17 @@ def choose(
 ) -> TaskChoice:
     """The kernels to export for a task, which is given by name, digest or file. Raises KernelsearchError."""
     candidates: list[ExportCandidate] = []
+    seeds: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
     for database in databases:
         with Store.open(database, write=False) as store:
             row = _task_row(store, task)
             if row is not None:
                 rows.setdefault(row["digest"], row)
+                tunings = seed_tunings(store)
+                seeds |= {
+                    where: tuning for (task_digest, where), tuning in tunings.items() if task_digest == row["digest"]
+                }
                 candidates += _Reader(store, row["digest"], Path(database).name, device).candidates()
     if len(rows) > 1:
         raise ExportError(
@@ -122,7 +132,7 @@ def choose(
     strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
     if not strong:
         raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
-    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong))
+    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong), seeds)
 
 
 def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: str | None) -> str:
@@ -193,12 +203,12 @@ class _Reader:
 
     def _confirmed(self) -> Iterator[ExportCandidate]:
         """Every confirmed candidate, and on each device the seed with the times that these findings give it."""
-        seed = queries.seed_candidate(self.store, self.task)
         by_device: dict[str, list[dict[str, Any]]] = {}
         for finding in self.store.load_confirmations(self.task, self.device):
             if finding["status"] == "confirmed" and finding["shapes"]:
                 by_device.setdefault(finding["device"], []).append(finding)
-        for findings in by_device.values():
+        for device, findings in by_device.items():
+            seed = queries.seed_candidate(self.store, self.task, device)
             others = [f for f in findings if f["candidate"] != seed]
             yield from (self._from_finding(f["candidate"], f) for f in others)
             own = infer_seed_finding(others) or next((f for f in findings if f["candidate"] == seed), None)

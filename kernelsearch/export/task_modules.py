@@ -92,7 +92,7 @@ def _kernel_module(part: ExportedTask, digest: str) -> str:
         body=body.strip(),
         launches=code,
         tables=tables,
-        config=dict(part.examined.facts.config) if digest == part.seed.digest else None,
+        config=dict(part.seed_config) if digest == part.seed.digest else None,
     )
 
 

@@ -88,7 +88,8 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
         task = newest[0].task if newest else None
     scope = {"task": task, "device": device, "run": run}
     matches = store.query(
-        f"""SELECT candidate.kernel, task.digest AS task, c.vs_seed AS gain FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
+        f"""SELECT candidate.kernel, task.digest AS task, c.vs_seed AS gain
+           FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
            JOIN task ON task.digest = candidate.task
            WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0
              AND {OF_TASK} AND (:device IS NULL OR c.device = :device) AND EXISTS (
@@ -97,7 +98,8 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
            ORDER BY c.vs_seed DESC LIMIT 1""",
         scope,
     ) or store.query(
-        f"""SELECT trial.kernel, run.task, 1 / trial.score AS gain FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
+        f"""SELECT trial.kernel, run.task, 1 / trial.score AS gain
+           FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
            WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND {OF_TASK}
              AND (:device IS NULL OR trial.device = :device) AND (:run IS NULL OR trial.run = :run)
            ORDER BY trial.evidence = 'estimated', trial.score, trial.run, trial.number LIMIT 1""",

@@ -22,6 +22,7 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
     return {
         "run": run,
         "evidence": queries.evidence_of(store, run),
+        "seed_configs": store.load_run(run).seed_configs,
         "ancestors": [{**_plain(step), "diff": text} for step, text in zip(chain, diffs, strict=False)],
         "children": [_plain(step) for step in family_tree.children(steps, digest)],
     }
@@ -31,7 +32,8 @@ def as_text(store: Store, digest: str, run: int | None = None, diffs: bool = Tru
     """The same as an indented tree with unified diffs."""
     history = as_dict(store, digest, run)
     times = history["evidence"]
-    lines = [f"run {history['run']}: from the seed to {digest[:8]} ({times} times)"]
+    seed = formats.format_seed(history["seed_configs"])
+    lines = [f"run {history['run']}: from {seed} to {digest[:8]} ({times} times)"]
     for depth, step in enumerate(history["ancestors"]):
         indent = "   " * depth
         lines.append(f"{indent[3:]}{'└─ ' if depth else ''}{_describe(step, times)}")

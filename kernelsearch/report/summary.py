@@ -49,6 +49,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "rejected": _count_rejected(result.trials),
         "confirmed": list(findings),
         "by_shape": by_shape.compute_gain(chosen) if covered else None,
+        "seed": {"configs": result.run.seed_configs, "config": dict(seed.config) if seed else None},
         "models": model_costs.as_dict(store, result.run.id),
         "best": None,
     }
@@ -88,7 +89,7 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines += [f"confirmed {text}"] if (text := format_gain_by_shape(facts["by_shape"])) else []
     best = facts["best"]
     if best:
-        lines += _gains(best)
+        lines += _gains(best, facts["seed"]["configs"])
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
     lines += model_costs.as_text(facts["models"])
@@ -146,10 +147,11 @@ def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | Non
     return kernel if is_gain(gain) else result.trials[0].kernel
 
 
-def _gains(best: dict[str, Any]) -> list[str]:
+def _gains(best: dict[str, Any], configs: int) -> list[str]:
     if not best["gained"]:
-        return [f"nothing was gained: nothing is faster than the seed by {LEAST_GAIN:.0%} ({best['gain_evidence']})"]
-    speedup = formats.format_speedup(best["score"], best["evidence"])
+        seed = formats.format_seed(configs)
+        return [f"nothing was gained: nothing is faster than {seed} by {LEAST_GAIN:.0%} ({best['gain_evidence']})"]
+    speedup = formats.format_speedup(best["score"], best["evidence"], configs)
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",

@@ -54,6 +54,7 @@ def describe(
         precision=task.precision,
         traces=traces,
         notes=tuple(notes),
+        own_configs=numbers.own_configs,
     )
 
 

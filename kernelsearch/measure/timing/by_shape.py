@@ -136,6 +136,7 @@ def compute_gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
         "vs_fastest": over,
         "vs_seed": _mean_of([s["vs_seed"] for s in shapes]),
         "margin": needed,
+        "seed_configs": max(f.get("seed_configs", 0) for f in chosen.values()),
         "faster": over["low"] > 1.0 + needed,
         "shapes": shapes,
     }

@@ -42,6 +42,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "shapes": [s["label"] for s in sizes],
         "sizes": sizes,
         "evidence": best["evidence"],
+        "seed_configs": queries.seed_tunings(store).get(where, {}).get("configs", 0),
         "runs": runs,
         "curves": [_curve(store, run) for run in runs],
         "baselines": _baselines(store, *where),
