@@ -24,7 +24,7 @@ LAYERS = {
     ),
     "record": (
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
-        "exchange export_queries family_tree stored_trials queries",
+        "exchange export_queries family_tree steps stored_trials queries",
     ),
     "compile": ("code elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
@@ -41,7 +41,7 @@ LAYERS = {
         "own_configs pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs", "candidates facts finalists strategies", "loop",
+        "contract first_kernel history pending runs steps", "candidates facts finalists strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (

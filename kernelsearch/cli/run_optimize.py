@@ -7,7 +7,7 @@ import os
 import random
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelsearch.cli.say import make_say
@@ -24,12 +24,14 @@ from kernelsearch.propose.engines import EngineCache
 from kernelsearch.propose.mix import RunLimits
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
+from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.search import Result, first_kernel, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.planned_run import PlannedRun
+from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
@@ -164,7 +166,8 @@ def search_and_confirm(
 class Optimization:
     """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
 
-    before are the model calls that wrote the task's first kernel. The search puts the seed's best config into facts.
+    before are the model calls that wrote the task's first kernel. The search puts the seed's best config into facts,
+    and into steps the ancestors of its best candidate with that one's config.
     """
 
     bench: Bench
@@ -174,6 +177,7 @@ class Optimization:
     say: Say
     engines: EngineCache
     before: tuple[ModelCall, ...] = ()
+    steps: list[PlacedStep] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -227,6 +231,11 @@ class Optimization:
                 proposer.send_sentences_to(line.note)
                 result = search.run(line, ending=True)
         proposer.end()
+        if result.best and not result.interrupted:
+            seed = result.trials[0]
+            self.steps = place_steps(store, result.run.id, seed, result.best)
+            self.steps = time_steps(self.steps, evaluator, seed.outcome.measurement)
+            add_steps(store, result.run, self.steps)
         return result
 
     def confirm(self, result: Result, confirmation: Confirmation) -> list[confirmed.Finding]:
@@ -243,7 +252,8 @@ class Optimization:
             ceilings = confirmation.find_ceilings(self.store)
             runs = {}
             for s in facts.shapes:
-                runs[s.key] = confirmation.confirm_shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)])
+                here = [seed, *(c for f, c in chosen if s.key in f.shapes)]
+                runs[s.key] = confirmation.confirm_shape(s, [*here, *list_beside(self.steps, here)])
             for finalist, contestant in chosen:
                 own = [runs[shape] for shape in finalist.shapes]
                 finding = confirmed.build_finding(
@@ -252,6 +262,8 @@ class Optimization:
                 findings.append(finding)
                 structure = Structure(contestant.kernel, 0)
                 self.store.add_confirmation(facts, structure, contestant.config, finding, benches.versions())
+            steps = read_confirmed(self.steps, list(runs.values()), [seed, *(c for _, c in chosen)], bench.device.name)
+            add_steps(self.store, result.run, steps)
         except WorkerError as error:
             self.say(f"the finalists could not be confirmed: {error}")
         except KeyboardInterrupt:

@@ -26,6 +26,12 @@ def format_speedup(score: float, evidence: str, configs: int = 0) -> str:
     return f"{1 / score:.2f}x {format_seed(configs)} ({evidence})"
 
 
+def format_gains(at_config: float | None, own: float | None) -> str:
+    """`1.00x (1.46x)`: what a step gains with one config for all, and with the best of its own; `-` if not known."""
+    first, second = (f"{gain:.2f}x" if gain else "  -  " for gain in (at_config, own))
+    return f"{first} ({second.strip()})"
+
+
 def format_config(values: Config) -> str:
     """`BLOCK=1024 num_warps=4`: constexprs in capitals first, as they are written in a kernel."""
     names = sorted(values, key=lambda n: (n.rpartition(".")[2][:1].islower(), n))

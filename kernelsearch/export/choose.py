@@ -22,6 +22,7 @@ from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
 from kernelsearch.record.queries import seed_tunings
+from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.module import compute_digest
 
@@ -45,8 +46,9 @@ class ExportCandidate:
     """A candidate on one device: its times by shape in microseconds, its row in the record, and its evidence.
 
     ratios are times over the seed's, by shape (below 1 is faster), where the seed was timed; finding is the result of
-    the confirmed protocol; others are further configs by shape, best first. is_seed: the task's own kernel with its own
-    config, which runs where nothing else is faster.
+    the confirmed protocol; gains are what its ancestors gain with its config (`record/steps.py`); others are further
+    configs by shape, best first. is_seed: the task's own kernel with its own config, which runs where nothing else is
+    faster.
     """
 
     kernel: Kernel
@@ -62,6 +64,7 @@ class ExportCandidate:
     versions: Mapping[str, str] = field(default_factory=dict)
     finding: Mapping[str, Any] | None = None
     ancestors: Sequence[LineageStep] = ()
+    gains: Mapping[str, float | None] = field(default_factory=dict)
     run_name: str = ""
     others: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     measured: str = ""
@@ -262,6 +265,7 @@ class _Reader:
         if trial is not None:
             more |= {
                 "run": trial["run"],
+                "gains": load_step_gains(self.store, candidate, device),
                 "trial": trial["number"],
                 "run_name": trial["name"],
                 "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),

@@ -115,5 +115,12 @@ def _kernel_evidence(part: ExportedTask, found: ExportCandidate) -> dict[str, An
         "versions": dict(found.versions),
         "measured": found.measured,
         "finding": found.finding and {k: v for k, v in found.finding.items() if k != "candidate"},
-        "lineage": [{k: getattr(a, k) for k in ("kernel", "edit", "rationale", "gain")} for a in found.ancestors],
+        "lineage": [
+            {
+                **{k: getattr(a, k) for k in ("kernel", "edit", "rationale")},
+                "gain": found.gains.get(a.kernel),
+                "own_gain": a.gain,
+            }
+            for a in found.ancestors
+        ],
     }

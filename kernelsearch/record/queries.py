@@ -182,7 +182,7 @@ def evidence_of(store: Store, run: int) -> str:
 def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:
     """The best trial of each kernel of a run, best first, with its config; abandoned ones count only if asked for."""
     rows = store.query(
-        """SELECT t.kernel, c.config, t.time_us, t.number, min(t.score) AS score FROM trial AS t
+        """SELECT t.kernel, c.config, t.time_us, t.number, t.device, min(t.score) AS score FROM trial AS t
            JOIN candidate AS c ON c.digest = t.candidate
            WHERE t.run = ? AND t.score IS NOT NULL AND (? OR NOT t.abandoned) GROUP BY t.kernel ORDER BY score""",
         [run, abandoned],

@@ -18,8 +18,10 @@ from kernelsearch.search import Progress
 REDRAW_SECONDS = 0.1
 
 
-RECENT_SECONDS = 60.0
-"""The time left follows from the trials that landed in so many seconds: the first ones wait for caches and imports."""
+RECENT_SECONDS = 30.0
+LEAST = 8
+"""The time left follows from the trials that landed in so many seconds, once so many did: the first ones wait for
+caches, imports and long verdicts."""
 
 
 def format_progress(progress: Progress, per_second: float | None = None) -> str:
@@ -50,11 +52,10 @@ class Pace:
         self._task = self._bars.add_task("", total=None)
 
     def tell(self, progress: Progress) -> float | None:
-        """The trials per second after this one; None before the second one landed."""
+        """The trials per second after this one; None before enough landed."""
         self._seconds = progress.seconds
         self._bars.update(self._task, completed=progress.done - progress.replayed)
-        speed = self._bars.tasks[0].speed
-        return speed or None
+        return (self._bars.tasks[0].speed or None) if progress.done - progress.replayed >= LEAST else None
 
 
 class ProgressLine:

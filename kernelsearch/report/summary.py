@@ -14,7 +14,8 @@ from kernelsearch.measure.timing import by_shape
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import family_tree
 from kernelsearch.record.confirmation_rows import CONFIRMED
-from kernelsearch.record.rows import columns
+from kernelsearch.record.rows import candidate_digest, columns
+from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
@@ -28,9 +29,10 @@ MOST_OF_REASON = 200
 def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
-    steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
-    best, each after its own tuning; tuning is the seed's own gain from its config alone. findings are the finalists',
-    by the confirmed protocol, best first; by_shape is their gain when each shape runs its best.
+    steps are the best kernel's ancestors after the seed: gain is what each gains over its parent when all have the best
+    kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; tuning and own_tuning are
+    the seed's gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape
+    is their gain when each shape runs its best.
     """
     chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -57,6 +59,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         return summary
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
+    gains = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
     shapes = [_shape(task, result, t.shape) for t in seed.outcome.measurement.times]
     gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
     if chosen:
@@ -71,8 +74,12 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "device": measurement.device,
         "gained": gained,
         "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
-        "tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
-        "steps": [columns(step, "kernel edit gain rationale proposer") for step in chain[1:]],
+        "tuning": gains.get(seed.kernel),
+        "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
+        "steps": [
+            {**columns(s, "kernel edit rationale proposer"), "gain": gains.get(s.kernel), "own_gain": s.gain}
+            for s in chain[1:]
+        ],
         "shapes": shapes,
     }
     return summary
@@ -155,13 +162,13 @@ def _gains(best: dict[str, Any], configs: int) -> list[str]:
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
-        f"  gained by ({best['evidence']}, each step after its own tuning):",
+        f"  gained by ({best['evidence']}, all steps with this config; in brackets each with the best of its own):",
     ]
-    if best["tuning"] > 1.0005 or not best["steps"]:
-        lines.append(f"    {best['tuning']:.2f}x  config of the seed")
+    if not best["steps"] or any(f"{g:.2f}" != "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
+        lines.append(f"    {formats.format_gains(best['tuning'], best['own_tuning'])}  config of the seed")
     for step in best["steps"]:
-        gain = f"{step['gain']:.2f}x" if step["gain"] else "  -  "
-        lines.append(f"    {gain}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
+        gains = formats.format_gains(step["gain"], step["own_gain"])
+        lines.append(f"    {gains}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
     return lines
 
 
