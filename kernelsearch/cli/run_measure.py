@@ -24,6 +24,7 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.confirmation import SECONDS, Confirmation, ConfirmationPlan, Contestant
+from kernelsearch.trial.estimate import explain_extrapolation
 from kernelsearch.trial.own_configs import tune_seed
 from kernelsearch.trial.slow_steps import Say
 
@@ -114,6 +115,8 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], opt
     for row in rows:
         estimates = ", ".join(f"{name} {formats.format_time(us)}" for name, us in row["estimated_us"].items())
         print(f"{row['label']}: estimated {estimates}")
+    if note := explain_extrapolation(*times.values()):
+        print(note)
     return 0
 
 

@@ -21,6 +21,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
+from kernelsearch.trial.estimate import explain_extrapolation
 
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 MOST_OF_REASON = 200
@@ -81,6 +82,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
             for s in chain[1:]
         ],
         "shapes": shapes,
+        "note": explain_extrapolation(measurement, seed.outcome.measurement),
     }
     return summary
 
@@ -99,6 +101,7 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines += _gains(best, facts["seed"]["configs"])
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
+        lines += [f"  {best['note']}"] if best["note"] else []
     lines += model_costs.as_text(facts["models"])
     if result.interrupted:
         lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")

@@ -18,6 +18,17 @@ EXTRAPOLATES = "extrapolates"
 """In a time's detail: what no kernel has that the model was fitted to, in words."""
 
 
+def explain_extrapolation(*measurements: Measurement) -> str:
+    """A sentence on what these estimates rest on that the model was never fitted to; empty for others."""
+    words = dict.fromkeys(w for m in measurements for t in m.times for w in t.detail.get(EXTRAPOLATES, ()))
+    if not words:
+        return ""
+    unlike = " and ".join(words)
+    return (
+        f"note: the model was fitted to no such kernel ({unlike}): its estimate may be off by more than its known error"
+    )
+
+
 def estimate_times(
     candidate: BoundCandidate,
     binaries: Mapping[str, Binary],

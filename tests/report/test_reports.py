@@ -20,6 +20,7 @@ from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
 from kernelsearch.search import Progress, Result
+from kernelsearch.trial.estimate import EXTRAPOLATES
 
 
 def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):
@@ -165,6 +166,17 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
     assert all(step["edit"] in text for step in best["steps"])
     assert "estimated time per shape" in text and "n=65536" in text
     assert json.loads(json.dumps(facts)) == facts
+
+
+def test_an_estimate_beyond_what_the_model_was_fitted_to_says_so(finished):
+    store, task, result = finished
+    assert "fitted to no such kernel" not in summary.as_text(store, task, result)
+    outcome = result.best.outcome
+    times = [dataclasses.replace(t, detail={EXTRAPOLATES: ["a loop inside a loop"]}) for t in outcome.measurement.times]
+    measured = dataclasses.replace(outcome.measurement, times=tuple(times))
+    best = dataclasses.replace(result.best, outcome=dataclasses.replace(outcome, measurement=measured))
+    text = summary.as_text(store, task, dataclasses.replace(result, best=best))
+    assert "note: the model was fitted to no such kernel (a loop inside a loop): its estimate may be off" in text
 
 
 @pytest.fixture
