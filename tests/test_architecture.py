@@ -25,9 +25,9 @@ LAYERS = {
     ),
     "record": (
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
-        "exchange export_queries family_tree stored_trials queries",
+        "exchange export_queries family_tree steps stored_trials queries",
     ),
-    "compile": ("code complaints elf sass", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "body precision regime_words regimes tolerance blind_spots cures", "expectation", "gate judge", "sampled_judge",
     ),
@@ -39,10 +39,10 @@ LAYERS = {
     "trial": (
         "compile_cache evaluator rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
-        "pruning referee reuse",
+        "own_configs pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs", "candidates facts finalists strategies", "loop",
+        "contract first_kernel history pending runs steps", "candidates facts finalists strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (

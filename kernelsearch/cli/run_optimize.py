@@ -7,7 +7,7 @@ import os
 import random
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.cli import optimize_options
 from kernelsearch.cli.optimize_options import OptimizeOptions
@@ -25,14 +25,16 @@ from kernelsearch.propose.engines import EngineCache
 from kernelsearch.propose.mix import RunLimits
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
+from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.search import Result, first_kernel, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.planned_run import PlannedRun
+from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.narrowing import narrow_to_shapes
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
@@ -80,10 +82,10 @@ def main(path: str, options: OptimizeOptions) -> int:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
         else:
             print(summary.as_text(store, facts, result, again, findings), end="")
-        if options.out and result.best is not None:
-            best = next((f["kernel"] for f in findings if not confirmed.is_champion(f)), result.best.kernel)
+        if options.out and (best := summary.choose_kernel(result, findings)):
             files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
-            say(f"wrote {options.out}")
+            own = ": the task's own kernel" if best == result.trials[0].kernel else ""
+            say(f"wrote {options.out}{own}")
         db = "" if options.db == DEFAULT_DB else f" --db {shlex.quote(options.db)}"
         commands = ", ".join(f"kernelsearch {name}{db}" for name in ("leaderboard", "lineage best", "show best"))
         say(f"stored in {options.db}; see: {commands}")
@@ -132,11 +134,12 @@ def search_and_confirm(
         engines.close()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Optimization:
     """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
 
-    before are the model calls that wrote the task's first kernel; resumed is the run that goes on.
+    before are the model calls that wrote the task's first kernel; resumed is the run that goes on. The search puts the
+    seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
     """
 
     bench: Bench
@@ -147,6 +150,7 @@ class Optimization:
     engines: EngineCache
     before: tuple[ModelCall, ...] = ()
     resumed: Run | None = None
+    steps: list[PlacedStep] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -177,18 +181,20 @@ class Optimization:
         return proposer
 
     def _search(self, proposer: Proposer) -> Result:
-        facts, store, options, resumed = self.facts, self.store, self.options, self.resumed
-        evaluation, name = Evaluation.of(self.bench, facts), options.strategy
+        bench, facts, store, options, resumed = self.bench, self.facts, self.store, self.options, self.resumed
+        evaluation, name = Evaluation.of(bench, facts), options.strategy
+        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
+        runs = [resumed] if resumed else [] if options.fresh else store.load_runs(facts.digest)
+        facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
         window = options.window or max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
         settings = {"prune": options.prune} if options.prune else {}
         plan = PlannedRun(
             evaluation, facts, name, name, options.model(), options.seed, window, options.trials, settings=settings
         )
-        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
-        if options.prune and self.bench.device is not None:
+        if options.prune and bench.device is not None:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
             if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
-                evaluator.begin(self.bench.seed, trials[0].config, trials[0].outcome.measurement)
+                evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
         search = plan.set_up(proposer, evaluator, store, resumed, self.before, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=True)
@@ -197,6 +203,11 @@ class Optimization:
                 proposer.send_sentences_to(line.note)
                 result = search.run(line, ending=True)
         proposer.end()
+        if result.best and not result.interrupted:
+            seed = result.trials[0]
+            self.steps = place_steps(store, result.run.id, seed, result.best)
+            self.steps = time_steps(self.steps, evaluator, seed.outcome.measurement)
+            add_steps(store, result.run, self.steps)
         return result
 
     def confirm(self, result: Result, confirmation: Confirmation) -> list[confirmed.Finding]:
@@ -213,15 +224,18 @@ class Optimization:
             ceilings = confirmation.find_ceilings(self.store)
             runs = {}
             for s in facts.shapes:
-                runs[s.key] = confirmation.confirm_shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)])
+                here = [seed, *(c for f, c in chosen if s.key in f.shapes)]
+                runs[s.key] = confirmation.confirm_shape(s, [*here, *list_beside(self.steps, here)])
             for finalist, contestant in chosen:
                 own = [runs[shape] for shape in finalist.shapes]
                 finding = confirmed.build_finding(
-                    contestant, own, bench.device.name, ceilings, level, finalist.champion
+                    contestant, own, bench.device.name, ceilings, level, finalist.champion, facts.tuned
                 )
                 findings.append(finding)
                 structure = Structure(contestant.kernel, 0)
                 self.store.add_confirmation(facts, structure, contestant.config, finding, benches.versions())
+            steps = read_confirmed(self.steps, list(runs.values()), [seed, *(c for _, c in chosen)], bench.device.name)
+            add_steps(self.store, result.run, steps)
         except WorkerError as error:
             self.say(f"the finalists could not be confirmed: {error}")
         except KeyboardInterrupt:

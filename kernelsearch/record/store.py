@@ -119,6 +119,14 @@ class Store:
             for row in confirmation_rows.baseline_rows(task.digest, finding, versions):
                 self._add("baseline", row, "OR REPLACE")
 
+    def add_measurements(self, run: Run, measured: Sequence[tuple[str, Config, Measurement]]) -> None:
+        """Adds measurements of a run's kernels (digests) with these configs that are no trials."""
+        with self._transaction():
+            for kernel, config, measurement in measured:
+                row = rows.candidate_row(run.task, kernel, config)
+                self._add("candidate", row, "OR IGNORE")
+                self._add_measurement(row["digest"], measurement, run.facts.versions)
+
     def _is_confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
         """True if the candidate was already confirmed over all shapes."""
         matches = self.query(
