@@ -16,6 +16,7 @@ from kernelsearch.verify.regimes import MIXED, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
+    MANY,
     SAMPLES,
     EagerErrors,
     ErrorLimits,
@@ -106,7 +107,8 @@ def make_expectation(
     moved = measure_condition(
         lambda x: run_reference(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws
     )
-    near = (move_inputs(inputs, seed * 41 + sample) for sample in range(SAMPLES))
+    amount = "many" if max((y.numel() for y in floats), default=0) > MANY else "few"
+    near = (move_inputs(inputs, seed * 41 + sample) for sample in range(SAMPLES[amount]))
     samples = ((run_reference(reference, x, mutates), _run_widest(reference64, x, mutates)[1]) for x in near)
     errors = measure_eager(chain([(eager, answers)], samples))
     reached = measure_reach(lambda x: run_reference(reference64, x, mutates), wide, floats, seed=seed)

@@ -17,7 +17,8 @@ reference's own operations moves by u d too (`RoundingMode`), as in stochastic a
 Arithmetic*, 1997).
 
 **Eager's error** is a sample of a random variable, by accident 0 now and then. It is taken on the inputs and on 8
-neighbours of them (`move_inputs`): the rms of the 9 for a tile's rms, the largest for single elements.
+neighbours of them (`move_inputs`; 2 where an output has many elements, which are samples too): the rms of all for a
+tile's rms, the largest for single elements.
 
 **Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with u' about
 u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while c = u s sqrt(N): the error is
@@ -76,8 +77,9 @@ TILE = 128
 TINY_AXIS = 16
 DRAWS = 8
 PICKS = 6
-SAMPLES = 8
-"""Samples of eager's error besides that on the inputs themselves."""
+SAMPLES = {"few": 8, "many": 2}
+"""Samples of eager's error besides that on the inputs themselves, for outputs of few elements and of many."""
+MANY = 2**18
 ELEMENT_FACTOR = 8.0
 SHORT = 4.0
 """`accumulation` of an operation without a long sum."""
