@@ -27,7 +27,7 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import work_digest
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.trial.hints import describe_calls, describe_niche
-from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.rejection import Rejection, try_twice
 from kernelsearch.trial.shared_state import Lead, Once
 from kernelsearch.trial.with_gpu import GpuStages
 from kernelsearch.trial.without_gpu import InterpreterStages
@@ -35,6 +35,7 @@ from kernelsearch.verify import gate
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
+PADDED = "rows that lie apart"
 RECENT = 128
 """Bound candidates that are kept: one trial asks for its candidate several times, and many trials are in flight."""
 
@@ -59,6 +60,7 @@ class Evaluation(Evaluator):
             self.stages = GpuStages(bench, self.timed, limit_s or with_gpu.LIMIT_S)
         self.mode, self.protocol = self.stages.mode, self.stages.protocol
         self._recent: dict[str, BoundCandidate] = {}
+        self._left_out: dict[str, list[str]] = {}
         self._lock = threading.Lock()
 
     @classmethod
@@ -164,15 +166,23 @@ class Evaluation(Evaluator):
         """
         cases = self.bench.cases(depth)
         padded = tuple(c for c in cases if c.padded)
-        if not padded or self.once("seed takes padded rows", lambda: self._seed_takes(padded)):
+        if not padded or self.once("seed on padded rows", lambda: self._judge_padded(padded)).accepted:
             return cases
         return tuple(c for c in cases if not c.padded)
 
-    def _seed_takes(self, padded: tuple[jobs.JudgedCase, ...]) -> bool:
-        try:
-            return self.stages.is_seed_right(padded)
-        except Rejection:
-            return False
+    def _judge_padded(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        """The verdict on the seed; if it is not accept, later `full` verdicts say that these cases are left out."""
+
+        def judge() -> Verdict:
+            try:
+                return self.stages.judge_seed(padded)
+            except Rejection as rejected:
+                return rejected.verdict
+
+        verdict = try_twice(judge)
+        if not verdict.accepted:
+            self._left_out = {without_gpu.why_left_out(verdict): [PADDED]}
+        return verdict
 
     def _look_at(self, candidate: BoundCandidate, measurement: Measurement) -> tuple[Measurement, tuple[Hint, ...]]:
         """The measurement with its candidate's niche in its first time's detail, and the hints."""
@@ -187,7 +197,9 @@ class Evaluation(Evaluator):
     def _sign(self, verdict: Verdict) -> Verdict:
         labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)}
         label = labels.get(verdict.detail.get("shape", ""))
-        detail = {"label": label, **verdict.detail} if label else verdict.detail
+        detail = {"label": label, **verdict.detail} if label else dict(verdict.detail)
+        if verdict.accepted and verdict.depth == "full":
+            detail |= {why: [*detail.get(why, ()), *what] for why, what in self._left_out.items()}
         if missing := self.stages.bench.missing_layers:
-            detail = {**detail, MISSING_LAYERS: list(missing)}
+            detail[MISSING_LAYERS] = list(missing)
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts, Word
+from kernelsearch.core.types import Config, Measurement, Outcome, TaskFacts
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing import racing
 from kernelsearch.record.rows import Run, candidate_digest
@@ -22,11 +22,10 @@ from kernelsearch.record.store import Store
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.rejection import CHANCE
 
 RECENT = 4096
 """Outcomes of this process that stay in memory; older ones are in the database."""
-
-_CHANCE = (Word.TIMEOUT, Word.CRASH)
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class ReuseTerms:
 
     def is_usable(self, outcome: Outcome, incumbent: Measurement | None) -> bool:
         if outcome.measurement is None:
-            return outcome.verdict.word not in _CHANCE and outcome.verdict.stage != "estimate"
+            return outcome.verdict.word not in CHANCE and outcome.verdict.stage != "estimate"
         if outcome.measurement.protocol != self.protocol:
             return False
         if outcome.measurement.abandoned:  # it must be as hopeless against this incumbent

@@ -16,10 +16,15 @@ class Once:
 
     def __init__(self) -> None:
         self._memo: dict[str, Future] = {}
+        self._doubted: set[str] = set()
         self._lock = threading.Lock()
 
-    def __call__(self, key: str, make: Callable[[], Any]) -> Any:
-        """The value of make(), computed once per key; an exception is remembered too."""
+    def __call__(self, key: str, make: Callable[[], Any], doubt: Callable[[Any], bool] = lambda _: False) -> Any:
+        """The value of make(), computed once per key; an exception is remembered too.
+
+        A value (or exception) that is in doubt is not remembered the first time: the next to ask, and whoever waited,
+        makes it again.
+        """
         with self._lock:
             future = self._memo.get(key)
             mine = future is None
@@ -27,11 +32,25 @@ class Once:
                 future = self._memo[key] = Future()
         if mine:
             try:
-                future.set_result(make())
+                value = make()
+                self._doubt(key, doubt(value))
+                future.set_result(value)
             except BaseException as error:
+                self._doubt(key, doubt(error))
                 future.set_exception(error)
                 raise
+        else:
+            future.exception()  # waits
+            if self._memo.get(key) is not future:
+                return self(key, make, doubt)
         return future.result()
+
+    def _doubt(self, key: str, in_doubt: bool) -> None:
+        """Forgets a key's value before anybody gets it, if it is in doubt for the first time."""
+        with self._lock:
+            if in_doubt and key not in self._doubted:
+                self._doubted.add(key)
+                del self._memo[key]
 
 
 class Lead:

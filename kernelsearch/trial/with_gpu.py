@@ -71,9 +71,9 @@ class GpuStages:
         """
         candidate.compile_ahead(self.shapes("full"))
 
-    def is_seed_right(self, padded: tuple[jobs.JudgedCase, ...]) -> bool:
+    def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
         seed = BoundCandidate.of_seed(self.bench)
-        return self.run_cases(seed, seed.compile(tuple(c.shape for c in padded)), padded, "full").accepted
+        return self.run_cases(seed, seed.compile(tuple(c.shape for c in padded)), padded, "full")
 
     def shapes(self, depth: str) -> tuple[str, ...]:
         """The keys of the shapes that run at this depth: every timed shape, and those that are judged."""

@@ -21,7 +21,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
-from kernelsearch.trial.rejection import Rejection, ask_or_reject
+from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
 from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.slow_steps import report_progress
 from kernelsearch.worker.messages import jobs
@@ -91,19 +91,20 @@ class InterpreterStages:
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
         """The verdict on float32 twins. Raises Rejection unless it is accept."""
         key = f"{depth}/{_interpreted_key(candidate)}"
-        verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s))
+        verdict = self.once(key, lambda: interpret(candidate, cases, depth, self.limit_s), is_by_chance)
         if not verdict.accepted:
             raise Rejection(verdict)
         return verdict
 
-    def is_seed_right(self, padded: tuple[jobs.JudgedCase, ...]) -> bool:
-        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded).accepted
+    def judge_seed(self, padded: tuple[jobs.JudgedCase, ...]) -> Verdict:
+        return Interpretation(BoundCandidate.of_seed(self.bench), self.limit_s).run(padded)
 
     def profile(self, candidate: BoundCandidate) -> jobs.Profiled:
         """Counts of the timed shapes. Raises Rejection when the interpreter cannot run them."""
         return self.once(
             f"profile/{_interpreted_key(candidate)}",
             lambda: profile_programs(candidate, self.bench.interpreters, self.timed, self.limit_s),
+            is_by_chance,
         )
 
 
@@ -158,6 +159,11 @@ def asks_for_sms(kernel: Kernel, config: Config) -> bool:
     return "num_sms" in repr((kernel.grid, kernel.args, kernel.scratch, kernel.init, kernel.config, dict(config)))
 
 
+def why_left_out(seed: Verdict) -> str:
+    """The words of a verdict's detail for cases on which the seed itself is not accepted."""
+    return SEED_SLOW if seed.word is Word.TIMEOUT else NOT_RIGHT
+
+
 def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """The verdict on the task's own kernel at a case whose sizes the task did not name, reached once a case.
 
@@ -165,7 +171,7 @@ def judge_seed(bench: Bench, case: jobs.JudgedCase, limit_s: float) -> Verdict:
     """
     if case not in bench.right_on:
         try:
-            verdict = Interpretation(BoundCandidate.of_seed(bench), limit_s).run((case,))
+            verdict = try_twice(lambda: Interpretation(BoundCandidate.of_seed(bench), limit_s).run((case,)))
         except TaskError as error:
             verdict = Verdict(Word.CRASH, "run", str(error), "full")
         bench.right_on[case] = verdict
@@ -240,7 +246,7 @@ class Interpretation:
             return verdict
         if bench.rounds_sixteen is None:
             seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)
-            bench.rounds_sixteen = seed.run(halves, twin=False).accepted
+            bench.rounds_sixteen = try_twice(lambda: seed.run(halves, twin=False)).accepted
         if not bench.rounds_sixteen:
             return replace(verdict, detail={**verdict.detail, NOT_RIGHT: ["16-bit rounding"]})
         again = self.run(halves, twin=False)
@@ -260,7 +266,7 @@ class Interpretation:
                 continue
             seed = judge_seed(self.candidate.bench, case, self.limit_s)
             if not seed.accepted:
-                notes.setdefault(SEED_SLOW if seed.word is Word.TIMEOUT else NOT_RIGHT, []).append(case.shape)
+                notes.setdefault(why_left_out(seed), []).append(case.shape)
                 continue
             again = seed if self.candidate.is_seed else self.run((case,))
             if again.word is Word.TIMEOUT:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from kernelsearch.verify.regimes import MIXED, ZERO_MEAN
+from kernelsearch.verify.regimes import MIXED, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
     COMPUTE_EPS,
     DRAWS,
+    MANY,
+    SAMPLES,
+    EagerErrors,
     ErrorLimits,
     compute_limits,
     estimate_accumulation,
     measure_condition,
+    measure_eager,
     measure_reach,
 )
 
@@ -58,6 +64,18 @@ class Expectation:
     notes: tuple[str, ...] = ()
 
 
+@contextmanager
+def use_one_thread() -> Iterator[None]:
+    """Sums on the CPU have one order inside, whatever the machine and the task's file would have it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@use_one_thread()
 def make_expectation(
     reference64: Callable[..., Any],
     reference: Callable[..., Any],
@@ -89,6 +107,10 @@ def make_expectation(
     moved = measure_condition(
         lambda x: run_reference(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws
     )
+    amount = "many" if max((y.numel() for y in floats), default=0) > MANY else "few"
+    near = (move_inputs(inputs, seed * 41 + sample) for sample in range(SAMPLES[amount]))
+    samples = ((run_reference(reference, x, mutates), _run_widest(reference64, x, mutates)[1]) for x in near)
+    errors = measure_eager(chain([(eager, answers)], samples))
     reached = measure_reach(lambda x: run_reference(reference64, x, mutates), wide, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
@@ -102,7 +124,9 @@ def make_expectation(
             "factor": estimate_accumulation(inputs, y.numel(), zero_mean),
             "reach": None if r is None else r.to(y.device),
         }
-        outputs.append(_output(y, e.to(y.device), c, stride, may_be_exact, scale=tolerance, **how, **own))
+        outputs.append(
+            _output(y, e.to(y.device), errors[number], c, stride, may_be_exact, scale=tolerance, **how, **own)
+        )
     return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))
 
 
@@ -144,6 +168,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 def _output(
     y: torch.Tensor,
     eager: torch.Tensor,
+    errors: EagerErrors,
     moved: torch.Tensor,
     stride: tuple[int, ...] | None,
     may_be_exact: bool,
@@ -160,7 +185,7 @@ def _output(
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
     judged = finite & agreed
-    allowed = compute_limits(y, eager, moved.to(y.device), judged, **how)
+    allowed = compute_limits(y, dtype, errors, moved.to(y.device), judged, **how)
     exact = may_be_exact and bool(judged.all()) and _is_exact(y, eager, rounded)
     return Output(shape, dtype, y, rounded, agreed, finite, allowed, exact, stride=stride)
 

@@ -120,11 +120,13 @@ def _graded(right: Output, got: torch.Tensor, error: torch.Tensor) -> _Finding:
     worst = float(relative.max())
     if worst > 1.0:
         return _at(right, got, relative > 1.0, f"an element's error is {worst:.3g} times what is allowed", worst)
-    rms = limits.tiles.rms(error if limits.unit is None else error / limits.unit, limits.counts)
+    scaled = error if limits.unit is None else error / limits.unit
+    rms = limits.tiles.rms(scaled, limits.counts)
     ratios = rms / limits.rms.clamp_min(_LEAST)
     worst_rms = float(ratios.max())
     if worst_rms > 1.0:
-        where = (limits.tiles.spread(ratios, error.numel(), error.shape) > 1.0) & (error > 0)
+        least = torch.where(ratios > 1.0, rms, torch.inf)  # what errs less than its tile's rms is not to blame
+        where = scaled >= limits.tiles.spread(least, error.numel(), error.shape)
         return _at(right, got, where, f"a tile's rms error is {worst_rms:.3g} times what is allowed", worst_rms)
     return _Finding(max(worst, worst_rms))
 

@@ -16,6 +16,8 @@ WITHIN_16_BITS = {
     ("attention", "tf32", torch.bfloat16),
     ("attention", "tf32", torch.float16),
     ("attention", "bf16 p", torch.bfloat16),
+    ("layernorm backward", "bf16 sum", torch.bfloat16),
+    ("centred sums", "bf16 mean", torch.bfloat16),
 }
 """Tricks that err less than a 16-bit output rounds: numbers cannot see them, only the precision contract can."""
 

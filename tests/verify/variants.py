@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelsearch.verify import regimes
-from kernelsearch.verify.expectation import make_expectation
+from kernelsearch.verify.expectation import flatten, make_expectation
 from kernelsearch.verify.judge import judge
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
@@ -21,7 +21,7 @@ F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, its inputs at two shapes, and ways to compute it; every way maps inputs to one tensor."""
+    """An operation, its inputs at two shapes, and ways to compute it; a way maps inputs to one tensor or several."""
 
     reference: Callable
     shapes: tuple
@@ -129,6 +129,45 @@ def layernorm(total, drop=0, weight=True, bias=True, eps=1e-5, one_pass=False, u
         return (y + b.float() if bias else y).to(x.dtype)
 
     return way
+
+
+def layernorm_backward(total, share=True, keep=lambda t: t, last=None):
+    """dx as Triton's tutorial computes it, dw and db summed over the rows; share=False forgets one of dx's sums."""
+
+    def way(x, w, dy):
+        wide, n = x.float(), x.shape[-1]
+        mean = total(wide, -1).unsqueeze(-1) / n
+        centred = wide - mean
+        scale = 1.0 / torch.sqrt(total(centred * centred, -1).unsqueeze(-1) / n + 1e-5)
+        normal, product = centred * scale, w.float() * dy.float()
+        first = keep(total((normal * product)[..., :last], -1).unsqueeze(-1) / n)
+        second = total(product, -1).unsqueeze(-1) / n if share else 0.0
+        dx = (product - (normal * first + second)) * scale
+        weight, bias = total(dy.float() * normal, 0), total(dy.float(), 0)
+        return dx.to(x.dtype), weight.to(x.dtype), bias.to(x.dtype)
+
+    return way
+
+
+def layernorm_gradients(x, w, dy):
+    with torch.enable_grad():
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        b = torch.zeros_like(w).requires_grad_()
+        y = torch.nn.functional.layer_norm(x, w.shape, w, b, 1e-5)
+        return torch.autograd.grad(y, (x, w, b), dy)
+
+
+def centred_sums(total, keep=lambda t: t, last=None):
+    def way(x):
+        s = total(torch.tanh(x.float() * 3.0)[..., :last], -1).to(x.dtype)
+        return (s - keep(total(s.float(), 0) / s.numel())).to(x.dtype)
+
+    return way
+
+
+def centred_sums_plain(x):
+    s = torch.tanh(x * 3.0).sum(-1)
+    return s - s.mean()
 
 
 def matmul_serial(a, b):
@@ -255,6 +294,26 @@ OPERATIONS = {
         {n: column_sum(s) for n, s in SUMS.items()},
         {"last row": column_sum(tree_sum, drop=1), "zeros": lambda x: torch.zeros_like(x[0])},
     ),
+    "layernorm backward": Operation(
+        layernorm_gradients,
+        (((39, 500), (500,), (39, 500)), ((5, 333), (333,), (5, 333))),
+        {n: layernorm_backward(s) for n, s in SUMS.items()},
+        {
+            "one sum forgotten": layernorm_backward(tree_sum, share=False),
+            "last product": layernorm_backward(tree_sum, last=-1),
+            "bf16 sum": layernorm_backward(tree_sum, keep=lambda t: t.bfloat16().float()),
+        },
+    ),
+    "centred sums": Operation(
+        centred_sums_plain,
+        (((3, 50),), ((64, 96),)),
+        {n: centred_sums(s) for n, s in SUMS.items()},
+        {
+            "not centred": centred_sums(tree_sum, keep=lambda t: 0.0 * t),
+            "last element": centred_sums(tree_sum, last=-1),
+            "bf16 mean": centred_sums(tree_sum, keep=lambda t: t.bfloat16().float()),
+        },
+    ),
     "row mean": Operation(
         lambda x: x.mean(-1),
         (((16, 2048),), ((33, 1000),)),
@@ -288,18 +347,19 @@ DEVICE = "cpu"
 """Where the inputs are made; `python tests/verify/variants.py --cuda` judges the variants on a GPU."""
 
 
-def cases(name, dtype, depth="full"):
+def cases(name, dtype, depth="full", seed=0):
     """(expectation, inputs) for each shape and regime of an operation."""
     operation = OPERATIONS[name]
     plans = regimes.plan_regimes(depth, len(operation.shapes))
     for number, (shapes, chosen) in enumerate(zip(operation.shapes, plans)):
         blank = [torch.randn(s).to(dtype).to(DEVICE) for s in shapes]
         for regime in chosen:
-            rows = operation.reference(*blank).shape[0]
-            inputs = regimes.make_inputs(blank, regime, seed=number, rows=rows)
+            rows = flatten(operation.reference(*blank))[0].shape[0]
+            own = seed + 7 * number
+            inputs = regimes.make_inputs(blank, regime, seed=own, rows=rows)
             yield (
                 make_expectation(
-                    operation.reference, operation.reference, inputs, shape=f"{shapes}", regime=regime, seed=number
+                    operation.reference, operation.reference, inputs, shape=f"{shapes}", regime=regime, seed=own
                 ),
                 inputs,
             )
@@ -307,7 +367,7 @@ def cases(name, dtype, depth="full"):
 
 def worst(made, way, inputs_of=None):
     """The largest error ratio over the cases, with its verdict."""
-    verdicts = [judge(e, [way(*(x.clone() for x in inputs))], depth="full") for e, inputs in made]
+    verdicts = [judge(e, flatten(way(*(x.clone() for x in inputs))), depth="full") for e, inputs in made]
     return max(verdicts, key=lambda v: (not v.accepted, v.error_ratio or 0.0)), verdicts
 
 

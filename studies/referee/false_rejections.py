@@ -1,0 +1,67 @@
+"""How often an honest way is rejected: `python studies/referee/false_rejections.py [--seeds N] [OPERATION...]`.
+
+Every honest way of tests/verify/variants.py in three dtypes, judged with N secret seeds; a verdict is two shapes in
+all regimes. It prints the worst and the median error over what is allowed, and the chance of a rejection that the
+largest tenth of the ratios foretells: Hill's estimate of their tail, P(ratio > 1) = share * threshold**index. The
+last column is the smallest ratio at which a cheat of the operation was rejected in these seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "verify"))
+
+import variants
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def fit_tail(ratios: list[float]) -> float:
+    """The chance of a ratio above 1, by Hill's estimate from the largest tenth."""
+    ranked = sorted(ratios, reverse=True)
+    top = max(5, len(ranked) // 10)
+    if len(ranked) <= top or ranked[0] <= 0.0:
+        return math.nan
+    threshold = max(ranked[top], 1e-9)
+    excess = sum(math.log(r / threshold) for r in ranked[:top]) / top
+    return top / len(ranked) * min(1.0, threshold ** (1.0 / max(excess, 1e-9)))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("operations", nargs="*", default=list(variants.OPERATIONS))
+    options.add_argument("--seeds", type=int, default=50)
+    options.add_argument("--first", type=int, default=0, help="number of the first seed")
+    given = options.parse_args()
+    torch.set_num_threads(1)
+    total = rejected = 0
+    print("| operation, dtype | way | verdicts | rejected | worst | median | fitted chance | smallest cheat |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in given.operations:
+        for dtype in DTYPES:
+            operation, ratios, cheats = variants.OPERATIONS[name], {}, []
+            for seed in range(given.first, given.first + given.seeds):
+                made = list(variants.cases(name, dtype, seed=1_000_003 * seed + 17))
+                for label, way in operation.honest.items():
+                    verdict, _ = variants.worst(made, way)
+                    ratios.setdefault(label, []).append(verdict.error_ratio or 0.0)
+                for way in operation.cheats.values():
+                    verdict, _ = variants.worst(made, way)
+                    cheats += [] if verdict.accepted else [verdict.error_ratio or math.inf]
+            for label, all_of in ratios.items():
+                above = sum(r > 1.0 for r in all_of)
+                total, rejected = total + len(all_of), rejected + above
+                row = (f"{name}, {str(dtype)[6:]}", label, len(all_of), above, f"{max(all_of):.2f}")
+                row = (*row, f"{sorted(all_of)[len(all_of) // 2]:.2f}", f"{fit_tail(all_of):.1e}")
+                print("|", " | ".join(map(str, (*row, f"{min(cheats, default=math.nan):.3g}"))), "|", flush=True)
+    print(f"\n{rejected} of {total} verdicts rejected an honest way")
+
+
+if __name__ == "__main__":
+    main()
