@@ -20,14 +20,14 @@ LAYERS = {
     ),
     "kernel": ("expressions language source targets", "launch space"),
     "tasks": (
-        "module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
+        "idle_code module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
     "record": (
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
         "exchange export_queries family_tree stored_trials queries",
     ),
-    "compile": ("code elf sass", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
         "body precision regime_words regimes tolerance blind_spots", "expectation", "gate judge", "sampled_judge",
     ),

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelsearch.compile import blocks, ttgir, ttir
 from kernelsearch.compile.code import Code, InstructionCounts
+from kernelsearch.compile.complaints import catch_stderr, read_complaint
 from kernelsearch.compile.elf import compute_identity, read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
@@ -103,11 +104,12 @@ def build(code: str, name: str, spec: Specialisation, arch: int, shared_limit: i
         attrs={(order[name],): [["tt.divisibility", 16]] for name in spec.divisible},
     )
     options = {k: v for k, v in spec.options if v is not None}
+    printed = bytearray()
     try:
-        with stop_early(shared_limit):
+        with stop_early(shared_limit), catch_stderr() as printed:
             compiled = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     except (TritonError, RuntimeError, ValueError, TypeError, AssertionError, LookupError, AttributeError) as error:
-        return BuildFailure(_message(error))
+        return BuildFailure(_message(error, printed.decode(errors="replace")))
     if compiled.metadata.shared > shared_limit:
         return BuildFailure(_too_much(compiled.metadata.shared, shared_limit))
     params = tuple((n, kind) for n, kind in signature.items() if kind != "constexpr")
@@ -201,12 +203,13 @@ def as_live_constant(value: Any) -> Any:
     return value
 
 
-def _message(error: BaseException) -> str:
-    """The last lines of a compiler message that say something, at most 600 characters."""
+def _message(error: BaseException, printed: str = "") -> str:
+    """What of a compiler's message, or of what it printed, says what is wrong; at most 600 characters."""
     text = str(error).strip() or type(error).__name__
     cause = error.__cause__
     if cause is not None and str(cause).strip() and str(cause) not in text:
         text = f"{text}\n{cause}"
     if "Block pointers have been removed" in text:  # triton/language/core.py of 3.9
         return f"tl.make_block_ptr: {explain_refusal('make_block_ptr')}"
-    return text[-600:]
+    said = read_complaint(printed)
+    return f"{text[-300:]}: {said[:300]}" if said and said not in text else text[-600:]

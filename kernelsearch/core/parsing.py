@@ -1,9 +1,11 @@
-"""Python text to its syntax tree, one thread at a time."""
+"""Python text to its syntax tree, one thread at a time; and the known name that a misspelt one is near to."""
 
 from __future__ import annotations
 
 import ast
+import difflib
 import threading
+from collections.abc import Iterable
 from typing import Literal, overload
 
 _LOCK = threading.Lock()
@@ -21,3 +23,10 @@ def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
     """
     with _LOCK:
         return ast.parse(text, mode=mode)
+
+
+def find_nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, whatever its case; None where none is alike."""
+    by_lower = {k.lower(): k for k in sorted(known)}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
+    return by_lower[near[0]] if near else None

@@ -153,7 +153,11 @@ class _TunedWriter:
             if not in_grid:
                 raise self._refusal(f"an argument follows {name}, which tuning changes")
             return f'meta["{name}"]'
-        return f"({self._code(self.args[name], in_grid)})" if name in self.args else name
+        if name in self.args:
+            return f"({self._code(self.args[name], in_grid)})"
+        if name not in self.site.passed:
+            raise self._refusal(f"its grid follows {name}, which is no constexpr of the kernel")
+        return name
 
     def _refusal(self, why: str) -> ExportError:
         return ExportError(f"kernel {self.kernel.digest[:8]} cannot be autotuned: {why}")

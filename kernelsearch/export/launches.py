@@ -16,7 +16,7 @@ from kernelsearch.core.errors import ExpressionError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config
 from kernelsearch.export import ExportError
-from kernelsearch.kernel.expressions import validate
+from kernelsearch.kernel.expressions import names_in, validate
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
@@ -97,12 +97,12 @@ class _LaunchWriter:
                 late.append(name)
             else:
                 self.known[name] = self._untuned_value(name, function)
-        for key in dict.fromkeys(k for c in self.configs for k in c):  # names that only the launcher's grid reads
-            name = key.removeprefix(f"{self.site.name}.")
-            if "." not in name and name not in LAUNCH_OPTIONS and name not in self.known and name in self.site.passed:
-                self._assign(
-                    function, name, self._tuned_value(function.name, name, lambda name=name: self._passed_value(name))
-                )
+        read = frozenset().union(*map(names_in, self.kernel.expressions_of(function.name)))
+        for key in dict.fromkeys(k for c in self.configs for k in c):  # names that only a grid or an expression reads
+            name = key.removeprefix(f"{self.site.name}.").removeprefix(f"{function.name}.")
+            if name not in self.known and (name in read or name in self.site.passed - {*LAUNCH_OPTIONS}):
+                own = lambda name=name: self._untuned_value(name, function)  # noqa: E731
+                self._assign(function, name, self._tuned_value(function.name, name, own))
         for name, text in expressions.items():
             if name in late or name not in function.constexprs:
                 self._assign(function, name, self._code(text))

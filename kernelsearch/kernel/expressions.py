@@ -1,8 +1,9 @@
 """The launch spec's arithmetic: a small evaluator over a whitelisted syntax tree, never `eval`.
 
-An expression may use a kernel's scalar arguments and constexprs by name, integer arithmetic, comparison, `min`, `max`,
-`cdiv`, `next_power_of_2`, `shape(arg, i)`, `stride(arg, i)`, `numel(arg)`, `aligned(arg)` (true if its address is a
-multiple of 16 bytes), `num_sms`, and `grid(i)`, the i-th axis of the launcher's own grid.
+An expression may use a kernel's scalar arguments and constexprs and the names of its config, arithmetic on integers and
+floats, `& | ^ << >> ~` on integers, comparison, `min`, `max`, `int`, `cdiv`, `next_power_of_2`, `shape(arg, i)`,
+`stride(arg, i)`, `numel(arg)`, `aligned(arg)` (true if its address is a multiple of 16 bytes), `num_sms`, and
+`grid(i)`, the i-th axis of the launcher's own grid.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from kernelsearch.core.errors import ExpressionError
 from kernelsearch.core.parsing import parse_python
@@ -21,15 +23,17 @@ from kernelsearch.core.types import ArgFact, TensorFact
 MAX_LENGTH = 400
 MAX_DEPTH = 40
 MAX_MAGNITUDE = 2**62
+MAX_SHIFT = 62
 
-Result = int | bool | tuple[int, ...]
+Number = int | float
+Result = Number | tuple[Number, ...]
 
 
 @dataclass(frozen=True)
 class Scope:
     """The names that an expression may use: arguments and constexprs, device facts, the launcher's grid."""
 
-    args: Mapping[str, ArgFact | tuple[int, ...]] = field(default_factory=dict)
+    args: Mapping[str, ArgFact | tuple[Number, ...]] = field(default_factory=dict)
     num_sms: int = 1
     grid: tuple[int, ...] | Callable[[], tuple[int, ...]] | None = None
 
@@ -38,7 +42,7 @@ Compiled = Callable[[Scope], Result]
 
 
 def evaluate(text: str, scope: Scope) -> Result:
-    """The value of an expression: an int, a bool, or a tuple of them. Raises ExpressionError."""
+    """The value of an expression: a number, a bool, or a tuple of them. Raises ExpressionError."""
     compiled = _compile_text(text)
     try:
         return compiled(scope)
@@ -51,6 +55,14 @@ def validate(text: str) -> None:
     _compile_text(text)
 
 
+@lru_cache(maxsize=4096)
+def names_in(text: str) -> frozenset[str]:
+    """The names that a valid expression reads, functions not among them."""
+    nodes = list(ast.walk(parse_python(text.strip(), "eval")))
+    called = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
+    return frozenset(n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in called)
+
+
 def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
@@ -59,22 +71,32 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-_FUNCTIONS: dict[str, tuple[Callable[..., int], int | None]] = {
+_FUNCTIONS: dict[str, tuple[Callable[..., Number], int | None]] = {
     "min": (lambda *values: min(values), None),
     "max": (lambda *values: max(values), None),
+    "int": (int, 1),
     "cdiv": (cdiv, 2),
     "next_power_of_2": (next_power_of_2, 1),
 }
 """Each function with the number of its arguments, None for any number."""
+_OF_INTEGERS = ("cdiv", "next_power_of_2")
 _OF_TENSORS = ("shape", "stride", "numel", "aligned")
-_BINARY: dict[type, Callable[[int, int], int]] = {
+_BINARY: dict[type, Callable[[Any, Any], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_COMPARE: dict[type, Callable[[int, int], bool]] = {
+_BITWISE: dict[type, Callable[[int, int], int]] = {
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: lambda number, bits: number << _check_shift(bits),
+    ast.RShift: lambda number, bits: number >> _check_shift(bits),
+}
+_COMPARE: dict[type, Callable[[Number, Number], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
@@ -107,20 +129,26 @@ def _compile_node(node: ast.expr, depth: int) -> Compiled:
         return [_compile_node(item, depth + 1) for item in inner]
 
     match node:
-        case ast.Constant(value=bool() | int() as number):
+        case ast.Constant(value=bool() | int() | float() as number):
             _check_magnitude(number)
             return lambda scope: number
         case ast.Name(id=name):
             return lambda scope: _look_up(name, scope)
         case ast.Tuple(elts=items):
             parts = compile_all(*items)
-            return lambda scope: tuple(_as_integer(part(scope)) for part in parts)
+            return lambda scope: tuple(_as_number(part(scope)) for part in parts)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             operation, sides = _BINARY[type(op)], compile_all(left, right)
-            return lambda scope: _apply(operation, *(_as_integer(side(scope)) for side in sides))
+            return lambda scope: _apply(operation, *(_as_number(side(scope)) for side in sides))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BITWISE:
+            bitwise, sides = _BITWISE[type(op)], compile_all(left, right)
+            return lambda scope: _apply(bitwise, *(_as_integer(side(scope)) for side in sides))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             (inner,) = compile_all(operand)
-            return lambda scope: -_as_integer(inner(scope))
+            return lambda scope: -_as_number(inner(scope))
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            (inner,) = compile_all(operand)
+            return lambda scope: -_as_integer(inner(scope)) - 1
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             (inner,) = compile_all(operand)
             return lambda scope: not inner(scope)
@@ -129,7 +157,7 @@ def _compile_node(node: ast.expr, depth: int) -> Compiled:
             return lambda scope: join(bool(condition(scope)) for condition in conditions)
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARE:
             compare, sides = _COMPARE[type(op)], compile_all(left, right)
-            return lambda scope: compare(*(_as_integer(side(scope)) for side in sides))
+            return lambda scope: compare(*(_as_number(side(scope)) for side in sides))
         case ast.IfExp(test=test, body=body, orelse=orelse):
             condition, then, other = compile_all(test, body, orelse)
             return lambda scope: then(scope) if condition(scope) else other(scope)
@@ -141,43 +169,59 @@ def _compile_node(node: ast.expr, depth: int) -> Compiled:
     raise ExpressionError(f"{type(node).__name__} is not allowed")
 
 
-def _as_integer(value: Result) -> int:
+def _as_number(value: Result) -> Number:
     if isinstance(value, tuple):
         raise ExpressionError("a tuple where a number is needed")
     return value
 
 
-def _check_magnitude(value: int) -> int:
-    if abs(value) > MAX_MAGNITUDE:
+def _as_integer(value: Result) -> int:
+    number = _as_number(value)
+    if isinstance(number, float):
+        raise ExpressionError(f"the float {number} where an integer is needed: write int(...)")
+    return number
+
+
+def _check_magnitude(value: Number) -> Number:
+    if not abs(value) <= MAX_MAGNITUDE:
         raise ExpressionError("a number beyond 2**62")
     return value
 
 
-def _apply(function: Callable[..., int], *values: int) -> int:
+def _check_shift(bits: int) -> int:
+    if not 0 <= bits <= MAX_SHIFT:
+        raise ExpressionError(f"a shift by {bits} bits, where 0 to {MAX_SHIFT} are allowed")
+    return bits
+
+
+def _apply(function: Callable[..., Number], *values: Number) -> Number:
     try:
         return _check_magnitude(function(*values))
     except ZeroDivisionError:
         raise ExpressionError("division by zero") from None
+    except (OverflowError, ValueError):
+        raise ExpressionError("a number that is infinite or none") from None
 
 
-def _look_up(name: str, scope: Scope) -> int:
+def _look_up(name: str, scope: Scope) -> Number:
     if name == "num_sms":
         return scope.num_sms
     if name not in scope.args:
         raise ExpressionError(f"{name!r} is not an argument of this kernel")
     value = scope.args[name]
-    if not isinstance(value, int):
-        raise ExpressionError(f"{name!r} is not an integer")
+    if not isinstance(value, (int, float)):
+        raise ExpressionError(f"{name!r} is not a number")
     return value
 
 
-def _call_function(name: str, argument: str, numbers: list[Compiled], scope: Scope) -> int:
+def _call_function(name: str, argument: str, numbers: list[Compiled], scope: Scope) -> Number:
     """Calls a function; argument is the name that stands first, empty where that is not a name."""
     if name in _FUNCTIONS:
         function, count = _FUNCTIONS[name]
         if count not in (None, len(numbers)):
             raise ExpressionError(f"{name} takes {count} numbers")
-        return _apply(function, *(_as_integer(number(scope)) for number in numbers))
+        read = _as_integer if name in _OF_INTEGERS else _as_number
+        return _apply(function, *(read(number(scope)) for number in numbers))
     if name == "grid" and len(numbers) == 1:
         grid = scope.grid() if callable(scope.grid) else scope.grid
         if grid is None:

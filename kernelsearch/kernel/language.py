@@ -197,6 +197,15 @@ WORDS: frozenset[str] = frozenset(
 `evict_last` is not among them: what it keeps in L2 outlives the candidate and speeds up the next one's timing.
 """
 
+REFUSED_WORDS: frozenset[str] = frozenset({"evict_last"})
+"""Strings that mean something to Triton and that no function may hold, see `WORDS`."""
+
+MAX_TEXT = 200
+"""Characters of an assertion's message, and of a word that is only compared with or handed on."""
+
+MEMBERS: frozenset[str] = frozenset({"PropagateNan.ALL", "PropagateNan.NONE"})
+"""`tl.NAME.MEMBER` as a value."""
+
 BUILTINS: frozenset[str] = frozenset({"range", "min", "max", "float"})
 """Python's own functions that Triton understands and a kernel may call."""
 

@@ -25,10 +25,10 @@ from kernelsearch.core.types import (
     Value,
     content_digest,
 )
-from kernelsearch.kernel.expressions import Scope, evaluate
+from kernelsearch.kernel.expressions import Number, Scope, evaluate, names_in
 from kernelsearch.kernel.source import Function, Kernel, setting_names_of
 
-Constant = ArgFact | tuple[int, ...]
+Constant = ArgFact | tuple[Number, ...]
 """A constexpr's value; expressions may give tuples."""
 GridOf = Callable[[Mapping[str, Any]], tuple[int, ...]]
 """The launcher's own grid for given constexprs (what Triton calls `meta`)."""
@@ -168,9 +168,11 @@ class _Planner:
                 known[name] = self._read_setting(key, self._make_scope(known))
             elif name not in expressions:
                 known[name] = self._require(without_expression, name, function)
-        for key in self.config:  # constexprs that only the launcher's grid still knows
-            name = key.removeprefix(f"{self.fact.site}.")
-            if "." not in name and name not in LAUNCH_OPTIONS and name not in known and name in self.fact.args:
+        read = frozenset().union(*map(names_in, self.kernel.expressions_of(function.name)))
+        passed = self.fact.args.keys() - {*LAUNCH_OPTIONS}
+        for key in self.config:  # names that only the launcher's grid or an expression still knows
+            name = key.removeprefix(f"{self.fact.site}.").removeprefix(f"{function.name}.")
+            if name not in known and (name in read or name in passed):
                 strongest = self._find_setting(function.name, name) or key
                 known[name] = self._read_setting(strongest, self._make_scope(known))
         for name, text in expressions.items():
@@ -208,21 +210,23 @@ class _Planner:
         text = self.kernel.grid.get(function)
         size = evaluate(text, scope) if text is not None else self.grid_of(scope.args)
         grid = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-        if not 1 <= len(grid) <= 3 or any(not isinstance(g, int) for g in grid):
+        whole = [g for g in grid if isinstance(g, int)]
+        if not 1 <= len(grid) <= 3 or len(whole) < len(grid):
             raise LaunchError(f"the grid of {function} is {grid!r}, not one to three integers")
-        x, y, z = (*grid, 1, 1)[:3]
+        x, y, z = (*whole, 1, 1)[:3]
         if any(not 0 < g <= most for g, most in zip((x, y, z), MAX_GRID, strict=True)):
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
         return x, y, z
 
     def _make_buffer(self, spec: tuple[Any, ...], scope: Scope) -> Buffer:
         shape = evaluate(spec[1], scope)
-        shape = shape if isinstance(shape, tuple) else (shape,)
+        given = shape if isinstance(shape, tuple) else (shape,)
+        shape = tuple(n for n in given if isinstance(n, int))
         dtype = TRITON_DTYPES.get(spec[0], spec[0])
         if dtype not in TRITON_DTYPES.values():
             raise LaunchError(f"SCRATCH dtype {spec[0]!r} is unknown")
-        if any(n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
-            raise LaunchError(f"SCRATCH shape {shape} is empty or too large")
+        if len(shape) < len(given) or any(n <= 0 for n in shape) or math.prod(shape) > MAX_SCRATCH_ELEMENTS:
+            raise LaunchError(f"SCRATCH shape {given} is empty, too large or not of integers")
         return Buffer(dtype, shape, len(spec) == 3)
 
 

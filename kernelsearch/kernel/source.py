@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeGuard
@@ -17,7 +18,7 @@ from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Config, Value, content_digest
 
-SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONFIG")
+SPEC_NAMES = ("GRID", "ARGS", "SCRATCH", "INIT", "LAUNCHES", "SPACE", "CONSTRAINTS", "CONFIG")
 LIBDEVICE_IMPORT = "from triton.language.extra import libdevice"
 
 
@@ -52,7 +53,7 @@ class Kernel:
 
     grid and args are keyed by function name; launches by site name (the empty name stands for the
     only site of a task that has one). space and config are flat; a dotted name speaks of one function, or of every
-    step of one site (see `setting_names`).
+    step of one site (see `setting_names_of`). constraints are expressions that hold for every config worth a trial.
     """
 
     functions: tuple[Function, ...]
@@ -63,6 +64,7 @@ class Kernel:
     init: Mapping[str, float] = field(default_factory=dict)
     launches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     space: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
     config: Config = field(default_factory=dict)
 
     @classmethod
@@ -92,13 +94,18 @@ class Kernel:
             return self.launches[""]
         return (site,) if site in self.names else None
 
+    def expressions_of(self, function: str) -> tuple[str, ...]:
+        """The texts of the launch spec that are evaluated where a function is launched."""
+        grid = (self.grid[function],) if function in self.grid else ()
+        return (*grid, *self.args.get(function, {}).values(), *(spec[1] for spec in self.scratch.values()))
+
     def sites_of(self, function: str) -> tuple[str, ...]:
         """The sites at which this kernel launches a function: those of LAUNCHES, else the function's own name."""
         return tuple(site for site, steps in self.launches.items() if site and function in steps) or (function,)
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the syntax trees without docstrings and comments, and of GRID, ARGS, SCRATCH, INIT, LAUNCHES."""
+        """Hash of the syntax trees without docstrings and comments, and of the literals, but for SPACE and CONFIG."""
         functions = sorted(canonicalise(f.text) for f in self.functions)
         constants = sorted(canonicalise(c) for c in self.constants)
         spec = json.dumps(
@@ -108,6 +115,7 @@ class Kernel:
                 {k: list(v) for k, v in self.scratch.items()},
                 dict(self.init),
                 {k: list(v) for k, v in self.launches.items()},
+                *map(_strip_spaces, self.constraints),
             ],
             sort_keys=True,
         )
@@ -135,9 +143,10 @@ class Kernel:
             "INIT": dict(self.init),
             "LAUNCHES": launches[""] if set(launches) == {""} else launches,
             "SPACE": {name: list(values) for name, values in self.space.items()},
+            "CONSTRAINTS": list(self.constraints),
             "CONFIG": dict(self.config),
         }
-        spec = "\n".join(f"{name} = {value!r}" for name, value in literals.items() if value != {})
+        spec = "\n".join(f"{name} = {value!r}" for name, value in literals.items() if value)
         return f"{head}\n\n" + (f"{spec}\n\n\n" if spec else "\n") + body
 
     def with_changes(self, **fields: Any) -> Kernel:
@@ -201,8 +210,12 @@ def _type_of(annotation: ast.expr | None) -> str | None:
 def _defaults_of(arguments: ast.arguments) -> dict[str, Value]:
     positional = [*arguments.posonlyargs, *arguments.args]
     optional = [*positional[len(positional) - len(arguments.defaults) :], *arguments.kwonlyargs]
-    pairs = zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True)
-    return {p.arg: d.value for p, d in pairs if isinstance(d, ast.Constant) and _is_value(d.value)}
+    defaults: dict[str, Value] = {}
+    for parameter, default in zip(optional, [*arguments.defaults, *arguments.kw_defaults], strict=True):
+        with suppress(ValueError, TypeError):
+            if default is not None and _is_value(value := ast.literal_eval(default)):
+                defaults[parameter.arg] = value
+    return defaults
 
 
 def normalise_constant(node: ast.stmt) -> str:
@@ -313,6 +326,8 @@ def _add_spec(kernel: Kernel, spec: Mapping[str, Any]) -> Kernel:
         fields["init"] = spec["INIT"]
     if "SPACE" in spec:
         fields["space"] = flatten_space(spec["SPACE"])
+    if "CONSTRAINTS" in spec:
+        fields["constraints"] = check_constraints(spec["CONSTRAINTS"])
     if "CONFIG" in spec:
         fields["config"] = flatten_config(spec["CONFIG"])
     return replace(kernel, **fields)
@@ -327,6 +342,13 @@ def flatten_space(space: Any, where: str = "SPACE") -> dict[str, tuple[Value, ..
         _expect(valid, where, f"a non-empty list of numbers for {name!r}")
         flat[name] = tuple(values)
     return flat
+
+
+def check_constraints(constraints: Any) -> tuple[str, ...]:
+    """`["BM * BN <= 16384"]` as a tuple. Raises KernelSyntaxError for anything else."""
+    valid = isinstance(constraints, (list, tuple)) and all(isinstance(text, str) for text in constraints)
+    _expect(valid, "CONSTRAINTS", 'a list of expressions, such as ["BM * BN <= 16384"]')
+    return tuple(constraints)
 
 
 def flatten_config(config: Any, where: str = "CONFIG") -> dict[str, Value]:

@@ -1,7 +1,7 @@
 """A space of configs: names with their values, the product, neighbours, and configs that are known to be impossible.
 
-Nothing here compiles or runs. A predicate says which configs are not worth a trial; the built-in one knows only two
-facts: `num_warps` is a power of two, and a thread can hold so many elements.
+Nothing here compiles or runs. A predicate says which configs are not worth a trial; the built-in one knows only three
+facts: `num_warps` is a power of two, a thread can hold so many elements, and what CONSTRAINTS say.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TypeGuard
 
-from kernelsearch.core.errors import SpaceError
-from kernelsearch.core.parsing import parse_python
+from kernelsearch.core.errors import ExpressionError, SpaceError
+from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts, Value, config_key
-from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.expressions import Scope, evaluate, names_in
+from kernelsearch.kernel.source import Function, Kernel
 
 MAX_ELEMENTS_PER_THREAD = 128
 """Each needs a 32-bit register of the 255 that a thread can have: larger blocks spill."""
@@ -105,49 +106,126 @@ def require_possible_config(space: Space, kernel: Kernel, possible: Predicate) -
             f"none of the {space.size} configs of the space is possible: "
             f"num_warps must be a power of two up to {MAX_WARPS}, "
             f"and a block may have at most {MAX_ELEMENTS_PER_THREAD} elements a thread"
+            + "".join(f", and CONSTRAINTS has {text!r}" for text in kernel.constraints)
         )
 
 
 def is_name_of(name: str, kernel: Kernel) -> bool:
-    """Whether a config name means something for this kernel: a launch option, or a parameter of a function."""
+    """Whether a config name means something for this kernel: see `names_of`."""
     prefix, _, plain = name.rpartition(".")
     meant = (f for f in kernel.functions if not prefix or prefix == f.name or prefix in kernel.sites_of(f.name))
-    return any(plain in LAUNCH_OPTIONS or plain in f.params for f in meant)
+    return any(plain in names_of(kernel, f) for f in meant)
+
+
+def names_of(kernel: Kernel, function: Function) -> frozenset[str]:
+    """The plain names that a config may set for a function: launch options, parameters, what its expressions read."""
+    return frozenset((*LAUNCH_OPTIONS, *function.params)).union(*map(names_in, kernel.expressions_of(function.name)))
+
+
+def explain_unknown_name(kernel: Kernel, seed: Kernel, passed: Iterable[str] = ()) -> str:
+    """A sentence on the first name in CONFIG, SPACE or CONSTRAINTS that means nothing; empty where all do.
+
+    The seed's names count too: the launcher's grid may read them. passed are the launcher's arguments that are numbers.
+    """
+    sources = (kernel, seed)
+    own = {n for k in sources for f in k.functions for n in (*f.constexprs, *(names_of(k, f) - {*f.params}))}
+    for where, names in (("CONFIG", kernel.config), ("SPACE", kernel.space)):
+        for name in names:
+            if not any(is_name_of(name, k) for k in sources):
+                return explain_name(where, name, own, kernel.entries)
+    for text in kernel.constraints:
+        for name in sorted(names_in(text) - own - {*passed}):
+            return explain_name("CONSTRAINTS", name, {*own, *passed}, kernel.entries)
+    return ""
+
+
+def explain_name(where: str, name: str, known: Iterable[str], kernels: Iterable[str]) -> str:
+    """A sentence that says that a name means nothing there, with the right one that it is near to."""
+    near = find_nearest(name.rpartition(".")[2], known)
+    names = ", ".join(sorted({*known} - {*LAUNCH_OPTIONS})) or "none"
+    instead = f"did you mean {near!r}?" if near else f"it has {names}; the options are {', '.join(LAUNCH_OPTIONS)}"
+    return f"{where} has {name!r}, which is no constexpr of {', '.join(kernels)} and no launch option: {instead}"
 
 
 def make_predicate(task: TaskFacts) -> Predicate:
-    """`possible` for a task; values that only its launcher sets come from the traces of timed shapes."""
+    """`possible` for a task; values that only its launcher sets come from the traces of timed shapes.
+
+    A kernel without CONSTRAINTS of its own has those of the task.
+    """
+    own, launcher_values = _constraints_of(task), _read_launcher_values(task)
+    return lambda kernel, config: is_possible(kernel, config, launcher_values, kernel.constraints or own)
+
+
+def _constraints_of(task: TaskFacts) -> tuple[str, ...]:
+    """The seed's constraints; a recorded space is a task without a seed."""
+    return Kernel.parse(task.seed).constraints if "CONSTRAINTS" in task.seed else ()
+
+
+def _read_launcher_values(task: TaskFacts) -> dict[str, tuple[Config, ...]]:
+    """The numbers that the launcher passes at the timed shapes, by site."""
     by_site: dict[str, dict[str, Config]] = {}
     for shape, trace in task.traces.items():
         if any(s.key == shape and s.timed for s in task.shapes):
             for launch in trace.launches:
-                numbers = {n: v for n, v in launch.args.items() if isinstance(v, int) and not isinstance(v, bool)}
+                numbers = {n: v for n, v in {**launch.options, **launch.args}.items() if isinstance(v, (int, float))}
                 by_site.setdefault(launch.site, {})[config_key(numbers)] = numbers
-    launcher_values = {site: tuple(by_key.values()) for site, by_key in by_site.items()}
-    return lambda kernel, config: is_possible(kernel, config, launcher_values)
+    return {site: tuple(by_key.values()) for site, by_key in by_site.items()}
+
+
+def find_broken_constraint(kernel: Kernel, config: Config, task: TaskFacts) -> str | None:
+    """The first of a kernel's constraints, else of its task's, that a config breaks."""
+    constraints = kernel.constraints or _constraints_of(task)
+    known = (values for _, values in _list_values(kernel, config, _read_launcher_values(task)))
+    return next(filter(None, (_find_broken(constraints, values) for values in known)), None)
 
 
 def is_possible(
-    kernel: Kernel, config: Config, launcher_values: Mapping[str, Sequence[Config]] = MappingProxyType({})
+    kernel: Kernel,
+    config: Config,
+    launcher_values: Mapping[str, Sequence[Config]] = MappingProxyType({}),
+    constraints: Sequence[str] | None = None,
 ) -> bool:
-    """False for a config that is known to be bad: `num_warps` not a power of two, or too large a block.
+    """False for a config that is known to be bad: `num_warps` not a power of two, too large a block, CONSTRAINTS.
 
     Blocks come from `tl.arange`, `tl.zeros` and `tl.full` in the launched functions. Their shapes must follow from the
     config or from the launcher's own arguments (launcher_values, by site); other shapes are left to the compiler.
+    constraints are the kernel's own by default; one is held against each launched function that has all its names.
     """
-    for function in kernel.functions:
-        if function.name not in kernel.entries:
-            continue
-        sites = kernel.sites_of(function.name)
-        values = config_of(config, function.name, sites)
-        warps = values.get("num_warps", DEFAULT_WARPS)
+    constraints = kernel.constraints if constraints is None else constraints
+    for function, values in _list_values(kernel, config, launcher_values):
+        warps = values.get("num_warps")
         if isinstance(warps, int) and not (0 < warps <= MAX_WARPS and warps & (warps - 1) == 0):
             return False
         threads = 32 * warps if isinstance(warps, int) else 32 * MAX_WARPS
-        for passed in [p for site in sites for p in launcher_values.get(site, ())] or [{}]:
-            if largest_block_of(function.text, {**passed, **values}) > MAX_ELEMENTS_PER_THREAD * threads:
-                return False
+        if largest_block_of(function.text, values) > MAX_ELEMENTS_PER_THREAD * threads:
+            return False
+        if _find_broken(constraints, values):
+            return False
     return True
+
+
+def _list_values(
+    kernel: Kernel, config: Config, launcher_values: Mapping[str, Sequence[Config]]
+) -> Iterator[tuple[Function, Config]]:
+    """Each launched function with the values that it sees under a config, once for each of its launches."""
+    for function in kernel.functions:
+        if function.name in kernel.entries:
+            sites = kernel.sites_of(function.name)
+            values = config_of(config, function.name, sites)
+            for passed in [p for site in sites for p in launcher_values.get(site, ())] or [{}]:
+                yield function, {"num_warps": DEFAULT_WARPS, **passed, **values}
+
+
+def _find_broken(constraints: Sequence[str], values: Config) -> str | None:
+    """The first constraint that does not hold, or has no value; one whose names have no number here is passed over."""
+    numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
+    for text in constraints:
+        try:
+            if names_in(text) <= numbers.keys() and not evaluate(text, Scope(numbers)):
+                return text
+        except ExpressionError:
+            return text
+    return None
 
 
 def config_of(config: Config, function: str, sites: Sequence[str] = ()) -> dict[str, Value]:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelsearch.core.errors import TaskError
+from kernelsearch.core.errors import SpaceError, TaskError
 from kernelsearch.core.types import Config, ShapeFact, TaskFacts, TensorFact, Trace
+from kernelsearch.kernel.space import find_broken_constraint
 from kernelsearch.tasks import seed as seeds
 from kernelsearch.tasks import space as spaces
 from kernelsearch.tasks.task import Task
@@ -34,18 +35,19 @@ def describe(
     sites = tuple(dict.fromkeys(launch.site for t in traces.values() for launch in t.launches))
     live = _kernels_at(task, sites, kernels)
     seed = seeds.extract_seed(live)
-    numbers = spaces.find_numbers(task.space, task.config, live, seed.kernel, traces.values())
+    kernel = seed.kernel.with_changes(constraints=(*seed.kernel.constraints, *task.constraints))
+    numbers = spaces.find_numbers(task.space, task.config, live, kernel, traces.values())
     if outputs is not None:
         _check_outputs(task, find_smallest_shape(task), outputs)
     notes = [*task.notes, *seed.notes, *numbers.notes]
     if retrace is not None:
         notes.extend(_heuristic_notes(task, traces, numbers, retrace))
-    return TaskFacts(
+    facts = TaskFacts(
         name=task.name,
         path=str(task.path),
         digest=task.digest,
         form=task.form,
-        seed=seed.kernel.render(),
+        seed=kernel.render(),
         sites=sites,
         shapes=tuple(make_shape_fact(task, key) for key, _ in task.shapes),
         test_shapes=tuple(make_shape_fact(task, key) for key, _ in task.test_shapes),
@@ -55,6 +57,13 @@ def describe(
         traces=traces,
         notes=tuple(notes),
     )
+    if broken := find_broken_constraint(
+        kernel, {**{n: v[0] for n, v in numbers.space.items()}, **numbers.config}, facts
+    ):
+        raise SpaceError(
+            f"{task.path.name}: the seed's own config breaks the constraint {broken!r}: change one of them"
+        )
+    return facts
 
 
 def make_shape_fact(task: Task, key: str) -> ShapeFact:

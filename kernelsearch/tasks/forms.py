@@ -82,6 +82,7 @@ def make_task(
         domain=dict(given.get("DOMAIN", {})),
         space=source.get("SPACE"),
         config=source.get("CONFIG"),
+        constraints=tuple(given.get("CONSTRAINTS", ())),
         baselines=dict(given.get("BASELINES", {})),
     )
 
@@ -221,6 +222,10 @@ def _is_shape_list(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(map(_is_mapping, value))
 
 
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+
+
 def _is_factor(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
 
@@ -233,6 +238,7 @@ _SHAPES = (_is_shape_list, "a list of dicts, such as [dict(rows=7, cols=1000)]")
 OPTIONS = {
     "SHAPES": _SHAPES,
     "TEST_SHAPES": _SHAPES,
+    "CONSTRAINTS": (_is_text_list, 'a list of expressions, such as ["BM * BN <= 16384"]'),
     "PRECISION": (PRECISIONS.__contains__, f"one of {', '.join(PRECISIONS)}"),
     "TOLERANCE": (_is_factor, "a number above 0 that multiplies the allowed error"),
     "MUTATES": (_is_names, 'names of inputs, such as ("x",)'),

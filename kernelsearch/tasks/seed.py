@@ -1,7 +1,8 @@
 """The seed as a kernel file: the task's live jit functions, made self-contained.
 
 Decorators other than `@triton.jit` (with its literal flags) are removed; imported helper jit functions are copied in;
-names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become `NAME = tl.constexpr(value)`.
+names of `triton.language` become `tl.`, of libdevice `libdevice.`; literal globals become `NAME = tl.constexpr(value)`;
+what does nothing is left out (`idle_code.py`).
 Code that a kernel file cannot hold stays as it is, with a note: the gate then refuses the seed's source, and only the
 seed's numbers are tuned.
 """
@@ -14,6 +15,8 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -23,13 +26,16 @@ from triton.runtime.jit import KernelInterface
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.kernel.language import JIT_FLAGS
+from kernelsearch.kernel.language import JIT_FLAGS, MEMBERS
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.tasks.idle_code import LITERALS, find_defaults, find_idle_statements, find_plainer
 from kernelsearch.tasks.reach import unwrap_kernel
 
-LITERALS = (bool, int, float, str)
 Span = tuple[int, int, int, int]
 """First line and column, last line and column; lines count from 1, columns are bytes."""
+
+
+EVICTED = "evict_last is left out of the seed: what it keeps in L2 would speed up the kernel that is timed next"
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,14 @@ class _FunctionText:
             body = body.replace(f"def {self.function.__name__}", f"def {name}", 1)
         return f"@triton.jit{self._flags()}\n{body.rstrip()}\n"
 
+    def span_of_lines(self, statement: ast.stmt) -> Span | None:
+        """The whole lines of a statement; None where it has them not to itself."""
+        row, col, end_row, end_col = _span(statement)
+        lines = [line.encode() for line in self.text.splitlines(keepends=True)]
+        before, after = lines[row - 1][:col].strip(), lines[end_row - 1][end_col:].strip()
+        alone = not before and after[:1] in (b"", b"#")
+        return (row, 0, end_row, len(lines[end_row - 1])) if alone else None
+
     def _flags(self) -> str:
         """The literal flags of `@triton.jit(...)` that a kernel file may keep, as text."""
         for decorator in self.node.decorator_list:
@@ -142,6 +156,17 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
         skipped.append(node.returns)
         yield from _cut_returns(source)
     done = {id(n) for tree in skipped for n in ast.walk(tree)}
+    name_of = partial(_name_of, scope=scope, local=local)
+    for statement, new in find_idle_statements(node.body, name_of):
+        done |= {id(n) for n in ast.walk(statement)}
+        lines = None if new else source.span_of_lines(statement)
+        yield (lines, "") if lines else (_span(statement), "pass")
+    for item, new in (*find_defaults(function, node), *find_plainer(node, name_of)):
+        if id(item) not in done:
+            done |= {id(n) for n in ast.walk(item)}
+            yield _span(item), new
+        if isinstance(item, ast.Constant) and item.value == "evict_last":
+            work.notes[EVICTED] = None
     for item in ast.walk(node):
         if id(item) in done:
             continue
@@ -159,6 +184,17 @@ def _find_changes(source: _FunctionText, work: _Extraction) -> Iterator[tuple[Sp
             for _ in range(len(chain) - length):
                 prefix = prefix.value
             yield _span(prefix), new
+
+
+def _name_of(node: ast.expr, scope: Mapping[str, Any], local: set[str]) -> str:
+    """The canonical name of what an expression calls (`tl.load`, `print`); empty for the user's own."""
+    chain = _chain(node)
+    if chain is None or chain[0] in local:
+        return ""
+    value = scope.get(chain[0])
+    for part in chain[1:]:
+        value = getattr(value, part, None)
+    return value.__name__ if inspect.isbuiltin(value) or value is float else _language_name(value) or ""
 
 
 def _translate(
@@ -179,7 +215,7 @@ def _translate(
         literal = value.value if isinstance(value, tl.constexpr) else value
         if isinstance(literal, LITERALS):
             return work.add_constant(chain[length - 1], literal), length
-        if not isinstance(value, ModuleType):
+        if not isinstance(value, (ModuleType, type)):
             break
     if isinstance(value, ModuleType):
         return _language_name(value), len(chain)
@@ -199,6 +235,9 @@ def _language_name(value: Any) -> str | None:
         for name in (getattr(value, "__name__", None), getattr(value, "name", None)):
             if isinstance(name, str) and not isinstance(value, ModuleType) and vars(module).get(name) is value:
                 return f"{prefix}.{name}"
+    member = next((m for m in MEMBERS if attrgetter(m)(tl) is value), None)
+    if member is not None:
+        return f"tl.{member}"
     if isinstance(value, tl.dtype):
         same = [n for n, v in vars(tl).items() if isinstance(v, tl.dtype) and v == value]
         return f"tl.{same[0]}" if same else None

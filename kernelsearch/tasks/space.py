@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner, Heuristics
 
-from kernelsearch.core.errors import KernelSyntaxError, SpaceError
+from kernelsearch.core.errors import ExpressionError, KernelSyntaxError, SpaceError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
+from kernelsearch.kernel.expressions import validate
 from kernelsearch.kernel.source import Function, Kernel, flatten_config, flatten_space
-from kernelsearch.kernel.space import MAX_WARPS
+from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name
 from kernelsearch.tasks.reach import list_decorators
 
 TILE = re.compile(r"BLOCK|TILE|GROUP|SPLIT|ROWS", re.IGNORECASE)
@@ -52,7 +53,7 @@ def find_numbers(
 
     declared and config are the file's SPACE and CONFIG, or None; kernels are the live ones by site; traces are those of
     all shapes. A name whose value the launcher computes from the shape is in the config only when the file's CONFIG has
-    it. Raises SpaceError for an invalid SPACE or CONFIG.
+    it. Raises SpaceError for an invalid SPACE, CONFIG or CONSTRAINTS (the seed's).
     """
     launches = [launch for trace in traces for launch in trace.launches]
     notes: list[str] = []
@@ -66,6 +67,8 @@ def find_numbers(
     own = find_seed_config(space, kernels, launches)
     if config is not None:
         own = {**own, **_checked(flatten_config, config, "CONFIG")}
+        _check_names("CONFIG", own, seed, kernels, lambda f: f.params)
+    _check_constraints(seed, launches)
     return Numbers(_with_values(space, own), own, tuple(notes))
 
 
@@ -73,18 +76,43 @@ def _check_declared(space: Mapping[str, tuple[Value, ...]], seed: Kernel, kernel
     """Raises SpaceError for unknown names, and when Triton takes no value of a num_warps."""
     if not space:
         raise SpaceError("SPACE is empty; leave it out to have one inferred")
+    _check_names("SPACE", space, seed, kernels, lambda f: f.constexprs)
     for name, values in space.items():
-        site, _, plain = name.rpartition(".")
-        sites = [site] if site else list(kernels)
-        known = {c for s in sites if s in seed.names for c in seed.function(s).constexprs} | set(LAUNCH_OPTIONS)
-        if plain not in known:
-            raise SpaceError(f"SPACE has {name!r}, which is no constexpr of {', '.join(sites)} and no launch option")
+        plain = name.rpartition(".")[2]
         # an expression may give a possible number of warps: only a launch can evaluate it
         possible = any(isinstance(v, str) or (_is_power(v) and v <= MAX_WARPS) for v in values)
         if plain == "num_warps" and not possible:
             raise SpaceError(
                 f"SPACE is impossible: {name} is a power of two from 1 to {MAX_WARPS}, not one of {list(values)}"
             )
+
+
+def _check_names(
+    where: str,
+    names: Iterable[str],
+    seed: Kernel,
+    kernels: Mapping[str, Any],
+    settable: Callable[[Function], tuple[str, ...]],
+) -> None:
+    """Raises SpaceError for a name that is none of its kernel's, and no launch option."""
+    for name in names:
+        site, _, plain = name.rpartition(".")
+        sites = [s for s in ([site] if site else kernels) if s in seed.names]
+        known = {*LAUNCH_OPTIONS, *(c for s in sites for c in settable(seed.function(s)))}
+        if plain not in known:
+            raise SpaceError(explain_name(where, name, known, sites or [site]))
+
+
+def _check_constraints(seed: Kernel, launches: list[LaunchFact]) -> None:
+    """Raises SpaceError for a constraint that is no expression or reads a name that is no number of the seed's."""
+    for text in seed.constraints:
+        try:
+            validate(text)
+        except ExpressionError as error:
+            raise SpaceError(f"CONSTRAINTS: {error}") from None
+    passed = {n for f in launches for n, v in f.args.items() if isinstance(v, (int, float))}
+    if unknown := explain_unknown_name(seed, seed, passed):
+        raise SpaceError(unknown)
 
 
 def _is_power(value: Any) -> bool:

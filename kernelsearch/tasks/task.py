@@ -36,8 +36,9 @@ class Task:
     """A task file, loaded. shapes and test_shapes pair a key (`timed:0`, `test:1`) with its parameters.
 
     roots are the launcher's function or class, where kernels are looked for; space and config are the file's SPACE and
-    CONFIG, or None; mutates names the inputs that the launcher writes to; domain narrows inputs (`{"x": "positive"}`);
-    notes are for the user. digest covers this file's own text, not the modules that it imports.
+    CONFIG, or None; constraints hold for every config worth a trial; mutates names the inputs that the launcher writes
+    to; domain narrows inputs (`{"x": "positive"}`); notes are for the user. digest covers this file's own text, not the
+    modules that it imports.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Task:
     domain: Mapping[str, str] = field(default_factory=dict)
     space: Mapping[str, Any] | None = None
     config: Mapping[str, Any] | None = None
+    constraints: tuple[str, ...] = ()
     baselines: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

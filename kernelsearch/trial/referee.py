@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelsearch.core.errors import KernelSyntaxError, TaskError
-from kernelsearch.core.types import Config, TaskFacts, Verdict, Word
+from kernelsearch.core.errors import KernelSyntaxError, SpaceError, TaskError
+from kernelsearch.core.types import Config, TaskFacts, Verdict, Word, config_key
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
 from kernelsearch.trial.slow_steps import Say, report_progress
@@ -78,9 +79,10 @@ def verify_text(bench: Bench, text: str, limit_s: float | None = None) -> Verdic
         return verdict
     try:
         candidate = Kernel.parse(text)
-    except KernelSyntaxError as error:
+        config = config_of(candidate, bench.facts)
+    except (KernelSyntaxError, SpaceError) as error:
         return Verdict(Word.STATIC, "gate", str(error), depth="full")
-    return Evaluation(bench, limit_s=limit_s).verify(candidate, config_of(candidate, bench.facts))
+    return Evaluation(bench, limit_s=limit_s).verify(candidate, config)
 
 
 def read_kernel(path: str) -> str:
@@ -94,12 +96,21 @@ def read_kernel(path: str) -> str:
 
 
 def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
-    """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space."""
+    """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space.
+
+    Raises SpaceError for a name that means nothing, and for a config that breaks a constraint.
+    """
+    launches = [launch for trace in facts.traces.values() for launch in trace.launches]
+    passed = {n for f in launches for n, v in f.args.items() if isinstance(v, (int, float))}
+    if unknown := explain_unknown_name(kernel, Kernel.parse(facts.seed), passed):
+        raise SpaceError(unknown)
     start = {**{name: values[0] for name, values in facts.space.items()}, **facts.config}
-    names = {n for f in kernel.functions for n in f.constexprs}
-    own = {k: v for k, v in start.items() if k in names or k.startswith("num_") or k == "maxnreg"}
+    own = {k: v for k, v in start.items() if is_name_of(k, kernel)}
     first = {k: v[0] for k, v in kernel.space.items()}
-    return {**first, **own, **kernel.config}
+    config = {**first, **own, **kernel.config}
+    if broken := find_broken_constraint(kernel, config, facts):
+        raise SpaceError(f"the config {config_key(config)} breaks the constraint {broken!r}: give another in CONFIG")
+    return config
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:

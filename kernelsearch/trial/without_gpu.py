@@ -15,6 +15,7 @@ from kernelsearch.core.types import (
     Word,
     config_key,
 )
+from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.bound_candidate import BoundCandidate
@@ -129,8 +130,10 @@ def first_by_dtypes(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...
 
 
 def interpreted_config_key(kernel: Kernel, config: Config) -> str:
-    """The key of a config for the interpreter, without the launch options that no function takes as a parameter."""
-    taken = {n for f in kernel.functions for n in f.params}
+    """The key of a config for the interpreter, without the launch options that no function or expression reads."""
+    taken = {n for f in kernel.functions for n in f.params}.union(
+        *(names_in(text) for f in kernel.functions for text in kernel.expressions_of(f.name))
+    )
     return config_key(
         {k: v for k, v in config.items() if (n := k.rpartition(".")[2]) in taken or n not in LAUNCH_OPTIONS}
     )

@@ -11,7 +11,7 @@ from kernelsearch.kernel import language
 
 MAX_INTEGER = 2**64
 MAX_POWER = 64
-MAX_TEXT = 200
+MAX_FLOAT_POWER = 1024
 
 _NAMESPACES = frozenset(
     "tl tl.math tl.extra tl.extra.cuda tl.extra.libdevice tl.extra.cuda.libdevice triton triton.language "
@@ -156,7 +156,7 @@ class _Checker:
     def check_constant(self, node: ast.Constant) -> None:
         value = node.value
         if isinstance(value, str) and value not in language.WORDS:
-            hint = ": `evict_first` is allowed" if value == "evict_last" else ""
+            hint = ": `evict_first` is allowed" if value in language.REFUSED_WORDS else ""
             refuse(node, f"the string {value[:40]!r} is not one that a kernel may use{hint}")
         if not isinstance(value, (str, int, float, bool)) and value is not None:
             refuse(node, f"{type(value).__name__} literals are refused")
@@ -182,17 +182,21 @@ class _Checker:
         if not isinstance(op, (*_BINARY, *_BITWISE)):
             refuse(node, "`@` is refused: use tl.dot")
         for side in (left, right):
-            if isinstance(side, (ast.List, ast.Tuple)) or _is_text(side):
-                refuse(node, "arithmetic on lists, tuples or strings is refused")
+            joined = isinstance(side, ast.Tuple) and isinstance(op, ast.Add)
+            if (isinstance(side, (ast.List, ast.Tuple)) and not joined) or _is_text(side):
+                refuse(node, "arithmetic on lists, tuples or strings is refused; two tuples are joined with `+`")
         if isinstance(op, ast.Pow):  # Python folds two constants while it compiles: keep the result small
-            number = isinstance(right, ast.Constant) and isinstance(right.value, (int, float))
-            small = number and right.value <= MAX_POWER
+            base, power = (None if side is None else _fold(side) for side in (left, right))
+            most = MAX_FLOAT_POWER if isinstance(base, float) else MAX_POWER
+            small = power is not None and abs(power) <= most
             nested = left is not None and any(isinstance(n, ast.Pow) for n in ast.walk(left))
             if not small or nested or left is None:
                 refuse(node, f"`**` takes a literal power of at most {MAX_POWER}; else use tl.exp2")
 
     def check_attribute(self, node: ast.Attribute) -> None:
         base = _namespace(node.value)
+        if base is None and _is_member(node):
+            return
         if base is not None:
             if base not in ("tl", "triton.language") or node.attr not in language.DTYPES:
                 refuse(node, _refused_member(base, node.attr, "as a value"))
@@ -225,9 +229,10 @@ class _Checker:
             refuse(node, f"`{shorten_source(node.func)}` is not something that a kernel may call")
         for argument in (*node.args, *(k.value for k in node.keywords)):
             message = name in _MESSAGES and _is_text(argument)
-            if message and len(argument.value) > MAX_TEXT:
-                refuse(argument, f"a message has at most {MAX_TEXT} characters")
-            if not message and not (name == "float" and _is_text(argument)):
+            if message and len(argument.value) > language.MAX_TEXT:
+                refuse(argument, f"a message has at most {language.MAX_TEXT} characters")
+            handed_on = name in self.names.helpers and is_word(argument)
+            if not message and not handed_on and not (name == "float" and _is_text(argument)):
                 self.check_value(argument)
 
     def check_named_call(self, node: ast.Call, name: str, loop: bool) -> None:
@@ -310,7 +315,36 @@ def _is_text(node: ast.AST | None) -> bool:
 
 def _is_flag_word(node: ast.expr) -> bool:
     """True if a constexpr may be compared with this string, as in `if ACTIVATION == "gelu"`: that only gives a bool."""
-    return _is_text(node) and len(node.value) <= MAX_TEXT
+    return _is_text(node) and len(node.value) <= language.MAX_TEXT
+
+
+def is_word(node: ast.expr) -> bool:
+    """True if a parameter may have this string as its value."""
+    return _is_flag_word(node) and node.value not in language.REFUSED_WORDS
+
+
+def _is_member(node: ast.Attribute) -> bool:
+    """True for `tl.NAME.MEMBER` as in `language.MEMBERS`."""
+    owner = node.value
+    if not isinstance(owner, ast.Attribute) or _namespace(owner.value) not in ("tl", "triton.language"):
+        return False
+    return f"{owner.attr}.{node.attr}" in language.MEMBERS
+
+
+def _fold(node: ast.expr) -> int | float | None:
+    """The number that Python makes of literals while it compiles; None for anything else, powers among them."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return None if (inner := _fold(operand)) is None else -inner
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):
+            a, b = _fold(left), _fold(right)
+            if a is not None and b is not None:
+                return a + b if isinstance(op, ast.Add) else a - b if isinstance(op, ast.Sub) else a * b
+        case ast.BinOp(left=left, op=ast.Div(), right=ast.Constant(value=int() | float() as divisor)) if divisor:
+            return None if (inner := _fold(left)) is None else inner / divisor
+    return None
 
 
 def _list(names: frozenset[str]) -> str:

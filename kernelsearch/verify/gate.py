@@ -19,7 +19,7 @@ from kernelsearch.core.errors import ExpressionError, KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.kernel import expressions
-from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES, WORDS
+from kernelsearch.kernel.language import BUILTINS, DTYPES, JIT_FLAGS, SCRATCH_DTYPES
 from kernelsearch.kernel.source import SPEC_NAMES, Kernel, normalise_constant
 from kernelsearch.verify.body import (
     MAX_INTEGER,
@@ -27,6 +27,7 @@ from kernelsearch.verify.body import (
     Names,
     check_body,
     collect_local_names,
+    is_word,
     refuse,
     shorten_source,
 )
@@ -201,8 +202,7 @@ def _check_constant(name: str, value: ast.expr, line: int) -> None:
 
 def check_name(name: str, line: int, module: bool = False) -> None:
     """Raises GateRefusal for a name that a kernel may not give to something of its own."""
-    taken = RESERVED if module else ("tl", "triton", "libdevice", *SPEC_NAMES)
-    if name in taken:
+    if name in (RESERVED if module else ("tl", "triton", "libdevice")):
         raise GateRefusal(line, f"{name!r} may not be redefined")
     if name.startswith("__") or not _NAME.fullmatch(name):
         raise GateRefusal(
@@ -275,14 +275,17 @@ def _check_signature(function: ast.FunctionDef) -> None:
     for default in (*function.args.defaults, *function.args.kw_defaults):
         if default is not None and not _is_default(default):
             refuse(default, f"a default must be a literal or a tl dtype, not `{shorten_source(default)}`")
+    arguments = {p.arg for p in parameters}
     for name, at in collect_local_names(function).items():
+        if name in SPEC_NAMES and name not in arguments:
+            raise GateRefusal(at, f"{name!r} may not be redefined")
         check_name(name, at)
 
 
 def _is_default(node: ast.expr) -> bool:
     match node:
-        case ast.Constant(value=str() as value):
-            return value in WORDS
+        case ast.Constant(value=str()):
+            return is_word(node)
         case ast.Constant(value=bool() | int() | float() | None):
             return True
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from triton import knobs
 
 from kernelsearch.compile.build import BuildFailure, Built, _message, as_live_constant, build, stop_early
 from kernelsearch.compile.code import mean_width
+from kernelsearch.compile.complaints import read_complaint
 from kernelsearch.compile.elf import read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
@@ -325,3 +327,53 @@ def test_a_removed_function_is_said_without_the_compilers_listing():
     assert _message(error).startswith("tl.make_block_ptr: Triton ") and "\n" not in _message(error)
     error.__cause__ = NotImplementedError("something else")
     assert "something else" in _message(error) and "tl.make_block_ptr: " not in _message(error)
+
+
+CLUSTERED = (
+    HEAD
+    + """@triton.jit
+def k(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    {line}
+"""
+)
+
+
+@pytest.mark.parametrize("line", [
+    "tl.store(x_ptr + at, tl.sort(tl.load(x_ptr + at)))",
+    "a = tl.zeros([64, 64], tl.float16)\n    tl.store(x_ptr, tl.sum(tl.sum(tl.dot(a, a), 0), 0))",
+])  # fmt: skip
+def test_what_a_pass_says_is_kept(line, capfd):
+    """Its sentence is printed by C++; the exception only says that a pass manager failed."""
+    signature = (("x_ptr", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr"))
+    spec = Specialisation("k", signature, (("BLOCK", 64),), ("x_ptr",), (("num_ctas", 2), ("num_warps", 4)))
+    failure = build(CLUSTERED.format(line=line), "t", spec, H100.capability, H100.shared_per_program)
+    assert isinstance(failure, BuildFailure)
+    assert re.fullmatch(r"PassManager::run failed: \w.{20,} \(in \w+\)", failure.message), failure.message
+    assert capfd.readouterr().err == "", "the kernel's listing is not printed"
+
+
+def test_what_is_printed_elsewhere_still_is(capfd):
+    assert isinstance(build(COPY, "t", copy_spec(), H100.capability, H100.shared_per_program), Built)
+    print("heard", file=sys.stderr, flush=True)
+    assert capfd.readouterr().err == "heard\n"
+
+
+@pytest.mark.parametrize("text, said", [
+    ("loc(0): error: parent layout must have at least rank >= 2\nx\nk.py:5:0: error: Failures have been detected "
+     "while processing an MLIR pass pipeline\nk.py: note: Pipeline failed while executing [`PlanCTA` on 'builtin'",
+     "parent layout must have at least rank >= 2 (in PlanCTA)"),
+    ("python: a.cpp:3: int f(): Assertion `a.ok() && \"Unexpected layout\"' failed.\n", "Unexpected layout"),
+    ("python: a.h:3: int f(): Assertion `succeeded( T::verify(a))' failed.\n", "succeeded( T::verify(a))"),
+    ("LLVM ERROR: Cannot select: intrinsic\n", "Cannot select: intrinsic"),
+    ("warning: nothing\n", ""),
+])  # fmt: skip
+def test_the_sentence_in_what_a_compiler_prints(text, said):
+    assert read_complaint(text) == said
+
+
+def test_tuples_are_joined():
+    signature = (("x_ptr", "*i32"), ("n", "i32"), ("BLOCK", "constexpr"))
+    spec = Specialisation("k", signature, (("BLOCK", 64),), ("x_ptr",), (("num_warps", 4),))
+    lines = "pair = (n, 2) + (BLOCK,)\n    pair += (n + 5,)\n    tl.store(x_ptr, pair[0] + pair[2] + pair[3])"
+    assert isinstance(build(CLUSTERED.format(line=lines), "t", spec, H100.capability, H100.shared_per_program), Built)

@@ -186,6 +186,22 @@ def k(x_ptr, n, BLOCK: tl.constexpr): ...
         assert launches == [("k_partial", sizes[0], 2), ("k", sizes[1], 2)]
 
 
+def test_expressions_read_names_of_the_config_that_no_kernel_takes(package):
+    """As in `launch.make_plan`; bits, floats and shifts are Python's own."""
+    kernel = Kernel.parse(
+        f"""{HEAD}
+GRID = "(cdiv(n, BLOCK) | 1, PARTS << 1, int(n / 6), num_warps)"
+
+@triton.jit
+def k(x_ptr, n, BLOCK: tl.constexpr): ...
+"""
+    )
+    for prefix in ("", "k."):
+        config = {"BLOCK": 16, f"{prefix}PARTS": 3, "num_warps": 8}
+        ((_, grid, keywords),) = launch_generated(package, kernel, ("k",), [config], config)
+        assert grid == (4 | 1, 6, 10, 8) and keywords["num_warps"] == 8 and keywords["BLOCK"] == 16
+
+
 def test_a_kernel_that_makes_descriptors_is_given_their_memory(package):
     from triton.runtime import _allocation
 

@@ -1,6 +1,7 @@
 """The plan of a launch, and its specialisation held against the binder of the installed Triton."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from triton.runtime.jit import create_function_from_signature
 
 from kernelsearch.core.types import DtypeFact, LaunchFact, TensorFact
 from kernelsearch.kernel import launch
+from kernelsearch.kernel.expressions import cdiv
 from kernelsearch.kernel.launch import LaunchError, Passed, Scratch, bind_launch, make_plan, specialise
 from kernelsearch.kernel.source import Kernel
 
@@ -182,12 +184,35 @@ def test_what_cannot_be_launched_is_said_in_one_sentence(change, said):
         planned(SOFTMAX, {})
 
 
+UNBOUND = """
+GRID = "(cdiv(n_cols, PART * 16) & ~1, PARTS, num_warps)"
+ARGS = {"n_rows": "shape(x_ptr, 0) << PARTS", "EPS": "1 / n_cols"}
+SCRATCH = {"s_ptr": ("float32", "(PARTS, int(n_cols * 0.5))")}
+@triton.jit
+def softmax_kernel(x_ptr, y_ptr, s_ptr, n_cols, n_rows, EPS, BLOCK: tl.constexpr): pass
+"""
+
+
+@pytest.mark.parametrize("prefix", ["", "softmax_kernel."])
+def test_expressions_read_names_of_the_config_that_no_kernel_takes(prefix):
+    config = {f"{prefix}PARTS": 3, "PART": "min(2, n_cols)", "num_warps": 8}
+    found = planned(UNBOUND, config, replace(FACT, args={**FACT.args, "BLOCK": 64}))
+    (step,) = found.steps
+    assert step.grid == (cdiv(FACT.args["n_cols"], 32) & ~1, 3, 8)
+    assert step.args["n_rows"] == 7 << 3 and step.args["EPS"] == 1 / FACT.args["n_cols"]
+    assert found.scratch["s_ptr"].shape == (3, FACT.args["n_cols"] // 2)
+    assert set(step.constexprs) == {"BLOCK"}
+    with pytest.raises(LaunchError, match="'PART' is not an argument"):
+        planned(UNBOUND, {"PARTS": 3, "num_warps": 8})
+
+
 def test_scratch_has_limits():
     text = SOFTMAX.replace("n_rows, BLOCK", "n_rows, s_ptr, BLOCK") + 'SCRATCH = {"s_ptr": (%r, %r)}\n'
     for dtype, shape, said in (
         ("float31", "(1,)", "unknown"),
         ("float32", "(0,)", "empty"),
         ("float32", "(8589934593,)", "too large"),
+        ("float32", "(n_cols / 2,)", "not of integers"),
     ):
         with pytest.raises(LaunchError, match=said):
             planned(text % (dtype, shape), {"ROWS": 1})

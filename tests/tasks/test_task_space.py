@@ -134,3 +134,31 @@ def test_a_space_without_one_possible_num_warps_is_refused():
     """The launcher's own value joins the space, but must not hide that the file's are all impossible."""
     with pytest.raises(SpaceError, match=r"num_warps is a power of two from 1 to 32, not one of \[3, 5\]"):
         find_numbers({"num_warps": [3, 5]}, None, {"k": plain}, SEED, traces(SAME, num_warps=4))
+
+
+def constrained(*texts):
+    return SEED.with_changes(constraints=texts)
+
+
+def test_a_misspelt_name_is_said_with_the_nearest():
+    for space, config, said in (
+        ({"num_warp": [4]}, None, "SPACE has 'num_warp'.*did you mean 'num_warps'"),
+        (None, {"BLOK": 4}, "CONFIG has 'BLOK'.*did you mean 'BLOCK'"),
+        (None, {"launch_pdl": True}, "CONFIG has 'launch_pdl'.*options are num_warps"),
+        (None, {"j.BLOCK": 4}, "CONFIG has 'j.BLOCK', which is no constexpr of j"),
+    ):
+        with pytest.raises(SpaceError, match=said):
+            find_numbers(space, config, {"k": plain}, SEED, traces(SAME))
+    assert find_numbers(None, {"n": 7, "k.ROWS": 4}, {"k": plain}, SEED, traces(SAME)).config["k.ROWS"] == 4
+
+
+def test_constraints_are_expressions_over_the_seeds_numbers():
+    good = constrained("BLOCK * ROWS <= 16384", "num_warps > 1", "BLOCK > n or CAUSAL")
+    assert find_numbers(None, None, {"k": plain}, good, traces(SAME)).space["ROWS"] == (1, 2, 4, 8)
+    for text, said in (
+        ("BLOCK.x < 3", "CONSTRAINTS: Attribute is not allowed"),
+        ("BLOC < 3", "CONSTRAINTS has 'BLOC'.*did you mean 'BLOCK'"),
+        ("numel(x_ptr) > BLOCK", "CONSTRAINTS has 'x_ptr'"),
+    ):
+        with pytest.raises(SpaceError, match=said):
+            find_numbers(None, None, {"k": plain}, constrained(text), traces(SAME))
