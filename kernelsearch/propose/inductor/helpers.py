@@ -46,14 +46,11 @@ def product(x, axis: tl.constexpr):
     "welford_add": """
 @triton.jit
 def welford_add(x, mean, m2, count, is_first):
-    # one more value in a running mean and sum of squared deviations
-    if is_first:
-        return x, tl.zeros_like(m2), tl.zeros_like(count) + 1
-    else:
-        n = count + 1
-        delta = x - mean
-        moved = mean + delta / n
-        return moved, m2 + delta * (x - moved), n
+    # one more value in a running mean and sum of squared deviations; the first one finds zeros
+    n = count + 1
+    delta = x - mean
+    moved = mean + delta / n
+    return moved, m2 + delta * (x - moved), n
 """,
     "welford_merge": """
 @triton.jit

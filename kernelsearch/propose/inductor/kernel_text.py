@@ -86,6 +86,9 @@ class _Plain(ast.NodeTransformer):
         name = ast.unparse(node.func)
         if name == "triton_helpers.promote_to_tensor":
             return node.args[0]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" and name != "tl.broadcast_to":
+            shape = ast.List(node.args, ast.Load())
+            return ast.Call(ast.parse("tl.broadcast_to", mode="eval").body, [node.func.value, shape], [])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and self._is_size(node.func.value):
             return ast.Call(ast.parse("tl.cast", mode="eval").body, [node.func.value, *node.args], [])
         return node
@@ -190,10 +193,9 @@ def _drop_unread(kernel: ast.FunctionDef) -> bool:
             continue
         for statement in list(body):
             target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and isinstance(target, ast.Name):
-                if target.id not in read:
-                    body.remove(statement)
-                    dropped = True
+            if isinstance(target, ast.Name) and not isinstance(statement, ast.For) and target.id not in read:
+                body.remove(statement)
+                dropped = True
     return dropped
 
 

@@ -23,6 +23,7 @@ import torch._inductor.scheduler as scheduler
 import torch._inductor.utils as utils
 from torch._dynamo.source import ConstantSource
 from torch._inductor.choices import InductorChoices
+from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.graph import GraphLowering
 from torch._inductor.ir import Scan
@@ -232,7 +233,12 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
         install_driver(target)
         for owner, name, value in (
             (DeviceProperties, "create", classmethod(lambda cls, device: properties)),
-            (utils, "GPU_TYPES", [*utils.GPU_TYPES, "cpu"]),
+            (utils, "GPU_TYPES", ["cpu"]),
+            (
+                CpuDeviceOpOverrides,
+                "device_guard",
+                lambda self, index: "torch.no_grad()",
+            ),  # older ones write `with pass:`
             (scheduler, "has_triton", lambda: True),
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
