@@ -18,18 +18,18 @@ LAYERS = {
         "report", "cli",
         "__main__",
     ),
-    "kernel": ("expressions language source targets", "launch space"),
+    "kernel": ("expressions language source targets", "dtype_tests launch space"),
     "tasks": (
         "idle_code module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
     "record": (
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",
-        "exchange export_queries family_tree stored_trials queries",
+        "exchange export_queries family_tree steps stored_trials queries",
     ),
-    "compile": ("code complaints elf sass", "ir ptx", "blocks ttgir ttir", "build"),
+    "compile": ("code complaints elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "body precision regime_words regimes tolerance blind_spots", "expectation", "gate judge", "sampled_judge",
+        "body precision regime_words regimes tolerance blind_spots cures", "expectation", "gate judge", "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (
@@ -39,10 +39,10 @@ LAYERS = {
     "trial": (
         "compile_cache evaluator rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
-        "pruning referee reuse",
+        "own_configs pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs", "candidates facts finalists strategies", "loop",
+        "contract first_kernel history pending runs steps", "candidates facts finalists strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (

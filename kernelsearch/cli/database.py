@@ -8,7 +8,7 @@ import sys
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import db_option, json_option
+from kernelsearch.cli.options import OutputFile, db_option, json_option
 
 
 @click.command()
@@ -24,9 +24,7 @@ from kernelsearch.cli.options import db_option, json_option
 )
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option(
-    "--html", type=click.Path(dir_okay=False, writable=True), help="Write one self-contained page to this file."
-)
+@click.option("--html", type=OutputFile(), help="Write one self-contained page to this file.")
 def leaderboard(
     db: str, task: str | None, device: str | None, limit: int, as_json: bool, as_csv: bool, html: str | None
 ) -> None:

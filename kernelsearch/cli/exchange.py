@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import db_option, force_option, target_option
+from kernelsearch.cli.options import OutputFile, db_option, force_option, target_option
 
 
 @click.command("import")
 @click.argument("file", type=click.Path(dir_okay=False))
 @db_option
 @click.option("--task", type=click.Path(dir_okay=False), help="Write this task's kernel under the file's best config.")
-@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="File to write.")
+@click.option("--out", type=OutputFile(), help="File to write.")
 @target_option
 @force_option
 def import_(file: str, db: str, task: str | None, out: str | None, target: str, force: bool) -> None:

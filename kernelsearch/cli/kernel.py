@@ -10,6 +10,7 @@ import click
 
 from kernelsearch.cli.options import (
     db_option,
+    isolation_option,
     json_option,
     kernel_argument,
     quiet_option,
@@ -24,7 +25,8 @@ from kernelsearch.cli.options import (
 @kernel_argument
 @target_option
 @click.option("--explain", is_flag=True, help="Also say in words what is wrong, on stderr.")
-def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
+@isolation_option
+def verify(task: str, kernel: str | None, target: str, explain: bool, require_isolation: bool) -> None:
     """Judges a kernel at full depth.
 
     KERNEL, or TASK's own. Prints JSON; exit code 0 for accept, 1 for any other verdict. A KERNEL file is what `show`
@@ -32,7 +34,7 @@ def verify(task: str, kernel: str | None, target: str, explain: bool) -> None:
     """
     from kernelsearch.trial import referee
 
-    verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True))
+    verdict = referee.verify(task, kernel, target, lambda text: click.echo(text, err=True), require_isolation)
     click.echo(json.dumps(referee.as_json(verdict)))
     if explain:
         click.echo(referee.explain(verdict), err=True)

@@ -8,7 +8,18 @@ from typing import Any
 import click
 
 from kernelsearch.cli import completion
+from kernelsearch.core import files
 from kernelsearch.record import DEFAULT_DB
+
+
+class OutputFile(click.Path):
+    """A file to write; a place that cannot be written is refused before any work."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        files.refuse_unwritable(path)
+        return path
+
 
 db_option = click.option(
     "--db", default=DEFAULT_DB, show_default=True, type=click.Path(), help="SQLite file of all trials."
@@ -18,6 +29,9 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress on stderr
 force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 shape_option = click.option(
     "--shape", "shapes", multiple=True, help="Time only this shape: its number, or a label like rows=8192."
+)
+isolation_option = click.option(
+    "--require-isolation", is_flag=True, help="Refuse to run candidates where a layer of isolation is missing."
 )
 seconds_option = click.option(
     "--budget-seconds", type=click.FloatRange(min=0, min_open=True), help="Stop asking after this long."
@@ -47,9 +61,7 @@ _MODEL_OPTIONS = (
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens, in and out, that the run's models may use."),
     click.option("--max-usd", type=click.FloatRange(min=0, min_open=True), help="What they may cost; needs --price."),
     price_option,
-    click.option(
-        "--record", type=click.Path(dir_okay=False), help="Write the models' answers to a file for replay:FILE."
-    ),
+    click.option("--record", type=OutputFile(), help="Write the models' answers to a file for replay:FILE."),
 )
 
 

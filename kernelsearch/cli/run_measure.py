@@ -24,6 +24,8 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.confirmation import SECONDS, Confirmation, ConfirmationPlan, Contestant
+from kernelsearch.trial.estimate import explain_extrapolation
+from kernelsearch.trial.own_configs import tune_seed
 from kernelsearch.trial.slow_steps import Say
 
 CANDIDATE = "kernel"
@@ -58,6 +60,7 @@ def main(path: str, options: MeasureOptions) -> int:
         say(f"note: {note}")
     with Bench.open(path, options.target, say=say) as bench:
         facts = narrow_to_shapes(bench.facts, options.shapes)
+        facts = tune_seed(bench, facts, Evaluation.of(bench, facts), say=say)
         contestants = [Contestant(SEED, bench.seed, dict(facts.config))]
         if text is not None:
             kernel = Kernel.parse(text)
@@ -79,7 +82,7 @@ def _confirm(bench: Bench, facts: TaskFacts, contestants: list[Contestant], opti
         store = stack.enter_context(Store.open(options.db))
         ceilings = confirmation.find_ceilings(store)
         runs = confirmation.confirm_shapes(facts.shapes, contestants)
-        finding = findings.build_finding(candidate, runs, bench.where, ceilings)
+        finding = findings.build_finding(candidate, runs, bench.where, ceilings, seed_configs=facts.tuned)
         if finding["shapes"]:
             store.add_confirmation(facts, Structure(candidate.kernel, 0), candidate.config, finding, versions())
     if options.as_json:
@@ -104,11 +107,16 @@ def _estimate(bench: Bench, facts: TaskFacts, contestants: list[Contestant], opt
     ]
     if options.as_json:
         about = {"evidence": "estimated", "target": bench.target.name, "reason": reason}
+        about["seed_configs"] = facts.tuned
         print(json.dumps({**about, "known_error": asdict(KNOWN_ERROR), "shapes": rows}, indent=2))
         return 0
+    if facts.tuned:
+        print(f"seed: {formats.format_seed(facts.tuned)}, {formats.format_config(facts.config)}")
     for row in rows:
         estimates = ", ".join(f"{name} {formats.format_time(us)}" for name, us in row["estimated_us"].items())
         print(f"{row['label']}: estimated {estimates}")
+    if note := explain_extrapolation(*times.values()):
+        print(note)
     return 0
 
 

@@ -7,12 +7,13 @@ import os
 import random
 import shlex
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
+from kernelsearch.cli import optimize_options
+from kernelsearch.cli.optimize_options import OptimizeOptions
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import files
-from kernelsearch.core.errors import KernelsearchError, NoKernelError, StoreError, TaskError, WorkerError
+from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import TaskFacts, Trial
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
@@ -24,14 +25,16 @@ from kernelsearch.propose.engines import EngineCache
 from kernelsearch.propose.mix import RunLimits
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
+from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.search import Result, first_kernel, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.planned_run import PlannedRun
+from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.narrowing import narrow_to_shapes
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
@@ -50,68 +53,39 @@ CONFIRM_SECONDS = 12.0
 """Sampling time of the finalists' confirmation, shared by the shapes: at least 2 and at most 5 seconds each."""
 
 
-@dataclass(frozen=True)
-class OptimizeOptions:
-    """The command's options, as the command line names them."""
-
-    trials: int = 200
-    strategy: str = strategies.DEFAULT
-    proposer: str = ""
-    models: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    max_usd: float | None = None
-    price: tuple[float, float] | None = None
-    record: str | None = None
-    target: str = "auto"
-    db: str = DEFAULT_DB
-    seed: int = 0
-    shapes: tuple[str, ...] = ()
-    window: int | None = None
-    budget_seconds: float | None = None
-    resume: bool = False
-    out: str | None = None
-    as_json: bool = False
-    quiet: bool = False
-    confirm: bool = True
-    confirm_seconds: float | None = None
-    fresh: bool = False
-    prune: float | None = None
-
-    def model(self) -> proposers.ModelOptions:
-        """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""
-        return proposers.ModelOptions(
-            self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
-        )
-
-
 def main(path: str, options: OptimizeOptions) -> int:
     """Runs the search and prints its summary. Returns the exit code; raises KernelsearchError for misuse."""
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
-    if options.out and not Path(options.out).absolute().parent.is_dir():
-        raise KernelsearchError(f"{options.out} cannot be written: its folder does not exist")
+    if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
+        raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
     benches.choose_target(options.target)
     note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(options.db))
+        store = stack.enter_context(Store.open(options.db, say=say))
         engines = EngineCache()
         stack.callback(engines.close)
         bench, path, before = _open(path, options, stack, say, engines)
+        bench.check_isolation(say, options.require_isolation)
+        resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
+        if resumed:
+            say(optimize_options.describe(store, resumed))
+            options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = Optimization(bench, facts, store, options, say, engines, before).run()
-        again = f"kernelsearch optimize {shlex.quote(path)} {_format_options(options)}--resume"
+        result, findings = Optimization(bench, facts, store, options, say, engines, before, resumed).run()
+        again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
         else:
             print(summary.as_text(store, facts, result, again, findings), end="")
-        if options.out and result.best is not None:
-            best = next((f["kernel"] for f in findings if not confirmed.is_champion(f)), result.best.kernel)
+        if options.out and (best := summary.choose_kernel(result, findings)):
             files.write_user_file(options.out, kernel_file.render_kernel_file(store, best, run=result.run.id))
-            say(f"wrote {options.out}")
+            own = ": the task's own kernel" if best == result.trials[0].kernel else ""
+            say(f"wrote {options.out}{own}")
         db = "" if options.db == DEFAULT_DB else f" --db {shlex.quote(options.db)}"
         commands = ", ".join(f"kernelsearch {name}{db}" for name in ("leaderboard", "lineage best", "show best"))
         say(f"stored in {options.db}; see: {commands}")
@@ -161,11 +135,12 @@ def search_and_confirm(
         engines.close()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Optimization:
     """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
 
-    before are the model calls that wrote the task's first kernel.
+    before are the model calls that wrote the task's first kernel; resumed is the run that goes on. The search puts the
+    seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
     """
 
     bench: Bench
@@ -175,6 +150,8 @@ class Optimization:
     say: Say
     engines: EngineCache
     before: tuple[ModelCall, ...] = ()
+    resumed: Run | None = None
+    steps: list[PlacedStep] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
         """The result of the search, and the findings on its finalists, best first."""
@@ -205,19 +182,20 @@ class Optimization:
         return proposer
 
     def _search(self, proposer: Proposer) -> Result:
-        facts, store, options = self.facts, self.store, self.options
-        resumed = _find_unfinished(store, facts, options) if options.resume else None
-        evaluation, name = Evaluation.of(self.bench, facts), options.strategy
-        least = resumed.facts.window if resumed else max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
-        window, settings = options.window or least, {"prune": options.prune} if options.prune else {}
+        bench, facts, store, options, resumed = self.bench, self.facts, self.store, self.options, self.resumed
+        evaluation, name = Evaluation.of(bench, facts), options.strategy
+        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
+        runs = [resumed] if resumed else [] if options.fresh else store.load_runs(facts.digest)
+        facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
+        window = options.window or max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
+        settings = {"prune": options.prune} if options.prune else {}
         plan = PlannedRun(
             evaluation, facts, name, name, options.model(), options.seed, window, options.trials, settings=settings
         )
-        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), None if options.fresh else store)
-        if options.prune and self.bench.device is not None:
+        if options.prune and bench.device is not None:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
             if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
-                evaluator.begin(self.bench.seed, trials[0].config, trials[0].outcome.measurement)
+                evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
         search = plan.set_up(proposer, evaluator, store, resumed, self.before, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=True)
@@ -226,6 +204,11 @@ class Optimization:
                 proposer.send_sentences_to(line.note)
                 result = search.run(line, ending=True)
         proposer.end()
+        if result.best and not result.interrupted:
+            seed = result.trials[0]
+            self.steps = place_steps(store, result.run.id, seed, result.best)
+            self.steps = time_steps(self.steps, evaluator, seed.outcome.measurement)
+            add_steps(store, result.run, self.steps)
         return result
 
     def confirm(self, result: Result, confirmation: Confirmation) -> list[confirmed.Finding]:
@@ -242,15 +225,18 @@ class Optimization:
             ceilings = confirmation.find_ceilings(self.store)
             runs = {}
             for s in facts.shapes:
-                runs[s.key] = confirmation.confirm_shape(s, [seed, *(c for f, c in chosen if s.key in f.shapes)])
+                here = [seed, *(c for f, c in chosen if s.key in f.shapes)]
+                runs[s.key] = confirmation.confirm_shape(s, [*here, *list_beside(self.steps, here)])
             for finalist, contestant in chosen:
                 own = [runs[shape] for shape in finalist.shapes]
                 finding = confirmed.build_finding(
-                    contestant, own, bench.device.name, ceilings, level, finalist.champion
+                    contestant, own, bench.device.name, ceilings, level, finalist.champion, facts.tuned
                 )
                 findings.append(finding)
                 structure = Structure(contestant.kernel, 0)
                 self.store.add_confirmation(facts, structure, contestant.config, finding, benches.versions())
+            steps = read_confirmed(self.steps, list(runs.values()), [seed, *(c for _, c in chosen)], bench.device.name)
+            add_steps(self.store, result.run, steps)
         except WorkerError as error:
             self.say(f"the finalists could not be confirmed: {error}")
         except KeyboardInterrupt:
@@ -278,27 +264,3 @@ class _Nobody(Proposer):
 
     def propose(self, request: Request, rng: random.Random) -> None:
         return None
-
-
-def _find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
-    for run in store.load_runs(facts.digest):
-        ours = (run.facts.strategy, run.facts.seed) == (options.strategy, options.seed)
-        if ours and (run.finished is None or store.count_trials(run.id) < options.trials):
-            return run
-    raise StoreError(
-        f"{options.db} has no unfinished run of {facts.name} with strategy {options.strategy} and "
-        f"seed {options.seed} to resume"
-    )
-
-
-def _format_options(options: OptimizeOptions) -> str:
-    """The options that a resumed run must repeat, as they would be typed."""
-    parts = []
-    for name in ("trials", "strategy", "proposer", "max_tokens", "max_usd", "target", "db", "seed", "window"):
-        value = getattr(options, name)
-        if value != getattr(OptimizeOptions(), name):
-            parts.append(f"--{name.replace('_', '-')} {shlex.quote(str(value))}")
-    parts += [f"--model {shlex.quote(s)}" for s in options.models]
-    parts += ["--price {:g} {:g}".format(*options.price)] if options.price else []
-    parts += [f"--shape {shlex.quote(s)}" for s in options.shapes]
-    return "".join(f"{p} " for p in parts)

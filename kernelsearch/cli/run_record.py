@@ -48,13 +48,13 @@ FAILURE |= dict.fromkeys((Word.WRONG, Word.PRECISION, Word.MEMORY, Word.RACE), "
 """The recorded word of every rejection."""
 
 
-def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool) -> int:
+def main(path: str, out: str, shapes: tuple[str, ...], quiet: bool, require_isolation: bool = False) -> int:
     """Records and writes. Returns the exit code: 0 written, 1 cut short. Raises KernelsearchError for misuse."""
     say = make_say(quiet)
-    _refuse_unwritable(out)
     if benches.choose_target("auto")[1] is None:
         raise TargetError("record needs a GPU: a recorded space holds measured times, and there is no CUDA device here")
     with Bench.open(path, say=say) as bench:
+        bench.check_isolation(say, require_isolation)
         facts = narrow_to_shapes(bench.facts, shapes)
         empty, configs = plan_recording(bench, facts)
         header = recorded_space.as_json(empty) | {"digest": facts.digest}
@@ -204,14 +204,6 @@ def _summarise(space: RecordedSpace) -> str:
     near = sum(t <= 1.02 * space.optimum_us for t in times)
     optimum, failed = formats.format_time(space.optimum_us), len(space.rows) - len(times)
     return f"{len(space.rows)} configs, {failed} failed, optimum {optimum}, {near} within 2 % of it"
-
-
-def _refuse_unwritable(out: str) -> None:
-    """Raises KernelsearchError now, before minutes of work."""
-    folder = Path(out).absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or Path(out).is_dir():
-        reason = "it is a folder" if Path(out).is_dir() else "no such folder, or no right to write there"
-        raise KernelsearchError(f"{out} cannot be written: {reason}")
 
 
 def _round(value: float, digits: int) -> float:

@@ -28,8 +28,9 @@ def main(path: str, options: StudyOptions) -> int:
         raise StudyError(f"{path} is a database: give the study's .toml to run it, or --report for its report")
     failed = 0
     if not options.report:
-        with Store.open(db) as store:
-            failed = StudyRunner(study, store, options, make_say(options.quiet)).run()
+        say = make_say(options.quiet)
+        with Store.open(db, say=say) as store:
+            failed = StudyRunner(study, store, options, say).run()
     of_study = (study.name, tuple(a.name for a in study.arms), study.checkpoints) if study else (None,)
     with Store.open(db, write=False) as store:
         facts = report.collect_facts(store, *of_study)

@@ -6,10 +6,13 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from kernelsearch.cli import completion
 from kernelsearch.cli.options import (
+    OutputFile,
     db_option,
+    isolation_option,
     json_option,
     kernel_argument,
     model_options,
@@ -47,8 +50,10 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @shape_option
 @click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
 @seconds_option
-@click.option("--resume", is_flag=True, help="Go on with this task's last unfinished run in the database.")
-@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write the best kernel to this file.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with this task's last unfinished run in the database, by its own options."
+)
+@click.option("--out", type=OutputFile(), help="Write the best kernel to this file.")
 @click.option(
     "--confirm/--no-confirm",
     default=True,
@@ -62,6 +67,7 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
     type=click.FloatRange(min=1, min_open=True),
     help="Do not measure candidates that the static model puts at this many times the incumbent (with a GPU).",
 )
+@isolation_option
 @json_option
 @quiet_option
 def optimize(task: str, **options: Any) -> None:
@@ -72,7 +78,9 @@ def optimize(task: str, **options: Any) -> None:
     """
     from kernelsearch.cli import run_optimize
 
-    sys.exit(run_optimize.main(task, run_optimize.OptimizeOptions(**options)))
+    source = click.get_current_context().get_parameter_source
+    given = frozenset(name for name in options if source(name) is not ParameterSource.DEFAULT)
+    sys.exit(run_optimize.main(task, run_optimize.OptimizeOptions(**options, given=given)))
 
 
 @click.command()
@@ -93,7 +101,7 @@ def optimize(task: str, **options: Any) -> None:
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of ideas and of the model's sampling.")
 @price_option
-@click.option("--record", type=click.Path(dir_okay=False), help="Write the answers to a file for replay:FILE.")
+@click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
 @target_option
 @shape_option
 @click.option("--page", is_flag=True, help="Print the prompt and ask nobody.")
@@ -120,6 +128,7 @@ def propose(task: str, **options: Any) -> None:
 @click.option(
     "--report", is_flag=True, help="Only print the report, from the database alone; FILE may be the database."
 )
+@isolation_option
 @json_option
 @quiet_option
 def study(file: str, **options: Any) -> None:

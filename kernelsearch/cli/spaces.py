@@ -7,15 +7,16 @@ import sys
 
 import click
 
-from kernelsearch.cli.options import quiet_option, shape_option, task_argument
+from kernelsearch.cli.options import OutputFile, isolation_option, quiet_option, shape_option, task_argument
 
 
 @click.command()
 @task_argument
-@click.argument("out", type=click.Path(dir_okay=False))
+@click.argument("out", type=OutputFile())
 @shape_option
+@isolation_option
 @quiet_option
-def record(task: str, out: str, shapes: tuple[str, ...], quiet: bool) -> None:
+def record(task: str, out: str, shapes: tuple[str, ...], require_isolation: bool, quiet: bool) -> None:
     """Measures every config of a kernel, for `simulate`.
 
     The configs of TASK's own kernel go to OUT (.json, .json.gz or .json.xz). Needs a GPU. Ctrl-C keeps what was
@@ -23,7 +24,7 @@ def record(task: str, out: str, shapes: tuple[str, ...], quiet: bool) -> None:
     """
     from kernelsearch.cli import run_record
 
-    sys.exit(run_record.main(task, out, shapes, quiet))
+    sys.exit(run_record.main(task, out, shapes, quiet, require_isolation))
 
 
 @click.command()

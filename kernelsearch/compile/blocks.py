@@ -1,9 +1,10 @@
 """Reads the loops of a kernel's PTX: each one's instructions by kind, and its longest dependent chain.
 
 LLVM writes the loop of a basic block beside its label. Triton's loops keep their order and nesting down to the PTX:
-the n-th loop there is the n-th `scf.for` of the TTGIR, whose bounds are known. The chain is the longest path through
-the instructions' registers at nominal latencies. A barrier waits for the shared accesses before it and delays the
-memory accesses after it. A load stays behind the stores before it, because it might read what they wrote.
+the n-th loop there is the n-th `scf.for` of the TTGIR, whose bounds are known, but for those that LLVM unrolled. The
+chain is the longest path through the instructions' registers at nominal latencies. A barrier waits for the shared
+accesses before it and delays the memory accesses after it. A load stays behind the stores before it, because it might
+read what they wrote.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import combinations, islice
 
 from kernelsearch.compile.code import Block, Loop
 from kernelsearch.compile.ir import Op, TextWalk, element_of, shape_of, width_of
@@ -56,25 +58,61 @@ _KINDS = {
     "mma": "mma",
     "div": "divide",
 }
+Nest = tuple[tuple[Loop, ...], list[Op], float]
+"""A loop with those around it, the copy operations of its own body, and `Block.carried`."""
+MOST_CHOICES = 1000
 _MEMORY = frozenset("load store copy shared_load shared_store atomic bulk".split())
 _FREE = ("mov", "ld.param", "cvta", "bra", "ret", "wgmma.fence", "wgmma.commit_group", "cp.async.commit_group", "nop")
 _APPROX = ("ex2.", "lg2.", "rcp.", "rsqrt.", "sqrt.", "sin.", "cos.", "tanh.")
 
 
 def read(ptx: str, ttgir: str, names: tuple[str, ...] = ()) -> tuple[Block, ...]:
-    """The blocks of a kernel with these parameters; empty where its loops in the two texts do not agree."""
+    """The blocks of a kernel with these parameters; `guessed` where its loops in the two texts do not agree."""
     outside, *inner = split_regions(ptx)
     loops, apart = _find_loops(ttgir, names)
-    for region, ops in zip((outside, *inner), (apart, *(ops for _, ops in loops)), strict=False):
+    unrolled = _find_unrolled(loops, [region.depth for region in inner])
+    if unrolled is None:
+        deepest: tuple[Loop, ...] = max((nest for nest, _, _ in loops), key=len, default=())
+        regions = [outside, *inner]
+        return tuple(Block(deepest[: r.depth], dict(r.counts), dict(r.chain), guessed=True) for r in regions)
+    kept = [loop for loop in loops if id(loop[0][-1]) not in unrolled]
+    copies = [list(apart), *(list(ops) for _, ops, _ in kept)]
+    for nest, ops, _ in loops:  # the code of an unrolled loop stands in the one around it, once for each turn
+        if id(nest[-1]) in unrolled:
+            around = [id(one) for one in nest if id(one) not in unrolled]
+            place = [id(own[-1]) for own, _, _ in kept].index(around[-1]) + 1 if around else 0
+            copies[place] += ops * math.prod(_trips(one) or 1 for one in nest if id(one) in unrolled)
+    for region, ops in zip((outside, *inner), copies, strict=True):
         _count_bulk_loads(region, ops, ttgir)
     blocks = [Block((), dict(outside.counts), dict(outside.chain))]
-    if not inner:  # loops that the compiler unrolled are code like any other
-        return tuple(blocks)
-    if [len(nest) for nest, _ in loops] != [region.depth for region in inner]:
-        return ()
-    for region, (nest, ops), carried in zip(inner, loops, _carried_bytes(ttgir), strict=True):
-        blocks.append(Block(nest, dict(region.counts), dict(region.chain), _copies_ahead(ops, ttgir), carried))
+    for region, (own, ops, size) in zip(inner, kept, strict=True):
+        nest = tuple(one for one in own if id(one) not in unrolled)
+        blocks.append(Block(nest, dict(region.counts), dict(region.chain), _copies_ahead(ops, ttgir), size))
     return tuple(blocks)
+
+
+def _find_unrolled(loops: list[Nest], depths: list[int]) -> set[int] | None:
+    """The loops (by id) that the compiler unrolled, where what is left has these depths; None where nothing fits.
+
+    Only a loop of a known number of turns is unrolled as a whole, the shortest first, and only with all loops in it.
+    """
+    if not depths:
+        return {id(nest[-1]) for nest, _, _ in loops}
+    fixed = sorted((n for n, _, _ in loops if _trips(n[-1]) is not None), key=lambda n: _trips(n[-1]) or 0)
+    for gone in islice(combinations(fixed, max(0, len(loops) - len(depths))), MOST_CHOICES):
+        ids = {id(nest[-1]) for nest in gone}
+        kept = [nest for nest, _, _ in loops if id(nest[-1]) not in ids]
+        if [len(nest) for nest in kept] == depths and not any(id(one) in ids for nest in kept for one in nest):
+            return ids
+    return None
+
+
+def _trips(loop: Loop) -> int | None:
+    """The number of a loop's turns, None unless it is the same in every launch."""
+    ends = (loop.first, loop.last, loop.step)
+    if not all(isinstance(end, int) for end in ends) or loop.step <= 0:
+        return None
+    return max(0, -((loop.first - loop.last) // loop.step))
 
 
 def _carried_bytes(ttgir: str) -> list[float]:
@@ -101,8 +139,8 @@ def _count_bulk_loads(region: Region, ops: list[Op], ttgir: str) -> None:
             region.counts["load_bytes"] += size // _threads(ttgir)
 
 
-def _find_loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[tuple[tuple[Loop, ...], list[Op]]], list[Op]]:
-    """(Each loop in order with the loops around it and its own copy operations, the copy operations in no loop)."""
+def _find_loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[Nest], list[Op]]:
+    """(Each loop in order, the copy operations in no loop)."""
     loops: dict[tuple[int, ...], tuple[tuple[Loop, ...], list[Op]]] = {}
     apart = []
     for op in TextWalk(names).walk_ops(ttgir):
@@ -110,7 +148,8 @@ def _find_loops(ttgir: str, names: tuple[str, ...]) -> tuple[list[tuple[tuple[Lo
             loops.setdefault(tuple(map(id, op.loops[:depth])), (op.loops[:depth], []))
         if "async" in op.name:
             (loops[tuple(map(id, op.loops))][1] if op.loops else apart).append(op)
-    return list(loops.values()), apart
+    sizes = _carried_bytes(ttgir)
+    return [(*loop, size) for loop, size in zip(loops.values(), sizes, strict=True)], apart
 
 
 def _copies_ahead(ops: list[Op], ttgir: str) -> int:

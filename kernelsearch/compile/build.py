@@ -7,6 +7,7 @@ objects, so the gate must have accepted it before.
 from __future__ import annotations
 
 import linecache
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from kernelsearch.compile.elf import compute_identity, read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel.language import explain_refusal
-from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
+from kernelsearch.kernel.launch import Specialisation
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,14 @@ class Built:
 
     binary: Binary
     texts: Texts
+
+
+def check_binary(binary: Binary) -> Binary:
+    """The binary with the identity of its own cubin, whatever its sender said. Raises ValueError for no cubin."""
+    try:
+        return replace(binary, identity=compute_identity(binary.cubin, binary.name))
+    except (struct.error, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a cubin: {error}") from None
 
 
 def load_functions(code: str, name: str) -> dict[str, Any]:
@@ -198,8 +207,7 @@ def as_live_constant(value: Any) -> Any:
     if isinstance(value, DtypeFact):
         import triton.language as tl
 
-        names = {short: long for long, short in TRITON_DTYPES.items()}
-        return getattr(tl, {"bool": "int1"}.get(names[value.name], names[value.name]))
+        return next(known for known in vars(tl).values() if isinstance(known, tl.dtype) and known.name == value.name)
     return value
 
 

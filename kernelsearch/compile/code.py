@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import add, mul, sub
+from operator import add, eq, le, lt, mul, sub
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def mean_width(table: Mapping[int, int]) -> float:
 # ---------------------------------------------------------------- for the hints
 
 Scalar = int | tuple | None
-"""An integer, ("arg", name), ("pid", axis), ("grid", axis), or (operation, a, b) over such; None if unknown."""
+"""An integer, ("arg", name), ("pid", axis), ("grid", axis), ("turn", depth) or (operation, a, b) over such; None if
+unknown. A turn is the number of the iteration, from 0, of the loop around it at that depth (0: the outermost)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class Block:
     counts has instructions by kind, and bytes; chain counts the longest dependent path by kind (`compile/blocks.py`).
     ahead is the number of iterations whose copies to shared memory are still under way when one waits for its own
     (0: none, -1: there are no such copies). carried is the bytes of registers per thread that hold tiles from one
-    iteration to the next.
+    iteration to the next. guessed: the loops are those of the deepest nest, because the texts do not agree.
     """
 
     loops: tuple[Loop, ...] = ()
@@ -115,6 +117,7 @@ class Block:
     chain: Mapping[str, int] = field(default_factory=dict)
     ahead: int = -1
     carried: float = 0.0
+    guessed: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,16 +130,34 @@ class Code:
     exchanges: tuple[Exchange, ...] = ()
     conversions: int = 0
     blocks: tuple[Block, ...] = ()
-    """The code outside all loops, then each loop; empty where the texts do not match."""
+    """The code outside all loops, then each loop; empty where the texts cannot be read."""
     reduced: tuple[tuple[Loop, ...], ...] = ()
     """The loops around each reduction or scan of a tile."""
 
 
-def fold(operation: str, a: int, b: int) -> int | None:
-    """The number that an operation of a `Scalar` gives, None for a division by zero and for an unknown operation."""
-    if operation in _FOLDS:
-        return _FOLDS[operation](a, b)
-    return {"//": a // b, "%": a % b, "cdiv": -(-a // b)}.get(operation) if b else None
+def fold(operation: str, a: Any, b: Any) -> Any:
+    """What an operation of a `Scalar` gives, of integers or of arrays of them; None for a division by zero.
+
+    Divisions round as the machine's do: `//` and `%` towards zero.
+    """
+    if operation in _DIVISIONS:
+        zero = b == 0
+        return None if (zero if isinstance(zero, bool) else zero.any()) else _DIVISIONS[operation](a, b)
+    return _FOLDS[operation](a, b) if operation in _FOLDS else None
 
 
-_FOLDS = {"+": add, "-": sub, "*": mul, "min": min, "max": max}
+def _divide(a: Any, b: Any) -> Any:
+    return abs(a) // abs(b) * (1 - 2 * ((a < 0) ^ (b < 0)))
+
+
+_DIVISIONS = {"//": _divide, "%": lambda a, b: a - _divide(a, b) * b, "cdiv": lambda a, b: -(-a // b)}
+_FOLDS = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "<": lt,
+    "<=": le,
+    "==": eq,
+    "min": lambda a, b: a - (a - b) * (a > b),
+    "max": lambda a, b: a + (b - a) * (b > a),
+}

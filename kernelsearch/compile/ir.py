@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.compile.code import Loop, Scalar, fold
+from kernelsearch.compile.loop_text import LINE, NAME, LoopText, find_loops
 
-_LINE = re.compile(r'^\s*(?:(%[\w$.-]+)(?::\d+)?\s*=\s*)?"?([a-z_]+\.[\w.]+)"?(.*)$')
-_NAME = re.compile(r"%[\w$.-]+(?:#\d+)?")
 _ARGUMENT = re.compile(r"(%[\w$.-]+): (!tt\.ptr<(\w+)|[\w!.<>]+)")
 _TENSOR = re.compile(r"tensor(?:desc<(?:tensor<)?|<)((?:\d+x)*)(!tt\.ptr<)?(\w+)")  # 3.9: `tensordesc<64x64xbf16>`
-_FOR = re.compile(r"(%[\w$.-]+) = (\S+) to (\S+) step (\S+?)(?: iter_args\((.*?)\))?(?: ->|\s*:|\s*\{)")
-_PAIR = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+(?:#\d+)?)")
 _NUMBER = re.compile(r"constant (?:dense<)?(-?\d+|true|false)\b(?!\.)")
 _LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)")
-MAX_NODES = 60
+MAX_NODES = 300
 WIDTHS = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 _BINARY = {
     "addi": "+",
@@ -76,30 +73,31 @@ class TextWalk:
 
     def walk_ops(self, text: str) -> Iterator[Op]:
         """Every operation of the text in order, but for `tt.func` and `scf.for` themselves."""
-        regions: list[tuple[Loop, ...]] = []
+        lines = [_LOCATION.sub("", line) for line in text.splitlines()]
+        texts = find_loops(lines)
+        regions: list[tuple[tuple[Loop, ...], tuple[Loop, ...]]] = []  # the loops around each region, and in its own
         loops: tuple[Loop, ...] = ()
-        for line in text.splitlines():
-            line = _LOCATION.sub("", line)
+        for number, line in enumerate(lines):
             bare = line.strip()
             if bare.startswith("}"):
-                loops = regions.pop() if regions else ()
+                around, own = regions.pop() if regions else ((), ())
+                loops = own if bare.startswith("} do") else around
                 if bare.endswith("{"):
-                    regions.append(loops)
+                    regions.append((around, own))
                 continue
-            operation = _LINE.match(line)
+            operation = LINE.match(line)
             if operation is None:
                 continue
             result, name, rest = operation.groups()
-            if bare.endswith("{"):
-                regions.append(loops)
+            around = loops
             if name == "tt.func":
                 self._bind_arguments(rest)
-            elif name == "scf.for":
-                loops = (*loops, self._enter_loop(result, rest))
+            elif number in texts:
+                loops = (*loops, self._enter_loop(result, texts[number], len(loops)))
             else:
-                if name == "scf.while":
-                    loops = (*loops, Loop(None, None, None))
                 yield self._evaluate(result, name, rest, loops)
+            if bare.endswith("{"):
+                regions.append((around, loops))
 
     def value_of(self, name: str) -> Value:
         known = self.values.get(name) or self.values.get(name.partition("#")[0])
@@ -117,29 +115,42 @@ class TextWalk:
             base = plain if pointee else ""
             self.values[name] = Value((), 0 if base else ("arg", plain), (), base, key)
 
-    def _enter_loop(self, result: str | None, rest: str) -> Loop:
-        header = _FOR.search(rest)
-        if header is None:
-            return Loop(None, None, None)
-        variable, first, last, step, carried = header.groups()
-        ends = [self.value_of(n) for n in (first, last, step)]
-        key = self._key("index", *(v.key for v in ends))
-        # The variable has its first value: what moves with it moves the whole tile.
-        self.values[variable] = Value((), ends[0].offset, (), "", key)
-        pairs = _PAIR.findall(carried or "")
-        for number, (name, start) in enumerate(pairs):
-            before = self.value_of(start)
-            self.values[name] = replace(before, key=self._key("carried", before.key, key))
-            if result is not None:
-                self.values[f"{result}#{number}"] = replace(before, key=self._key("after", before.key, key))
-                if len(pairs) == 1:
-                    self.values[result] = self.values[f"{result}#{number}"]
-        return Loop(*(v.offset for v in ends))
+    def _enter_loop(self, result: str | None, text: LoopText, depth: int) -> Loop:
+        ends = [self.value_of(n) for n in text.ends[1:]] if text.ends else [Value()] * 3
+        key = self._key("index", *((v.key for v in ends) if text.ends else (result, len(self.values))))
+        first, last, step = (v.offset for v in ends)
+        loop = Loop(first, combine("+", last, text.beyond), step)
+        turns = combine("max", combine("cdiv", combine("-", loop.last, first), step), 0)
+        if text.ends and text.ends[0]:
+            counter = combine("+", first, combine("*", ("turn", depth), step))
+            self.values[text.ends[0]] = Value((), counter, (), "", key)
+        for place, (name, start) in enumerate(text.carried):
+            before, change = self.value_of(start), text.change_of(place)
+            is_number = not before.shape and not before.base  # what moves with an address moves a whole tile
+            each = self._change_of(change) if is_number else 0
+            inside, after = (combine("+", before.offset, combine("*", n, each)) for n in (("turn", depth), turns))
+            for own in {name, *(n for n, p in zip(text.inside, text.results, strict=False) if p == place)}:
+                self.values[own] = replace(before, offset=inside, key=self._key("carried", before.key, key))
+            for number, p in enumerate(text.results):
+                if result is not None and p == place:
+                    self.values[f"{result}#{number}"] = value = replace(
+                        before, offset=after, key=self._key("after", before.key, key)
+                    )
+                    if len(text.results) == 1:
+                        self.values[result] = value
+        return loop
+
+    def _change_of(self, change: tuple[int, str] | None) -> Scalar:
+        """What each iteration adds to a number, None if unknown."""
+        if change is None:
+            return None
+        sign, name = change
+        return combine("*", self.value_of(name).offset, sign) if sign else 0
 
     # ------------------------------------------------------------ operations
 
     def _evaluate(self, result: str | None, name: str, rest: str, loops: tuple[Loop, ...]) -> Op:
-        names = _NAME.findall(rest.partition(" : ")[0])
+        names = NAME.findall(rest.partition(" : ")[0])
         operands = tuple(self.value_of(n) for n in names)
         if result is not None:
             shape = shape_of(rest.rpartition("-> ")[2] if "-> " in rest else rest.rpartition(" : ")[2])
@@ -184,8 +195,14 @@ class TextWalk:
         operation = _BINARY.get(plain.removesuffix("si").removesuffix("ui"))
         if dialect == "arith" and operation and len(operands) == 2:
             return _combine_values(operation, *operands, shape)
+        if dialect == "arith" and plain == "cmpi" and not shape:
+            return Value((), _compare(rest.split(",")[0].strip(), *(v.offset for v in operands)))
         if plain == "select" and len(operands) == 3:
-            return replace(operands[1], shape=shape)
+            if shape or operands[1].base:
+                return replace(operands[1], shape=shape)
+            either, no = first.offset, combine("-", 1, first.offset)
+            parts = (combine("*", part, v.offset) for part, v in zip((either, no), operands[1:], strict=True))
+            return Value((), combine("+", *parts))
         return replace(unknown, widened=first.widened and plain in ("local_alloc", "local_load"))
 
     def _key(self, *parts: object) -> int:
@@ -222,6 +239,15 @@ def combine(operation: str, a: Scalar, b: Scalar) -> Scalar:
     if (operation in "+-" and b == 0) or (operation in ("*", "//") and b == 1):
         return a
     return (operation, a, b) if _nodes(a) + _nodes(b) < MAX_NODES else None
+
+
+def _compare(test: str, a: Scalar, b: Scalar) -> Scalar:
+    """A comparison of integers (`slt`) as 1 or 0."""
+    test = test.replace("ne", "_eq_").strip("su")
+    if test == "_eq_":
+        return combine("-", 1, combine("==", a, b))
+    known = {"lt": ("<", a, b), "le": ("<=", a, b), "gt": ("<", b, a), "ge": ("<=", b, a), "eq": ("==", a, b)}.get(test)
+    return combine(*known) if known else None
 
 
 def _nodes(value: Scalar) -> int:

@@ -44,6 +44,10 @@ class WorkerError(KernelsearchError):
     """A trusted worker could not start or died: the set-up is at fault, not a candidate."""
 
 
+class IsolationError(KernelsearchError):
+    """An isolation layer is missing where all are required."""
+
+
 class ModelError(KernelsearchError):
     """A model engine is unknown, malformed or not installed; faults of a running model are values, not errors."""
 

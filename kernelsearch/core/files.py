@@ -56,6 +56,23 @@ def write_user_file(path: str | Path, text: str) -> None:
         raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
 
 
+def refuse_unwritable(path: str | Path) -> None:
+    """Raises KernelsearchError for a place that `write_text` could not write, now and not after the work."""
+    place = Path(os.path.realpath(path))
+    try:
+        if place.is_dir():
+            raise KernelsearchError(f"{path} cannot be written: it is a folder")
+        if place.exists() and not place.is_file():  # a terminal or a pipe
+            if not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        elif not place.parent.is_dir():
+            raise KernelsearchError(f"{path} cannot be written: its folder does not exist")
+        else:
+            tempfile.TemporaryFile(dir=place.parent).close()
+    except OSError as error:
+        raise KernelsearchError(f"{path} cannot be written: {error.strerror}") from None
+
+
 def write_folder(place: Path, files: Mapping[str, bytes]) -> None:
     """Replaces a folder by one with exactly these files, by relative path. Raises OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -16,9 +16,20 @@ def format_time(us: float) -> str:
     return f"{us / 1e6:.3g} s"
 
 
-def format_speedup(score: float, evidence: str) -> str:
-    """`1.84x the seed (estimated)`, from a score, which is time over the seed's time."""
-    return f"{1 / score:.2f}x the seed ({evidence})"
+def format_seed(configs: int = 0) -> str:
+    """`the seed`; of an autotuned one with so many configs of its own `the seed at the best of its 12 configs`."""
+    return f"the seed at the best of its {configs} configs" if configs else "the seed"
+
+
+def format_speedup(score: float, evidence: str, configs: int = 0) -> str:
+    """`1.84x the seed (estimated)`, from a score, which is time over the seed's time; configs: see `format_seed`."""
+    return f"{1 / score:.2f}x {format_seed(configs)} ({evidence})"
+
+
+def format_gains(at_config: float | None, own: float | None) -> str:
+    """`1.00x (1.46x)`: what a step gains with one config for all, and with the best of its own; `-` if not known."""
+    first, second = (f"{gain:.2f}x" if gain else "  -  " for gain in (at_config, own))
+    return f"{first} ({second.strip()})"
 
 
 def format_config(values: Config) -> str:

@@ -111,7 +111,8 @@ class TaskFacts:
 
     seed is the text of the seed as a kernel file (see `source.Kernel`); sites are the names of the kernels that the
     launcher launches; config is the seed's own config; notes are sentences for the user (an inferred space, a seed that
-    the gate refuses).
+    the gate refuses). own_configs are the lists of the seed's autotuners, one a kernel, for a config that the file does
+    not give; tuned is how many configs they have together once config is the best of them (`trial/own_configs.py`).
     """
 
     name: str
@@ -127,6 +128,17 @@ class TaskFacts:
     precision: str = "ieee"
     traces: Mapping[str, Trace] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    own_configs: tuple[tuple[Config, ...], ...] = ()
+    tuned: int = 0
+
+
+LEAST_GAIN = 0.01
+"""A kernel that is faster by less gains nothing: the seed, which is simpler, is as good."""
+
+
+def is_gain(speedup: float) -> bool:
+    """Whether a speed-up over the seed is one: the rule for what is called best, written, shown and exported."""
+    return speedup >= 1.0 + LEAST_GAIN
 
 
 # ---------------------------------------------------------------- search

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core.errors import TaskError
-from kernelsearch.core.types import Config, Evidence, config_key
+from kernelsearch.core.types import LEAST_GAIN, Config, Evidence, config_key
 from kernelsearch.export import ExportError
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.by_shape import choose_best, infer_seed_finding, ratios_of
-from kernelsearch.measure.timing.protocol import LEAST_GAIN
 from kernelsearch.record import export_queries as queries
 from kernelsearch.record import family_tree
 from kernelsearch.record.family_tree import LineageStep
+from kernelsearch.record.queries import seed_tunings
+from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.module import compute_digest
 
@@ -45,8 +46,9 @@ class ExportCandidate:
     """A candidate on one device: its times by shape in microseconds, its row in the record, and its evidence.
 
     ratios are times over the seed's, by shape (below 1 is faster), where the seed was timed; finding is the result of
-    the confirmed protocol; others are further configs by shape, best first. is_seed: the task's own kernel with its own
-    config, which runs where nothing else is faster.
+    the confirmed protocol; gains are what its ancestors gain with its config (`record/steps.py`); others are further
+    configs by shape, best first. is_seed: the task's own kernel with its own config, which runs where nothing else is
+    faster.
     """
 
     kernel: Kernel
@@ -62,6 +64,7 @@ class ExportCandidate:
     versions: Mapping[str, str] = field(default_factory=dict)
     finding: Mapping[str, Any] | None = None
     ancestors: Sequence[LineageStep] = ()
+    gains: Mapping[str, float | None] = field(default_factory=dict)
     run_name: str = ""
     others: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     measured: str = ""
@@ -78,12 +81,16 @@ class ExportCandidate:
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """A task and what to export for it: by device, then by shape key, the candidate that is best there."""
+    """A task and what to export for it: by device, then by shape key, the candidate that is best there.
+
+    seed is what came of tuning its own kernel over its own list (`configs`: how many, `config`: the best), by device.
+    """
 
     name: str
     digest: str
     path: Path
     devices: Mapping[str, Mapping[str, ExportCandidate]]
+    seeds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def found(self) -> tuple[ExportCandidate, ...]:
@@ -105,12 +112,17 @@ def choose(
 ) -> TaskChoice:
     """The kernels to export for a task, which is given by name, digest or file. Raises KernelsearchError."""
     candidates: list[ExportCandidate] = []
+    seeds: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, dict[str, Any]] = {}
     for database in databases:
         with Store.open(database, write=False) as store:
             row = _task_row(store, task)
             if row is not None:
                 rows.setdefault(row["digest"], row)
+                tunings = seed_tunings(store)
+                seeds |= {
+                    where: tuning for (task_digest, where), tuning in tunings.items() if task_digest == row["digest"]
+                }
                 candidates += _Reader(store, row["digest"], Path(database).name, device).candidates()
     if len(rows) > 1:
         raise ExportError(
@@ -123,7 +135,7 @@ def choose(
     strong = [c for c in candidates if LEVELS.index(c.evidence) >= LEVELS.index(least)]
     if not strong:
         raise ExportError(_explain_nothing(row["name"], least, {c.evidence for c in candidates}, device))
-    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong))
+    return TaskChoice(row["name"], digest, _find_file(task, row), _choose_by_device(strong), seeds)
 
 
 def _explain_nothing(name: str, least: Evidence, weaker: set[Evidence], device: str | None) -> str:
@@ -194,12 +206,12 @@ class _Reader:
 
     def _confirmed(self) -> Iterator[ExportCandidate]:
         """Every confirmed candidate, and on each device the seed with the times that these findings give it."""
-        seed = queries.seed_candidate(self.store, self.task)
         by_device: dict[str, list[dict[str, Any]]] = {}
         for finding in self.store.load_confirmations(self.task, self.device):
             if finding["status"] == "confirmed" and finding["shapes"]:
                 by_device.setdefault(finding["device"], []).append(finding)
-        for findings in by_device.values():
+        for device, findings in by_device.items():
+            seed = queries.seed_candidate(self.store, self.task, device)
             others = [f for f in findings if f["candidate"] != seed]
             yield from (self._from_finding(f["candidate"], f) for f in others)
             own = infer_seed_finding(others) or next((f for f in findings if f["candidate"] == seed), None)
@@ -253,6 +265,7 @@ class _Reader:
         if trial is not None:
             more |= {
                 "run": trial["run"],
+                "gains": load_step_gains(self.store, candidate, device),
                 "trial": trial["number"],
                 "run_name": trial["name"],
                 "ancestors": family_tree.ancestors(self.lineage_tree(trial["run"]), row["kernel"]),

@@ -109,6 +109,13 @@ class ExportedTask:
         return Kernel.parse(self.examined.facts.seed)
 
     @cached_property
+    def seed_config(self) -> Config:
+        """The config of the task's own kernel: the best of its own list where it was tuned, on the first device."""
+        seeds = self.chosen.seeds
+        tuned = next((seeds[device]["config"] for device in sorted(self.chosen.devices) if device in seeds), None)
+        return tuned or self.examined.facts.config
+
+    @cached_property
     def kernels(self) -> dict[str, Kernel]:
         """All kernels that the package holds by digest, the seed among them."""
         found = {f.digest: f.kernel for f in self.chosen.found}
@@ -126,7 +133,7 @@ class ExportedTask:
         candidates = [f for f in self.chosen.found if f.digest == digest]
         configs = [c for f in candidates for c in (f.config, *(o for s in f.others for o in self.choices(f, s)))]
         if digest == self.seed.digest:
-            configs.append(self.examined.facts.config)
+            configs.append(self.seed_config)
         return [dict(c) for _, c in sorted({config_key(c): c for c in configs}.items())]
 
     def choices(self, found: ExportCandidate, shape: str) -> list[Config]:

@@ -92,7 +92,8 @@ def _task_evidence(part: ExportedTask) -> dict[str, Any]:
             "tolerance": e.task.tolerance,
             "shapes": shapes,
             "seed": part.seed.digest,
-            "seed_config": dict(e.facts.config),
+            "seed_config": dict(part.seed_config),
+            "seed_configs": {device: seed["configs"] for device, seed in part.chosen.seeds.items()},
         },
         "by_shape": {device: compute_package_gain(chosen) for device, chosen in part.chosen.devices.items()},
         "kernels": [_kernel_evidence(part, f) for f in part.chosen.found],
@@ -114,5 +115,12 @@ def _kernel_evidence(part: ExportedTask, found: ExportCandidate) -> dict[str, An
         "versions": dict(found.versions),
         "measured": found.measured,
         "finding": found.finding and {k: v for k, v in found.finding.items() if k != "candidate"},
-        "lineage": [{k: getattr(a, k) for k in ("kernel", "edit", "rationale", "gain")} for a in found.ancestors],
+        "lineage": [
+            {
+                **{k: getattr(a, k) for k in ("kernel", "edit", "rationale")},
+                "gain": found.gains.get(a.kernel),
+                "own_gain": a.gain,
+            }
+            for a in found.ancestors
+        ],
     }

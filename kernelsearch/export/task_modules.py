@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from kernelsearch.core import formats
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, render
 from kernelsearch.export.autotune import write_autotuned
@@ -92,7 +93,7 @@ def _kernel_module(part: ExportedTask, digest: str) -> str:
         body=body.strip(),
         launches=code,
         tables=tables,
-        config=dict(part.examined.facts.config) if digest == part.seed.digest else None,
+        config=dict(part.seed_config) if digest == part.seed.digest else None,
     )
 
 
@@ -108,11 +109,14 @@ def _provenance(part: ExportedTask, digest: str) -> str:
         config = " ".join(f"{k}={v}" for k, v in f.config.items())
         lines.append(f"{f.evidence.value.capitalize()} on {f.device}: {row}of {f.database}.")
         lines.append(f"Config there: {config or 'none'}.")
-    ancestors = next((f.ancestors for f in candidates if f.ancestors), ())
-    if len(ancestors) > 1:
-        lines += ["", "Lineage, from the seed on (gains as the search saw them, each after its own tuning):"]
-        for a in ancestors:
-            gain = f" ({a.gain:.2f}x)" if a.gain else ""
+    found = next((f for f in candidates if f.ancestors), None)
+    if found and len(found.ancestors) > 1:
+        lines += [
+            "",
+            "Lineage, from the seed on (gains over the parent with the config above; in brackets each with its own):",
+        ]
+        for a in found.ancestors:
+            gain = f" {formats.format_gains(found.gains.get(a.kernel), a.gain)}" if a.gain else ""
             why = " ".join(a.rationale.split())
             step = f"{a.kernel[:8]} {a.edit or 'seed'}{gain}{': ' + why if why else ''}"
             lines += textwrap.wrap(step, 110, initial_indent="  ", subsequent_indent="    ")

@@ -119,6 +119,7 @@ def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandida
         "rows": [(labels.get(key, key), key, found, _runs(part, found, key)) for key, found in by_shape.items()],
         "candidates": list({(f.digest, str(f.config)): f for f in by_shape.values()}.values()),
         "gain": compute_package_gain(by_shape),
+        "tuned": part.chosen.seeds.get(device, {}).get("configs", 0),
         "seeds": sum(f.is_seed for f in by_shape.values()),
     }
 

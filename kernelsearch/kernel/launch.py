@@ -43,6 +43,9 @@ TRITON_DTYPES = {
     "int32": "i32",
     "int64": "i64",
     "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
     "bool": "i1",
     "float8_e4m3fn": "fp8e4nv",
     "float8_e5m2": "fp8e5",
@@ -82,7 +85,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types."""
+    """One device launch: arguments in the order of the parameters, constexprs, options, grid, annotated types.
+
+    With an empty grid (an axis is 0) it does not happen.
+    """
 
     function: str
     args: Mapping[str, Passed | Scratch | Constant]
@@ -207,6 +213,7 @@ class _Planner:
         return options
 
     def _make_grid(self, function: str, scope: Scope) -> tuple[int, int, int]:
+        """A function's grid; it may be empty where the launcher's own is: then Triton skips the launch."""
         text = self.kernel.grid.get(function)
         size = evaluate(text, scope) if text is not None else self.grid_of(scope.args)
         grid = tuple(size) if isinstance(size, (tuple, list)) else (size,)
@@ -214,7 +221,8 @@ class _Planner:
         if not 1 <= len(grid) <= 3 or len(whole) < len(grid):
             raise LaunchError(f"the grid of {function} is {grid!r}, not one to three integers")
         x, y, z = (*whole, 1, 1)[:3]
-        if any(not 0 < g <= most for g, most in zip((x, y, z), MAX_GRID, strict=True)):
+        is_empty = 0 in whole and (text is None or 0 in self.grid_of(scope.args))
+        if any(not (0 if is_empty else 1) <= g <= most for g, most in zip((x, y, z), MAX_GRID, strict=True)):
             raise LaunchError(f"the grid of {function} is {grid}; axes go from 1 to {MAX_GRID}")
         return x, y, z
 

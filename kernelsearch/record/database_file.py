@@ -10,9 +10,11 @@ import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from sqlite_utils import Database
@@ -22,6 +24,11 @@ from kernelsearch.record.migrations import migrations
 
 WAIT_SECONDS = 5.0
 """How long a statement waits for another program's short transaction (Datasette, the sqlite3 shell)."""
+
+PATIENCE_SECONDS = 600.0
+"""How long a run waits for a program that keeps the file locked (a backup, a shell with an open transaction)."""
+
+T = TypeVar("T")
 
 _own_locks: set[str] = set()
 """Lock files of this process: a record lock does not conflict with itself."""
@@ -80,14 +87,29 @@ def explain_errors(path: Path | str) -> Iterator[None]:
         raise StoreError(f"{path} {next(matches, f'cannot be used: {reason}')}") from error
 
 
+_LOCKED = ("is locked", "is busy")
 _DISK_FULL = ("disk is full", "no space left", "disk quota", "disk i/o error")
 _SENTENCES = (
     (_DISK_FULL, "cannot grow: no disk space is left, or the disk fails; all stored rows are safe"),
     (("readonly", "read-only", "permission denied"), "cannot be written: the file or its folder is read-only"),
     (("not a database", "malformed"), "is not a SQLite database, or it is damaged: name another --db"),
-    (("is locked", "is busy"), "is locked by another program: close it, or name another --db"),
+    (_LOCKED, "is locked by another program: close it, or name another --db"),
     (("unable to open", "no such file"), "cannot be opened: its folder does not exist, or it is a folder itself"),
 )
+
+
+def wait_while_locked(act: Callable[[], T], path: Path | str, say: Callable[[str], None]) -> T:
+    """The result of a statement, which is tried again for minutes while another program keeps the file locked."""
+    begun, told = time.monotonic(), False
+    while True:
+        try:
+            return act()
+        except sqlite3.OperationalError as error:
+            if not any(word in str(error) for word in _LOCKED) or time.monotonic() - begun > PATIENCE_SECONDS:
+                raise
+        if not told:
+            say(f"{path} is locked by another program: waiting for it up to {PATIENCE_SECONDS / 60:g} minutes")
+            told = True
 
 
 def open_for_writing(path: Path) -> tuple[Database, DatabaseLock]:
@@ -99,6 +121,7 @@ def open_for_writing(path: Path) -> tuple[Database, DatabaseLock]:
         lock = DatabaseLock(path)
         try:
             database = Database(_connection(path))
+            _refuse_foreign(database, path)
             refuse_newer(database, path)
             database.enable_wal()
             migrations.apply(database)
@@ -134,6 +157,15 @@ def open_for_reading(path: Path) -> Database:
 def _refuse_folder(path: Path) -> None:
     if path.is_dir():
         raise StoreError(f"{path} is a folder: name a file for the database")
+
+
+def _refuse_foreign(database: Database, path: Path) -> None:
+    """Raises StoreError for a file that has tables and none of them is ours."""
+    tables = set(database.table_names())
+    begun = tables <= {migrations.migrations_table} and not any(database.table(name).count for name in tables)
+    if not begun and not migrations.applied(database):
+        example = min(tables - {migrations.migrations_table}, default=migrations.migrations_table)
+        raise StoreError(f"{path} is another program's database (it has a table {example}): name another --db")
 
 
 def open_in_memory() -> Database:

@@ -27,12 +27,15 @@ def candidate_row(store: Store, candidate: str) -> Row:
     )[0]
 
 
-def seed_candidate(store: Store, task: str) -> str | None:
-    """The digest of the candidate that is the task's own kernel with its own config; None before any search."""
+def seed_candidate(store: Store, task: str, device: str) -> str | None:
+    """The candidate that is the task's own kernel with its own config, in the newest run on a device; None before any.
+
+    The config of an autotuned one was found on that device.
+    """
     rows = store.query(
         """SELECT t.candidate FROM trial AS t JOIN run ON run.id = t.run
-           WHERE run.task = ? AND t.kind = 'seed' ORDER BY t.run, t.number LIMIT 1""",
-        [task],
+           WHERE run.task = :task AND t.kind = 'seed' ORDER BY t.device = :device DESC, t.run DESC, t.number LIMIT 1""",
+        {"task": task, "device": device},
     )
     return rows[0]["candidate"] if rows else None
 
@@ -43,7 +46,7 @@ def best_trials(store: Store, task: str, device: str | None, most: int) -> list[
         """WITH able AS (
                SELECT t.*, run.versions AS versions, row_number() OVER (
                    PARTITION BY t.device, t.evidence ORDER BY t.score, t.run, t.number) AS place, row_number() OVER (
-                   PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run, t.number) AS of_kind
+                   PARTITION BY t.device, t.evidence, t.kind ORDER BY t.run DESC, t.number) AS of_kind
                FROM trial AS t JOIN run ON run.id = t.run
                WHERE run.task = :task AND t.score IS NOT NULL AND NOT t.abandoned
                    AND (:device IS NULL OR t.device = :device)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import is_gain
 from kernelsearch.record.rows import from_row
 from kernelsearch.record.store import OF_TASK, Store
 
@@ -78,15 +79,17 @@ def children(steps: dict[str, LineageStep], digest: str) -> list[LineageStep]:
 def find_best_kernel(store: Store, task: str | None = None, device: str | None = None, run: int | None = None) -> str:
     """The digest of the fastest accepted kernel of a run, of a task (its name or digest), of a device, or of all.
 
-    A confirmed kernel precedes all that were only measured or estimated. Scores of different tasks cannot be compared:
-    without a task or run, the newest run's task is meant. Raises StoreError if no kernel was accepted.
+    A confirmed kernel precedes all that were only measured or estimated. The best is the seed where nothing gains over
+    it (`is_gain`). Scores of different tasks cannot be compared: without a task or run, the newest run's task is meant.
+    Raises StoreError if no kernel was accepted.
     """
     if task is None and run is None:
         newest = store.load_runs()
         task = newest[0].task if newest else None
     scope = {"task": task, "device": device, "run": run}
     matches = store.query(
-        f"""SELECT candidate.kernel FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
+        f"""SELECT candidate.kernel, task.digest AS task, c.vs_seed AS gain
+           FROM confirmation AS c JOIN candidate ON candidate.digest = c.candidate
            JOIN task ON task.digest = candidate.task
            WHERE c.status = 'confirmed' AND coalesce(json_array_length(c.detail, '$.champion_at'), 0) = 0
              AND {OF_TASK} AND (:device IS NULL OR c.device = :device) AND EXISTS (
@@ -95,7 +98,8 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
            ORDER BY c.vs_seed DESC LIMIT 1""",
         scope,
     ) or store.query(
-        f"""SELECT trial.kernel FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
+        f"""SELECT trial.kernel, run.task, 1 / trial.score AS gain
+           FROM trial JOIN run ON run.id = trial.run JOIN task ON task.digest = run.task
            WHERE trial.score IS NOT NULL AND NOT trial.abandoned AND {OF_TASK}
              AND (:device IS NULL OR trial.device = :device) AND (:run IS NULL OR trial.run = :run)
            ORDER BY trial.evidence = 'estimated', trial.score, trial.run, trial.number LIMIT 1""",
@@ -106,4 +110,10 @@ def find_best_kernel(store: Store, task: str | None = None, device: str | None =
         if others:
             raise StoreError(f"{store.path} has no task {task!r}: its tasks are {', '.join(others)}")
         raise StoreError(f"{store.path} has no accepted kernel yet")
-    return matches[0]["kernel"]
+    best = matches[0]
+    seeds = store.query(
+        """SELECT kernel FROM trial JOIN run ON run.id = trial.run
+           WHERE run.task = ? AND kind = 'seed' ORDER BY run.id = ? DESC, run.id DESC LIMIT 1""",
+        [best["task"], run],
+    )
+    return best["kernel"] if not seeds or is_gain(best["gain"] or 0.0) else seeds[0]["kernel"]

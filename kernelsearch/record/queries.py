@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from kernelsearch.record.rows import Row
+from kernelsearch.record.rows import SEED_SETTING, Row
 from kernelsearch.record.store import OF_TASK, Store
 
 # ---------------------------------------------------------------- leaderboard
@@ -52,6 +52,12 @@ def trial_times(store: Store, run: int, number: int) -> dict[str, float]:
     """The times of one trial by shape, in microseconds; empty if it was rejected."""
     (row,) = store.query("SELECT times FROM trial WHERE run = ? AND number = ?", [run, number])
     return {time["shape"]: time["time_us"] for time in json.loads(row["times"] or "[]")}
+
+
+def seed_tunings(store: Store) -> dict[tuple[str, str], Row]:
+    """What the newest run of a task (digest) on a device says of its seed's own list, for seeds that have one."""
+    newest = {(run.task, run.facts.target): run.facts.settings.get(SEED_SETTING) for run in store.load_runs()[::-1]}
+    return {place: dict(tuning) for place, tuning in newest.items() if tuning}
 
 
 def devices(store: Store) -> set[str]:
@@ -176,7 +182,7 @@ def evidence_of(store: Store, run: int) -> str:
 def best_trials(store: Store, run: int, abandoned: bool) -> list[Row]:
     """The best trial of each kernel of a run, best first, with its config; abandoned ones count only if asked for."""
     rows = store.query(
-        """SELECT t.kernel, c.config, t.time_us, t.number, min(t.score) AS score FROM trial AS t
+        """SELECT t.kernel, c.config, t.time_us, t.number, t.device, min(t.score) AS score FROM trial AS t
            JOIN candidate AS c ON c.digest = t.candidate
            WHERE t.run = ? AND t.score IS NOT NULL AND (? OR NOT t.abandoned) GROUP BY t.kernel ORDER BY score""",
         [run, abandoned],

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 T = TypeVar("T", bound="DataclassInstance")
+SEED_SETTING = "seed"
+"""In a run's settings: how many configs the seed's own list has (`configs`), and the best of them (`config`)."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ class Run:
     started: str
     finished: str | None
     extended: int = 0
+
+    @property
+    def seed_configs(self) -> int:
+        """How many configs of its own list the seed was tuned over; 0 for one without a list."""
+        return (self.facts.settings.get(SEED_SETTING) or {}).get("configs", 0)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
@@ -23,27 +23,37 @@ OF_TASK = "(:task IS NULL OR :task IN (task.name, task.digest))"
 """A condition of queries that join `task`: its name or digest is `:task`, unless that is NULL."""
 
 
+Say = Callable[[str], None]
+
+
+def _no_word(text: str) -> None:
+    """Tells nobody."""
+
+
 class Store:
     """An open database. Make one with `open` or `in_memory`; as a context manager it closes itself.
 
     Several threads may use it; they take turns. Every method raises StoreError, with a sentence for the user, when the
-    file cannot be used.
+    file cannot be used. While another program keeps it locked they wait; say is told so.
     """
 
-    def __init__(self, database: Database, path: Path | str, lock: database_file.DatabaseLock | None = None) -> None:
+    def __init__(
+        self, database: Database, path: Path | str, lock: database_file.DatabaseLock | None = None, say: Say = _no_word
+    ) -> None:
         self.database = database
         self.path = path
+        self.say = say
         self._lock = lock
         self._turn = RLock()
 
     @classmethod
-    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True) -> Store:
+    def open(cls, path: str | Path = DEFAULT_DB, write: bool = True, say: Say = _no_word) -> Store:
         """Opens a file for writing (creates or migrates it if necessary) or for reading."""
         path = Path(path)
         if not write:
-            return cls(database_file.open_for_reading(path), path)
+            return cls(database_file.open_for_reading(path), path, say=say)
         database, lock = database_file.open_for_writing(path)
-        return cls(database, path, lock)
+        return cls(database, path, lock, say)
 
     @classmethod
     def open_in_memory(cls) -> Store:
@@ -108,6 +118,14 @@ class Store:
                 self._add("confirmation", confirmation, "OR REPLACE")
             for row in confirmation_rows.baseline_rows(task.digest, finding, versions):
                 self._add("baseline", row, "OR REPLACE")
+
+    def add_measurements(self, run: Run, measured: Sequence[tuple[str, Config, Measurement]]) -> None:
+        """Adds measurements of a run's kernels (digests) with these configs that are no trials."""
+        with self._transaction():
+            for kernel, config, measurement in measured:
+                row = rows.candidate_row(run.task, kernel, config)
+                self._add("candidate", row, "OR IGNORE")
+                self._add_measurement(row["digest"], measurement, run.facts.versions)
 
     def _is_confirmed_whole(self, candidate: str, finding: Row, versions: Mapping[str, str]) -> bool:
         """True if the candidate was already confirmed over all shapes."""
@@ -270,17 +288,33 @@ class Store:
 
     def query(self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Rows of a SELECT as dicts; values in the order of its `?`, or by the names of its `:name`."""
-        with self._turn, database_file.explain_errors(self.path):
+
+        def select() -> list[Row]:
             cursor = self.database.conn.execute(sql, values)
             names = [d[0] for d in cursor.description]
             return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+
+        with self._turn, database_file.explain_errors(self.path):
+            return database_file.wait_while_locked(select, self.path, self.say)
 
     # ------------------------------------------------------------ details
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        with self._turn, database_file.explain_errors(self.path), self.database.atomic():
-            yield
+        """A transaction that has the right to write from its start, so that only its ends may wait."""
+        connection = self.database.conn
+
+        def insist(statement: str) -> None:
+            database_file.wait_while_locked(lambda: connection.execute(statement), self.path, self.say)
+
+        with self._turn, database_file.explain_errors(self.path):
+            insist("BEGIN IMMEDIATE")
+            try:
+                yield
+                insist("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
 
     def _add_measurement(self, candidate: str, measurement: Measurement, versions: Mapping[str, str]) -> None:
         for row in rows.measurement_rows(candidate, measurement, versions):

@@ -31,12 +31,13 @@ def build_finding(
     ceilings: Mapping[str, float],
     level: float = paired.LEVEL,
     champion: bool = False,
+    seed_configs: int = 0,
 ) -> Finding:
     """The finding about a contestant after these runs; level is the confidence level of its intervals.
 
-    champion means that the runs are only those shapes at which it is the search's best. In the finding, margin is what
-    a speed-up must exceed to count, and status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or
-    the verdict's word that ended it.
+    champion means that the runs are only those shapes at which it is the search's best; seed_configs is how many
+    configs of its own list the seed was tuned over. In the finding, margin is what a speed-up must exceed to count, and
+    status is `confirmed`, `unstable` (too many blocks were dropped at a shape), or the verdict's word that ended it.
     """
     verdict = next((r.verdicts[contestant.name] for r in runs if contestant.name in r.verdicts), None)
     timed = [r for r in runs if r.time(contestant.name) is not None]
@@ -61,6 +62,7 @@ def build_finding(
         "level": level,
         "aa_spread": spread,
         "margin": None if spread is None else paired.margin_of(spread),
+        "seed_configs": seed_configs,
         "champion_at": [r.shape.label for r in runs] if champion else [],
         "roofline": geometric_mean([s["roofline"] for s in shapes if s["roofline"]]),
         "launch_bound": any(s["launch_bound"] for s in shapes),
@@ -158,11 +160,13 @@ def describe_gain(finding: Mapping[str, Any]) -> str:
     It takes a finding, or what several kernels gain by shape (`measure.timing.by_shape.compute_gain`).
     """
     rivals = fastest_names(finding)
-    text = f"{formats.format_interval(finding['vs_fastest'])} the fastest baseline ({rivals})"
+    seed = formats.format_seed(finding.get("seed_configs", 0))
+    named = ", ".join(seed if name == SEED and seed != "the seed" else name for name in rivals.split(", "))
+    text = f"{formats.format_interval(finding['vs_fastest'])} the fastest baseline ({named})"
     if not finding["faster"]:
         text += ": not shown to be faster"
     if finding.get("name") != SEED and finding["vs_seed"] and rivals != SEED:
-        text += f"; {formats.format_interval(finding['vs_seed'])} the seed"
+        text += f"; {formats.format_interval(finding['vs_seed'])} {seed}"
     return text
 
 

@@ -22,7 +22,7 @@ def render_kernel_file(store: Store, which: str = "best", task: str | None = Non
     best = min(ranked, key=lambda t: (t.score, t.number), default=None) or next((t for t in trials if t.accepted), None)
     kernel = store.load_structures(run)[digest].kernel
     stored_run = store.load_run(run)
-    head = [f"kernel {digest}, of run {run} ({stored_run.name})", _evidence(best, trials[0])]
+    head = [f"kernel {digest}, of run {run} ({stored_run.name})", _evidence(best, trials[0], stored_run.seed_configs)]
     if best:
         kernel = kernel.with_changes(config=dict(best.config))
         candidate = candidate_digest(stored_run.task, digest, best.config)
@@ -34,10 +34,10 @@ def render_kernel_file(store: Store, which: str = "best", task: str | None = Non
     return "".join(f"# {line}\n" for line in head) + kernel.render()
 
 
-def _evidence(best: Trial | None, first: Trial) -> str:
+def _evidence(best: Trial | None, first: Trial, configs: int) -> str:
     if best is None:
         verdict = first.outcome.verdict
         return f"never accepted: {verdict.word.value}, {' '.join(verdict.reason.split())}"
     measurement = best.outcome.measurement
-    speedup = formats.format_speedup(best.score, measurement.evidence.value)
+    speedup = formats.format_speedup(best.score, measurement.evidence.value, configs)
     return f"{speedup} on {measurement.device}, trial {best.number}"

@@ -19,9 +19,11 @@ __all__ = ["COLUMNS", "Row", "as_csv", "as_json", "as_text", "build_rows", "comp
 
 COLUMNS = tuple(
     "task device evidence rank kernel speedup score time_us edit config parent proposer run number confirmed_us "
-    "vs_fastest vs_fastest_low vs_fastest_high fastest vs_seed_low vs_seed_high roofline clocks versions".split()
+    "vs_fastest vs_fastest_low vs_fastest_high fastest vs_seed_low vs_seed_high roofline clocks versions "
+    "seed_configs".split()
 )
-"""From `vs_fastest` on only confirmed rows have values: against the fastest baselines, and intervals."""
+"""From `vs_fastest` on only confirmed rows have values: against the fastest baselines, and intervals. seed_configs, in
+all rows, is how many configs of its own list the seed was tuned over."""
 
 
 def build_rows(store: Store, task: str | None = None, device: str | None = None, limit: int | None = None) -> list[Row]:
@@ -32,9 +34,11 @@ def build_rows(store: Store, task: str | None = None, device: str | None = None,
     run; limit counts per task, device and evidence. Confirmed kernels come first, ranked by what they gain over
     the fastest baseline; their score is the confirmed one.
     """
+    configs = {run.id: run.seed_configs for run in store.load_runs()}
     searched = queries.ranked_kernels(store, task, device, limit)
     for row in searched:
         row["confirmed_us"] = _confirmed_us(store, row) if row["confirmed_shapes"] else None
+        row["seed_configs"] = configs.get(row["run"], 0)
     whole = [*_confirmed_rows(store, task, device, limit), *searched]
     return [{name: row.get(name) for name in COLUMNS} for row in whole]
 
@@ -101,6 +105,7 @@ def _confirmed_row(finding: Row, candidate: Row, rank: int) -> Row:
         "speedup": speedup,
         "score": 1 / speedup,
         "confirmed_us": finding["time_us"],
+        "seed_configs": finding.get("seed_configs", 0),
         "fastest": fastest_names(finding),
         "clocks": {shape["label"]: shape["clocks"] for shape in finding["shapes"]},
     }

@@ -35,6 +35,8 @@ def as_text(rows: Sequence[Row], gains: Mapping[tuple[str, str], Row] | None = N
             lines += textwrap.wrap(line, width, subsequent_indent="   ", break_long_words=False)
         else:
             lines = _searched_table(members, evidence, width)
+        seeds = sorted({n for row in members if (n := row.get("seed_configs"))})
+        lines += [f"x seed: {formats.format_seed(n)}" for n in seeds]
         blocks.append("\n".join([f"{task} on {device}, {evidence}", *lines]))
     return "\n\n".join(blocks) + "\n"
 

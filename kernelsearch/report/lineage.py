@@ -10,6 +10,8 @@ from kernelsearch.core import formats
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.family_tree import LineageStep
+from kernelsearch.record.rows import candidate_digest
+from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 
 
@@ -18,11 +20,16 @@ def as_dict(store: Store, digest: str, run: int | None = None) -> dict[str, Any]
     run = family_tree.run_of(store, digest, run)
     steps = family_tree.load_tree(store, run)
     chain = family_tree.ancestors(steps, digest)
+    gains = load_gains(store, run, digest)
     diffs = ["", *(diff_structures(parent, step) for parent, step in pairwise(chain))]
     return {
         "run": run,
         "evidence": queries.evidence_of(store, run),
-        "ancestors": [{**_plain(step), "diff": text} for step, text in zip(chain, diffs, strict=False)],
+        "seed_configs": store.load_run(run).seed_configs,
+        "ancestors": [
+            {**_plain(step), "gain_at_config": gains.get(step.kernel), "diff": text}
+            for step, text in zip(chain, diffs, strict=False)
+        ],
         "children": [_plain(step) for step in family_tree.children(steps, digest)],
     }
 
@@ -31,7 +38,8 @@ def as_text(store: Store, digest: str, run: int | None = None, diffs: bool = Tru
     """The same as an indented tree with unified diffs."""
     history = as_dict(store, digest, run)
     times = history["evidence"]
-    lines = [f"run {history['run']}: from the seed to {digest[:8]} ({times} times)"]
+    seed = formats.format_seed(history["seed_configs"])
+    lines = [f"run {history['run']}: from {seed} to {digest[:8]} ({times} times)"]
     for depth, step in enumerate(history["ancestors"]):
         indent = "   " * depth
         lines.append(f"{indent[3:]}{'└─ ' if depth else ''}{_describe(step, times)}")
@@ -56,10 +64,21 @@ def diff_structures(parent: LineageStep, child: LineageStep) -> str:
 def _describe(step: dict[str, Any], evidence: str) -> str:
     origin = f"{step['edit']} by {step['proposer'] or 'a proposer'}" if step["edit"] else "seed"
     result = "never accepted" if step["score"] is None else formats.format_speedup(step["score"], evidence)
+    if step["edit"] and step.get("gain_at_config") is not None:
+        result += f", {step['gain_at_config']:.2f}x its parent with the last kernel's config"
     if step["gain"] is not None:
-        result += f", {step['gain']:.2f}x its parent"
+        result += f", {step['gain']:.2f}x its parent with each one's own best config"
     trials = formats.format_count(step["trials"], "trial")
     return f"{step['kernel'][:8]}  {origin}, trial {step['number']}: {result}, {trials}"
+
+
+def load_gains(store: Store, run: int, digest: str) -> dict[str, float | None]:
+    """What each ancestor gains with this kernel's best config (`record/steps.py`); empty where that was not timed."""
+    best = next((t for t in queries.best_trials(store, run, abandoned=False) if t["kernel"] == digest), None)
+    if best is None:
+        return {}
+    candidate = candidate_digest(store.load_run(run).task, digest, best["config"])
+    return load_step_gains(store, candidate, best["device"])
 
 
 def _plain(step: LineageStep) -> dict[str, Any]:

@@ -18,8 +18,14 @@ from kernelsearch.search import Progress
 REDRAW_SECONDS = 0.1
 
 
-def format_progress(progress: Progress) -> str:
-    """The progress after one more trial."""
+RECENT_SECONDS = 30.0
+LEAST = 8
+"""The time left follows from the trials that landed in so many seconds, once so many did: the first ones wait for
+caches, imports and long verdicts."""
+
+
+def format_progress(progress: Progress, per_second: float | None = None) -> str:
+    """The progress after one more trial; per_second is the recent rate, if it is known."""
     parts = [f"trial {progress.done}/{progress.total}"]
     if progress.best:
         evidence = progress.best.outcome.measurement.evidence.value
@@ -27,14 +33,29 @@ def format_progress(progress: Progress) -> str:
     accepted = progress.counts.get("accept", 0)
     rejected = [f"{n} {formats.format_verdict(w)}" for w, n in progress.counts.most_common() if w != "accept"]
     parts.append(", ".join([f"{accepted} accepted", *rejected]))
-    fresh = progress.done - progress.replayed
-    if fresh and progress.seconds > 0:
-        rate = fresh / progress.seconds
-        parts.append(f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each")
-        parts.append(f"{formats.format_duration((progress.total - progress.done) / rate)} left")
+    if per_second:
+        parts.append(f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each")
+        parts.append(f"{formats.format_duration((progress.total - progress.done) / per_second)} left")
     if progress.spent:
         parts.append(progress.spent)
     return "  ".join(parts)
+
+
+class Pace:
+    """The rate at which trials landed lately; those that were replayed do not count."""
+
+    def __init__(self) -> None:
+        from rich.progress import Progress as Bars
+
+        self._seconds = 0.0
+        self._bars = Bars(get_time=lambda: self._seconds, speed_estimate_period=RECENT_SECONDS, disable=True)
+        self._task = self._bars.add_task("", total=None)
+
+    def tell(self, progress: Progress) -> float | None:
+        """The trials per second after this one; None before enough landed."""
+        self._seconds = progress.seconds
+        self._bars.update(self._task, completed=progress.done - progress.replayed)
+        return (self._bars.tasks[0].speed or None) if progress.done - progress.replayed >= LEAST else None
 
 
 class ProgressLine:
@@ -46,10 +67,12 @@ class ProgressLine:
         self._drawn = 0.0
         self._best: int | None = None
         self._pending = ""
+        self._pace = Pace()
 
     def __call__(self, trial: Trial, progress: Progress) -> None:
+        text = format_progress(progress, self._pace.tell(progress))
         if self.live:
-            self._pending = format_progress(progress)
+            self._pending = text
             if time.monotonic() - self._drawn >= REDRAW_SECONDS or progress.done == progress.total:
                 self._draw()
             return
@@ -57,7 +80,7 @@ class ProgressLine:
         step = max(1, progress.total // 10)
         replaying = progress.done < progress.replayed
         if not replaying and (is_best or progress.done % step == 0):
-            print(format_progress(progress), file=self.stream, flush=True)
+            print(text, file=self.stream, flush=True)
         self._best = progress.best.number if progress.best else None
 
     def note(self, text: str) -> None:

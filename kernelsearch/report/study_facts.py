@@ -81,6 +81,7 @@ def collect_facts(
         fastest = _fastest(store, next(r for r in runs if r.task == task))
         tasks[task] = {
             "fastest_baseline": fastest,
+            "seed_configs": max(store.load_run(r.run).seed_configs for r in runs if r.task == task),
             "arms": {arm: _arm(of_arm[arm], points, fastest) for arm in order},
             "against": {arm: _against(of_arm[order[0]], of_arm[arm], points[-1]) for arm in order[1:]},
         }

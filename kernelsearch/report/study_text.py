@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelsearch.core import formats
+
 
 def as_markdown(study: Mapping[str, Any]) -> str:
     """The report of `study_facts.collect_facts`: runs, gains by task, wins and ties, areas, costs, edits."""
@@ -52,7 +54,9 @@ def _tasks(study: Mapping[str, Any]) -> list[str]:
             gains = [*map(_gain, points), f"{over:.3f}{names}" if over else "-"]
             rows.append(["" if i else task, arm, seeds, *gains])
     head = ["task", "arm", "seeds", *checkpoints, "over the fastest baseline"]
-    return _section("## Gain over the seed", "", head, rows)
+    tuned = {task: n for task, results in study["tasks"].items() if (n := results.get("seed_configs"))}
+    notes = "; ".join(f"{task}: {formats.format_seed(n)}" for task, n in tuned.items())
+    return _section("## Gain over the seed", f"Autotuned seeds: {notes}." if notes else "", head, rows)
 
 
 def _won(study: Mapping[str, Any]) -> list[str]:

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.types import TaskFacts
+from kernelsearch.core.types import LEAST_GAIN, TaskFacts, Trial, is_gain
 from kernelsearch.measure.timing import by_shape
+from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.record import family_tree
-from kernelsearch.record.rows import columns
+from kernelsearch.record.confirmation_rows import CONFIRMED
+from kernelsearch.record.rows import candidate_digest, columns
+from kernelsearch.record.steps import load_step_gains
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import model_costs
 from kernelsearch.report.findings import Finding, format_gain_by_shape
 from kernelsearch.search import Result
+from kernelsearch.trial.estimate import explain_extrapolation
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)?")
+MOST_OF_REASON = 200
 
 
 def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     """For `--json`. speedup is the seed's time over the best kernel's, geometric mean over the timed shapes.
 
-    steps are the best kernel's ancestors after the seed: gain is the parent's best score over the step's own
-    best, each after its own tuning; tuning is the seed's own gain from its config alone. findings are the finalists',
-    by the confirmed protocol, best first; by_shape is their gain when each shape runs its best.
+    steps are the best kernel's ancestors after the seed: gain is what each gains over its parent when all have the best
+    kernel's config (`record/steps.py`), own_gain the same when each has the best of its own; tuning and own_tuning are
+    the seed's gain from its config alone. findings are the finalists', by the confirmed protocol, best first; by_shape
+    is their gain when each shape runs its best.
     """
     chosen = by_shape.choose_findings(findings)
     covered = set(chosen) == {s.key for s in task.shapes}
@@ -39,8 +49,10 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "used_up": result.used_up,
         "kernels": len({t.kernel for t in result.trials}),
         "verdicts": dict(Counter(t.outcome.verdict.word.value for t in result.trials)),
+        "rejected": _count_rejected(result.trials),
         "confirmed": list(findings),
         "by_shape": by_shape.compute_gain(chosen) if covered else None,
+        "seed": {"configs": result.run.seed_configs, "config": dict(seed.config) if seed else None},
         "models": model_costs.as_dict(store, result.run.id),
         "best": None,
     }
@@ -48,6 +60,11 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         return summary
     measurement = best.outcome.measurement
     chain = family_tree.ancestors(family_tree.load_tree(store, result.run.id), best.kernel)
+    gains = load_step_gains(store, candidate_digest(result.run.task, best.kernel, best.config), measurement.device)
+    shapes = [_shape(task, result, t.shape) for t in seed.outcome.measurement.times]
+    gained = is_gain(1 / best.score) or any(is_gain(s["seed_us"] / s["fastest_us"]) for s in shapes if s["fastest_us"])
+    if chosen:
+        gained = any(f["name"] != SEED for f in chosen.values())
     summary["best"] = {
         "kernel": best.kernel,
         "trial": best.number,
@@ -56,9 +73,16 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
         "speedup": 1 / best.score,
         "evidence": measurement.evidence.value,
         "device": measurement.device,
-        "tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
-        "steps": [columns(step, "kernel edit gain rationale proposer") for step in chain[1:]],
-        "shapes": [_shape(task, result, t.shape) for t in seed.outcome.measurement.times],
+        "gained": gained,
+        "gain_evidence": CONFIRMED if chosen else measurement.evidence.value,
+        "tuning": gains.get(seed.kernel),
+        "own_tuning": 1 / chain[0].score if chain and chain[0].score else 1.0,
+        "steps": [
+            {**columns(s, "kernel edit rationale proposer"), "gain": gains.get(s.kernel), "own_gain": s.gain}
+            for s in chain[1:]
+        ],
+        "shapes": shapes,
+        "note": explain_extrapolation(measurement, seed.outcome.measurement),
     }
     return summary
 
@@ -66,7 +90,7 @@ def as_dict(store: Store, task: TaskFacts, result: Result, findings: Sequence[Fi
 def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", findings: Sequence[Finding] = ()) -> str:
     """The same in words, at most 80 columns where names allow; resume is the command that continues the run."""
     facts = as_dict(store, task, result, findings)
-    lines = [_counts(facts)]
+    lines = [_counts(facts), *map(_rejection, facts["rejected"])]
     if findings:
         lines.append(f"confirmed: {confirmed.format_headline(findings[0])}")
         lines += [f"  {line}" for line in confirmed.as_text(findings[0]).splitlines()[1:]]
@@ -74,9 +98,10 @@ def as_text(store: Store, task: TaskFacts, result: Result, resume: str = "", fin
         lines += [f"confirmed {text}"] if (text := format_gain_by_shape(facts["by_shape"])) else []
     best = facts["best"]
     if best:
-        lines += _gains(best)
+        lines += _gains(best, facts["seed"]["configs"])
         lines.append(f"  {best['evidence']} time per shape on {best['device']}:")
         lines += [_shape_line(s, best["evidence"]) for s in best["shapes"]]
+        lines += [f"  {best['note']}"] if best["note"] else []
     lines += model_costs.as_text(facts["models"])
     if result.interrupted:
         lines.append(f"interrupted after {facts['trials']} of {facts['budget']} trials; all of them are stored")
@@ -95,20 +120,58 @@ def _counts(facts: dict[str, Any]) -> str:
     return f"{facts['task']}: {counts} in {formats.format_duration(facts['seconds'])}, {accepted}"
 
 
-def _gains(best: dict[str, Any]) -> list[str]:
-    if best["speedup"] <= 1.0005:
-        return [f"nothing was gained: the seed with its own config is the best ({best['evidence']})"]
-    speedup = formats.format_speedup(best["score"], best["evidence"])
+def _count_rejected(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """The rejected trials by verdict and stage, each with its most frequent reason, most frequent first.
+
+    Reasons that differ in numbers only are one; others is how many trials had another one.
+    """
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for trial in trials:
+        verdict = trial.outcome.verdict
+        if not verdict.accepted:
+            kinds.setdefault((verdict.word.value, verdict.stage), []).append(" ".join(verdict.reason.split()))
+    rejected = []
+    for (word, stage), reasons in sorted(kinds.items(), key=lambda kind: -len(kind[1])):
+        alike = Counter(_NUMBERS.sub("0", reason) for reason in reasons)
+        (most, count), *_ = alike.most_common(1)
+        reason = next(r for r in reasons if _NUMBERS.sub("0", r) == most)
+        others = len(reasons) - count
+        rejected.append({"verdict": word, "stage": stage, "trials": len(reasons), "reason": reason, "others": others})
+    return rejected
+
+
+def _rejection(kind: dict[str, Any]) -> str:
+    reason = textwrap.shorten(kind["reason"], MOST_OF_REASON, placeholder=" ...") or "no reason was given"
+    others = f"; and {kind['others']} for another reason" if kind["others"] else ""
+    return f"  {kind['trials']} {formats.format_verdict(kind['verdict'])} ({kind['stage']}): {reason}{others}"
+
+
+def choose_kernel(result: Result, findings: Sequence[Finding] = ()) -> str | None:
+    """The digest of the kernel that is the best over all shapes: the seed where nothing gains over it (`is_gain`)."""
+    if result.best is None:
+        return None
+    whole = next((f for f in findings if not confirmed.is_champion(f) and f["vs_seed"]), None)
+    kernel, gain = (
+        (whole["kernel"], whole["vs_seed"]["ratio"]) if whole else (result.best.kernel, 1 / result.best.score)
+    )
+    return kernel if is_gain(gain) else result.trials[0].kernel
+
+
+def _gains(best: dict[str, Any], configs: int) -> list[str]:
+    if not best["gained"]:
+        seed = formats.format_seed(configs)
+        return [f"nothing was gained: nothing is faster than {seed} by {LEAST_GAIN:.0%} ({best['gain_evidence']})"]
+    speedup = formats.format_speedup(best["score"], best["evidence"], configs)
     lines = [
         f"best: {speedup}, kernel {best['kernel'][:8]}, trial {best['trial']}",
         f"  config {formats.format_config(best['config'])}",
-        f"  gained by ({best['evidence']}, each step after its own tuning):",
+        f"  gained by ({best['evidence']}, all steps with this config; in brackets each with the best of its own):",
     ]
-    if best["tuning"] > 1.0005 or not best["steps"]:
-        lines.append(f"    {best['tuning']:.2f}x  config of the seed")
+    if not best["steps"] or any(f"{g:.2f}" != "1.00" for g in (best["tuning"] or 1.0, best["own_tuning"])):
+        lines.append(f"    {formats.format_gains(best['tuning'], best['own_tuning'])}  config of the seed")
     for step in best["steps"]:
-        gain = f"{step['gain']:.2f}x" if step["gain"] else "  -  "
-        lines.append(f"    {gain}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
+        gains = formats.format_gains(step["gain"], step["own_gain"])
+        lines.append(f"    {gains}  {step['edit']}" + (f": {step['rationale']}" if step["rationale"] else ""))
     return lines
 
 

@@ -45,7 +45,7 @@ class CandidateMaker:
             self.tuners.reserve(self.seed.digest, config)
             self.state.structures[self.seed.digest] = Structure(self.seed, 0)
             return Candidate(0, Proposal(ProposalKind.SEED), self.seed, config)
-        proposal = self.begun.proposal(number) or self.strategy.ask(number)
+        proposal = self.begun.proposal(number, self.strategy.ask)
         if proposal is None:
             return None
         unknown = [p for p in proposal.parents if p not in self.tuners]

@@ -77,11 +77,11 @@ class Search:
         self._deadline = self._started + (math.inf if budget is None else budget)
         self._used_up = self._ended = False
 
-    def _begin(self, strategy: Strategy, resume: Run | None) -> None:
+    def _begin(self, strategy: Strategy, resume: Run | None, retold: bool = False) -> None:
         """Sets up the state of a run before its first trial; its stored trials will be told again."""
         self.strategy = strategy
         self.tuners = make_seed_tuners(self.task, self.seed, self.facts.seed, self._possible)
-        self._begun = begin_run(self.store, self.task, self.facts, resume)
+        self._begun = begin_run(self.store, self.task, self.facts, resume, retold)
         self.run_row = self._begun.run
         self._told = RunState(self.task)
         self._candidates = CandidateMaker(self.seed, strategy, self.proposer, self.tuners, self._told, self._begun)
@@ -140,7 +140,7 @@ class Search:
                 for _, evaluated in self._flight:
                     if isinstance(evaluated, Future):
                         evaluated.cancel()
-                self._begin(self._anew(), self.run_row)
+                self._begin(self._anew(), self.run_row, retold=True)
         self._ended = self._used_up or self._known.count >= self.facts.trials
         if self._ended:
             self.store.finish_run(self.run_row)

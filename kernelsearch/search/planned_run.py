@@ -19,7 +19,7 @@ from kernelsearch.search import strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.search.facts import FirstAsks, Settings
 from kernelsearch.search.loop import Search, make_start
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.trial.pruning import order_configs
@@ -55,7 +55,8 @@ class PlannedRun:
     def facts(self) -> RunFacts:
         first = self.first.as_facts() if self.first else {}
         shapes = {"shapes": [s.key for s in self.task.shapes]}
-        settings = {**shapes, **proposers.as_facts(self.model), **self.settings, **first}
+        own = own_configs.as_facts(self.task)
+        settings = {**shapes, **own, **proposers.as_facts(self.model), **self.settings, **first}
         where = self.evaluation.bench.where
         return RunFacts(self.name, self.model.name, self.seed, self.window, self.trials, where, versions(), settings)
 

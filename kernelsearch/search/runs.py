@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 from kernelsearch.core.errors import StoreError
@@ -10,17 +11,29 @@ from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.record.stored_trials import StoredTrials
 
+COMPILED_BY = ("triton",)
+"""Packages whose version decides every binary, so that times under two of them are not one run's."""
+
 
 class BegunRun(StoredTrials):
-    """A run's row, and the trials stored before this process; structures are by the number of their first trial."""
+    """A run's row, and the trials that it begins with; structures are by the number of their first trial.
 
-    def __init__(self, store: Store, run: Run) -> None:
+    retold: the trials are this process's own, told again after a `full` verdict rejected.
+    """
+
+    def __init__(self, store: Store, run: Run, retold: bool = False) -> None:
         super().__init__(store, run.id, store.count_trials(run.id))
         self.run, self.structures = run, {s.number: s for s in store.load_structures(run.id).values()}
+        self._standing = len(self) if retold else run.extended
 
-    def proposal(self, number: int) -> Proposal | None:
-        """The stored proposal if it was made under a smaller budget: a strategy's asks may depend on its budget."""
-        return self[number].proposal if number < self.run.extended else None
+    def proposal(self, number: int, ask: Callable[[int], Proposal | None]) -> Proposal | None:
+        """The strategy's proposal, or the stored one where that stands.
+
+        It stands if it was made under a smaller budget, since a strategy's asks may depend on its budget; and if it
+        was made in this process, even by a strategy that does not repeat itself.
+        """
+        asked = None if number < self.run.extended else ask(number)
+        return self[number].proposal if number < self._standing else asked
 
     def trial(self, number: int, proposal: Proposal, kernel: str, config: Config) -> Trial:
         """The stored trial of this candidate. Raises StoreError when another candidate is stored there."""
@@ -30,12 +43,13 @@ class BegunRun(StoredTrials):
             raise StoreError(
                 f"run {self.run.id} cannot be resumed: its trial {number} was kernel {stored.kernel} with "
                 f"{config_key(stored.config)}, but this search asks for kernel {kernel} with "
-                f"{config_key(config)}; the strategy or the package has changed, start a new run"
+                f"{config_key(config)}; the strategy or the package has changed, or the strategy draws its own random "
+                "numbers, not those of start.rng(number): start a new run"
             )
         return stored
 
 
-def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None) -> BegunRun:
+def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None, retold: bool = False) -> BegunRun:
     """Begins or resumes a run; writes a new one's row. Raises StoreError when it cannot go on with these facts."""
     if resume is None:
         return BegunRun(store, store.add_run(task, facts))
@@ -48,6 +62,13 @@ def begin_run(store: Store, task: TaskFacts, facts: RunFacts, resume: Run | None
                 f"run {resume.id} cannot be resumed with {fact.name} {ours!r}: it has {theirs!r}; "
                 "give that, or start a new run"
             )
+    for name in COMPILED_BY:
+        ours, theirs = facts.versions.get(name), resume.facts.versions.get(name)
+        if ours != theirs:
+            raise StoreError(
+                f"run {resume.id} cannot be resumed with {name} {ours}: its times are of {name} {theirs}; "
+                "install that version, or start a new run"
+            )
     if facts.trials != resume.facts.trials:
         resume = store.set_budget(resume, facts.trials)
-    return BegunRun(store, replace(resume, facts=facts))
+    return BegunRun(store, replace(resume, facts=facts), retold)

@@ -56,6 +56,7 @@ def describe(
         precision=task.precision,
         traces=traces,
         notes=tuple(notes),
+        own_configs=numbers.own_configs,
     )
     if broken := find_broken_constraint(
         kernel, {**{n: v[0] for n, v in numbers.space.items()}, **numbers.config}, facts

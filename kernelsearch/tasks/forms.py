@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import reprlib
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
+from kernelsearch.core.parsing import find_nearest, parse_python
 from kernelsearch.tasks.module import USER_ERRORS
 from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
 from kernelsearch.tasks.shrink import shrink_shape
@@ -202,7 +204,8 @@ def _not_called_by_others(functions: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_options(source: TaskSource) -> dict[str, Any]:
-    """The file's optional names in OPTIONS that are not None. Raises TaskError for a value of another kind."""
+    """The file's optional names in OPTIONS that are not None. Raises TaskError for another kind, or a misspelt name."""
+    _refuse_misspelt(source)
     given = {name: value for name in OPTIONS if (value := source.get(name)) is not None}
     for name, value in given.items():
         is_right, expected = OPTIONS[name]
@@ -212,6 +215,22 @@ def _read_options(source: TaskSource) -> dict[str, Any]:
     if wrong:
         raise TaskError(f"{source.path.name}: a domain is one of {', '.join(DOMAINS)}, not {wrong[0]!r}")
     return given
+
+
+def _refuse_misspelt(source: TaskSource) -> None:
+    """Raises TaskError for an upper-case name that is near to an option, has a value like its and is read by nobody."""
+    tree = parse_python(source.path.read_text(encoding="utf-8"))
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    known: dict[str, Callable[[Any], bool]] = {n: is_right for n, (is_right, _) in OPTIONS.items()}
+    known |= {"SPACE": _is_mapping, "CONFIG": _is_mapping, "LAUNCHER": lambda value: isinstance(value, str)}
+    for statement in tree.body:
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        for name in (t.id for t in targets if isinstance(t, ast.Name) and t.id.isupper() and t.id not in known):
+            near, value = find_nearest(name, known), source.get(name)
+            if near and name not in read and (known[near](value) or known[near]([value])):
+                raise TaskError(
+                    f"{source.path.name}: nobody reads {name}: did you mean {near}? Rename it, or delete it"
+                )
 
 
 def _is_mapping(value: Any) -> bool:
@@ -239,7 +258,7 @@ OPTIONS = {
     "SHAPES": _SHAPES,
     "TEST_SHAPES": _SHAPES,
     "CONSTRAINTS": (_is_text_list, 'a list of expressions, such as ["BM * BN <= 16384"]'),
-    "PRECISION": (PRECISIONS.__contains__, f"one of {', '.join(PRECISIONS)}"),
+    "PRECISION": (lambda value: isinstance(value, str) and value in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
     "TOLERANCE": (_is_factor, "a number above 0 that multiplies the allowed error"),
     "MUTATES": (_is_names, 'names of inputs, such as ("x",)'),
     "DOMAIN": (_is_mapping, 'a dict such as {"x": "positive"}'),

@@ -17,7 +17,7 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 
 from kernelsearch.core.errors import ExpressionError, KernelSyntaxError, SpaceError
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, Trace, Value
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, LaunchFact, Trace, Value
 from kernelsearch.kernel.expressions import validate
 from kernelsearch.kernel.source import Function, Kernel, flatten_config, flatten_space
 from kernelsearch.kernel.space import MAX_WARPS, explain_name, explain_unknown_name
@@ -39,11 +39,12 @@ DIVISIONS = ("tl.cdiv", "triton.cdiv")
 
 @dataclass(frozen=True)
 class Numbers:
-    """The space, the seed's own config in it, and sentences for the user."""
+    """The space, the seed's own config in it, sentences for the user, and `TaskFacts.own_configs`."""
 
     space: Mapping[str, tuple[Value, ...]]
     config: Mapping[str, Value]
     notes: tuple[str, ...] = ()
+    own_configs: tuple[tuple[Config, ...], ...] = ()
 
 
 def find_numbers(
@@ -69,7 +70,21 @@ def find_numbers(
         own = {**own, **_checked(flatten_config, config, "CONFIG")}
         _check_names("CONFIG", own, seed, kernels, lambda f: f.params)
     _check_constraints(seed, launches)
-    return Numbers(_with_values(space, own), own, tuple(notes))
+    lists = () if config is not None else _list_own_configs(space, kernels)
+    for one in (own, *(c for configs in lists for c in configs)):
+        space = _with_values(space, one)
+    return Numbers(space, own, tuple(notes), lists)
+
+
+def _list_own_configs(space: Mapping[str, Any], kernels: Mapping[str, Any]) -> tuple[tuple[Config, ...], ...]:
+    """The configs that each kernel's autotuner would choose from, by the space's names; only real choices."""
+    lists = []
+    for site, kernel in kernels.items():
+        for rows in _list_tuned(kernel):
+            named = [{_named(site, name, kernels): value for name, value in row.items()} for row in rows]
+            kept = [{name: value for name, value in row.items() if name in space} for row in named]
+            lists.append(tuple(c for n, c in enumerate(kept) if c not in kept[:n]))
+    return tuple(configs for configs in lists if len(configs) > 1)
 
 
 def _check_declared(space: Mapping[str, tuple[Value, ...]], seed: Kernel, kernels: Mapping[str, Any]) -> None:

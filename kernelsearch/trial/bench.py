@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch import __version__
-from kernelsearch.compile.build import Binary
-from kernelsearch.core.errors import TaskError, WorkerError
+from kernelsearch.compile.build import Binary, check_binary
+from kernelsearch.core.errors import IsolationError, TaskError, WorkerError
 from kernelsearch.core.types import Config, LaunchFact, TaskFacts, Verdict, Word
 from kernelsearch.kernel import targets
 from kernelsearch.kernel.launch import BoundLaunch, Specialisation, bind_launch
@@ -25,6 +25,7 @@ from kernelsearch.measure.timing.device import LiveDevice, find_live_device
 from kernelsearch.trial.compile_cache import CompileCache
 from kernelsearch.trial.run_jobs import make_prover
 from kernelsearch.trial.slow_steps import Say, report_progress
+from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
@@ -146,6 +147,19 @@ class Bench:
         """The name of the device that measures, or of the target that times are estimated for."""
         return self.device.name if self.device else self.target.name
 
+    @property
+    def missing_layers(self) -> tuple[str, ...]:
+        """In words, each isolation layer that workers which run candidates wanted and did not get."""
+        pools = [p for p in self.workplace.pools if sandbox.POLICIES[p.source.role].confined]
+        return tuple(f"{p.source.role} worker without {layer} ({why})" for p in pools for layer, why in p.missing)
+
+    def check_isolation(self, say: Say, required: bool) -> None:
+        """Says which isolation layers are missing. Raises IsolationError if all are required."""
+        if missing := "; ".join(self.missing_layers):
+            if required:
+                raise IsolationError(f"--require-isolation: {missing}; `kernelsearch doctor` shows every layer")
+            say(f"note: candidates are not fully isolated: {missing}; --require-isolation refuses that")
+
     # ------------------------------------------------------------ what a candidate is, for workers
 
     def candidate(self, kernel: Kernel, config: Config, *, code: bool) -> jobs.CandidateJob:
@@ -223,13 +237,17 @@ class Bench:
         job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
         try:
             answer = self.compilers.ask(job, COMPILE_LIMIT_S)
+            answer = replace(answer, binaries=tuple(map(check_binary, answer.binaries)))
             if self.compiled:
                 self.compiled.put(self._cache_key(kernel, spec), answer)
             future.set_result(answer.verdict or answer.binaries[0])
         except WorkerHung:
-            future.set_result(Verdict(Word.TIMEOUT, "compile", f"the compiler took more than {COMPILE_LIMIT_S:g} s"))
+            reason = f"the compiler took more than {COMPILE_LIMIT_S:g} s of processor time"
+            future.set_result(Verdict(Word.TIMEOUT, "compile", reason))
         except WorkerDied as died:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))
+        except ValueError as error:
+            future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler's answer is {error}"))
         except WorkerError as error:
             future.set_exception(error)  # reported by whoever waits for the build
         except BaseException as error:

@@ -52,6 +52,10 @@ class BoundCandidate:
                 specs = [(spec, bound.of_seed) for fact, bound in launches for spec in bound.specialise_steps(fact)]
             except LaunchError as error:
                 raise Rejection(Verdict(Word.STATIC, "launch", str(error))) from None
+            timed = next((s for s in self.bench.facts.shapes if s.key == shape), None)
+            if timed is not None and all(0 in step.grid for _, bound in launches for step in bound.plan.steps):
+                reason = f"no kernel runs at {timed.label}, because every grid is empty: leave that shape out of SHAPES"
+                raise Rejection(Verdict(Word.STATIC, "launch", reason))
             self._shapes[shape] = launches, specs
         return self._shapes[shape]
 

@@ -2,8 +2,9 @@
 
 A key covers all that decides an answer: canonical source, specialisation with its constexprs and options, target,
 precision contract, versions, and the texts of this package's own modules that read a binary. The driver writes the
-answers of compile workers; entries are read by the channel's unpickler, which accepts plain data only, and only if
-their checksum is right. Any fault of an entry makes it a miss. Timeouts and crashes are not kept: they may not happen
+answers of compile workers, each from a process that executed that one source; entries are read by the channel's
+unpickler, which accepts plain data only, and only if the checksum of key and answer is right. Any fault of an entry
+makes it a miss. Timeouts and crashes are not kept: they may not happen
 again.
 """
 
@@ -71,7 +72,7 @@ class CompileCache:
         except OSError:
             self.misses += 1
             return None
-        answer = _unpack(data)
+        answer = _unpack(key, data)
         if answer is None:
             self.misses += 1
             _remove(path)
@@ -88,7 +89,7 @@ class CompileCache:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-                file.write(hashlib.sha256(body).digest() + body)
+                file.write(_digest(key, body) + body)
             os.replace(file.name, path)
         except OSError:
             return
@@ -124,9 +125,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _unpack(data: bytes) -> jobs.Compiled | None:
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + body).digest()
+
+
+def _unpack(key: str, data: bytes) -> jobs.Compiled | None:
     checksum, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.sha256(body).digest() != checksum:
+    if _digest(key, body) != checksum:
         return None
     try:
         answer = channel.unpack(zlib.decompress(body))

@@ -8,8 +8,6 @@ the timed outputs that were kept, and the times are compared with other clocks a
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 from collections.abc import Sequence
 
@@ -56,13 +54,9 @@ class Confirmation:
         self._ended = True
         if self._preparing is not None:
             if self._worker is not None:  # the preparing thread reads from it, and sees it end
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(self._worker.pid, signal.SIGKILL)
+                self._worker.handle.kill()
             self._preparing.join()
-        worker = self.pool.free.get()
-        if worker is not None:
-            worker.kill()
-        self.pool.free.put(None)
+        self.pool.end_workers()
 
     def prepare(self) -> None:
         """Starts the process and warms up the baselines in the background; a later confirmation waits for that."""

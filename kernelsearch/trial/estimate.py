@@ -13,7 +13,20 @@ from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.hints import launches_of
 from kernelsearch.worker.messages import jobs
 
-ESTIMATE_PROTOCOL = "static-model-3"
+ESTIMATE_PROTOCOL = "static-model-4"
+EXTRAPOLATES = "extrapolates"
+"""In a time's detail: what no kernel has that the model was fitted to, in words."""
+
+
+def explain_extrapolation(*measurements: Measurement) -> str:
+    """A sentence on what these estimates rest on that the model was never fitted to; empty for others."""
+    words = dict.fromkeys(w for m in measurements for t in m.times for w in t.detail.get(EXTRAPOLATES, ()))
+    if not words:
+        return ""
+    unlike = " and ".join(words)
+    return (
+        f"note: the model was fitted to no such kernel ({unlike}): its estimate may be off by more than its known error"
+    )
 
 
 def estimate_times(
@@ -31,6 +44,8 @@ def estimate_times(
         total, parts = estimate_call(launches_of(candidate.launches(shape), binaries, target, counts.get(shape, ())))
         slowest = max(parts, key=lambda e: e.time_us)
         detail = {"bottleneck": slowest.bottleneck, "occupancy": slowest.occupancy, "waves": round(slowest.waves, 2)}
+        if unlike := list(dict.fromkeys(words for e in parts for words in e.extrapolates)):
+            detail[EXTRAPOLATES] = unlike
         identity = content_digest(*candidate.identities(shape, binaries))
         times.append(ShapeTime(shape, total, None, 0, identity, detail))
     return Measurement(Evidence.ESTIMATED, target.name, ESTIMATE_PROTOCOL, tuple(times))

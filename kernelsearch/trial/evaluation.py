@@ -39,6 +39,10 @@ RECENT = 128
 """Bound candidates that are kept: one trial asks for its candidate several times, and many trials are in flight."""
 
 
+MISSING_LAYERS = "missing isolation"
+"""The field of a verdict's detail that lists the isolation layers which its workers lacked."""
+
+
 class Evaluation(Evaluator):
     """Evaluates candidates of one opened task; safe to call from several threads.
 
@@ -184,4 +188,6 @@ class Evaluation(Evaluator):
         labels = {s.key: s.label for s in (*self.facts.shapes, *self.facts.test_shapes)}
         label = labels.get(verdict.detail.get("shape", ""))
         detail = {"label": label, **verdict.detail} if label else verdict.detail
+        if missing := self.stages.bench.missing_layers:
+            detail = {**detail, MISSING_LAYERS: list(missing)}
         return replace(verdict, referee=Referee(self.mode, self.stages.layers), detail=detail)

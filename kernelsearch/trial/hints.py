@@ -41,10 +41,12 @@ def launches_of(
     target: Target,
     counts: tuple[LaunchCounts, ...] = (),
 ) -> tuple[DeviceLaunch, ...]:
-    """Each device launch of one launcher call, in order."""
+    """Each device launch of one launcher call, in order; those of empty grids do not happen."""
     launches: list[DeviceLaunch] = []
     for fact, one in bound:
         for step, spec in zip(one.plan.steps, one.specialise_steps(fact), strict=True):
+            if 0 in step.grid:
+                continue
             b = binaries[jobs.spec_key(spec, one.of_seed)]
             stages = int(step.options.get("num_stages") or 3)
             machine = BinaryResources(b.num_warps, b.registers, b.stack_bytes, b.shared, b.mix, stages)

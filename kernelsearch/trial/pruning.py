@@ -11,9 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kernelsearch.core.types import Config, Measurement, Outcome, Verdict, Word
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.static_model.device_launch import BLIND
 from kernelsearch.measure.static_model.fitted import HOPELESS
 from kernelsearch.record.rows import geometric_mean
-from kernelsearch.trial.estimate import estimate_times
+from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
 from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.evaluator import Evaluator
 from kernelsearch.trial.rejection import Rejection
@@ -23,12 +24,16 @@ STAGE = "estimate"
 
 
 def estimate(evaluation: Evaluation, kernel: Kernel, config: Config) -> Measurement | None:
-    """The estimated times at the timed shapes, from binaries and launches alone; None for what does not compile."""
+    """The estimated times at the timed shapes, from binaries and launches alone.
+
+    None for what does not compile, and where the model does not see how often a loop runs.
+    """
     try:
         candidate = evaluation.bind(kernel, config)
-        return estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed)
+        estimated = estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed)
     except Rejection:
         return None
+    return None if any(BLIND.intersection(t.detail.get(EXTRAPOLATES, ())) for t in estimated.times) else estimated
 
 
 def order_configs(

@@ -15,19 +15,27 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.space import explain_unknown_name, find_broken_constraint, is_name_of
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import JUDGE_LIMIT_S, Bench
+from kernelsearch.trial.evaluation import MISSING_LAYERS
 from kernelsearch.trial.slow_steps import Say, report_progress
 from kernelsearch.trial.without_gpu import HERE, NOT_RIGHT, SEED_SLOW, TOO_SLOW
 from kernelsearch.verify import gate
 from kernelsearch.verify.blind_spots import WITHOUT_A_GPU
+from kernelsearch.verify.cures import name_cures
 from kernelsearch.verify.regime_words import WORDS
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.processes.pool import ask_trusted
 
 
-def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say | None = None) -> Verdict:
+def verify(
+    task: str,
+    kernel: str | None = None,
+    target: str = "auto",
+    say: Say | None = None,
+    require_isolation: bool = False,
+) -> Verdict:
     """The full verdict on a kernel file, or on the task's own kernel. Raises TaskError when a file cannot be read.
 
-    say prints progress of slow steps.
+    say prints progress of slow steps. require_isolation raises IsolationError where a layer is missing.
     """
     if not os.path.exists(task):
         raise TaskError(f"no such file: {task}")
@@ -35,18 +43,27 @@ def verify(task: str, kernel: str | None = None, target: str = "auto", say: Say 
     if text is not None and not (verdict := check_kernel_file(text)).accepted:
         return verdict
     with Bench.open(task, target, say=say) as bench:
+        bench.check_isolation(say or (lambda text: None), require_isolation)
         if text is None:
             verdict = Evaluation(bench).verify(bench.seed, bench.facts.config)
         else:
             with report_progress(say, f"judging {kernel} {HERE}" if bench.device is None else f"judging {kernel}"):
                 verdict = verify_text(bench, text)
-        return _note_weak_task(bench, verdict) if verdict.accepted else verdict
+        return (
+            _note_weak_task(bench, verdict)
+            if verdict.accepted
+            else _add_notes(verdict, name_cures(verdict, text is None))
+        )
 
 
 def _note_weak_task(bench: Bench, verdict: Verdict) -> Verdict:
     """Adds a note to the verdict where the task would accept a trivial answer too."""
     passing = ask_trusted(bench.judge, jobs.JudgeTask(), JUDGE_LIMIT_S)
-    notes = [*verdict.detail.get("notes", ()), *(f"the task says little: {one}" for one in passing)]
+    return _add_notes(verdict, tuple(f"the task says little: {one}" for one in passing))
+
+
+def _add_notes(verdict: Verdict, more: tuple[str, ...]) -> Verdict:
+    notes = [*verdict.detail.get("notes", ()), *more]
     return replace(verdict, detail={**verdict.detail, "notes": notes}) if notes else verdict
 
 
@@ -166,6 +183,7 @@ _EXPLAINED = {
     "got": "got",
     "line": "line",
     "source": "offending line",
+    MISSING_LAYERS: MISSING_LAYERS,
     **{note: note for note in (TOO_SLOW, NOT_RIGHT, SEED_SLOW)},
 }
 """Fields of a verdict's detail that are shown, and their labels."""

@@ -41,11 +41,15 @@ ALONE = 24
 
 @dataclass(frozen=True)
 class Contestant:
-    """A kernel with its config, under the name that reports use. The seed's name is `seed`."""
+    """A kernel with its config, under the name that reports use. The seed's name is `seed`.
+
+    beside: it is timed in the others' blocks, but decides nothing, is no baseline, and nothing is claimed for it.
+    """
 
     name: str
     kernel: Kernel
     config: Config
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,15 @@ class ConfirmedShape:
     clocks: Mapping[str, tuple[float, float | None]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     def time(self, name: str) -> protocol.ContestantTime | None:
         return protocol.time_of(self.kept.blocks, name)
 
     def baselines(self) -> tuple[str, ...]:
         """The baselines that were timed, the fastest first, by their medians."""
-        timed = {n for block in self.kept.blocks for n, _ in block} - set(self.candidates) - {protocol.CONTROL}
+        others = {*self.candidates, *self.beside, protocol.CONTROL}
+        timed = {n for block in self.kept.blocks for n, _ in block} - others
         timed |= {SEED} & set(self.candidates)
         return tuple(sorted(timed, key=lambda n: self.time(n).time_us))
 
@@ -137,12 +143,14 @@ class ShapeSession:
             if name not in self.failures:
                 self.say(f"{self.facts.label}: {name}")
                 self._take_entry(name, self._ask(confirm_jobs.Enter(name), COMPILE_LIMIT_S, name))
-        entered = tuple(c.name for c in self.contestants if c.name in self.pilot)
+        beside = tuple(c.name for c in self.everyone if c.beside)
+        entered = tuple(c.name for c in self.contestants if c.name in self.pilot and not c.beside)
         candidates = tuple(n for n in entered if n != SEED) or entered
-        rivals = {n: t for n, t in self.pilot.items() if n not in candidates or n == SEED}
+        rivals = {n: t for n, t in self.pilot.items() if n not in (*candidates, *beside) or n == SEED}
         fastest = min(rivals, key=lambda n: rivals[n], default=None)
         nothing = protocol.ValidBlocks(())
-        shape = ConfirmedShape(self.facts, nothing, candidates, None, self.failures, self.verdicts, dtypes=self.dtypes)
+        known = {"dtypes": self.dtypes, "beside": beside}
+        shape = ConfirmedShape(self.facts, nothing, candidates, None, self.failures, self.verdicts, **known)
         if not candidates or fastest is None:
             return shape
         if alone:

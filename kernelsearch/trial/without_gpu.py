@@ -15,6 +15,7 @@ from kernelsearch.core.types import (
     Word,
     config_key,
 )
+from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial.bench import Bench
@@ -203,8 +204,12 @@ class Interpretation:
     def run(
         self, cases: tuple[jobs.JudgedCase, ...], order: str = "forward", depth: str = "full", twin: bool = True
     ) -> Verdict:
-        """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32."""
+        """The verdict on these cases, with every launch's programs in one order; twin makes 16-bit floats float32.
+
+        A kernel that asks for dtypes would be answered otherwise as a twin: it has none.
+        """
         bench = self.candidate.bench
+        twin = twin and not self._tests_dtypes
         message, inputs = self.candidate.message(code=True), bench.inputs(cases, twin=twin)
         shapes, halves = tuple(c.shape for c in cases), tuple(c.half and twin for c in cases)
         sampled = tuple(c.seed + 1 if c.sampled else 0 for c in cases)
@@ -223,11 +228,15 @@ class Interpretation:
         suspect = next((r.suspect for r in runs if r.suspect), "")
         return Verdict(Word.MEMORY, "run", suspect, depth) if verdict.accepted and suspect else verdict
 
+    @property
+    def _tests_dtypes(self) -> bool:
+        return tests_dtypes(self.candidate.kernel.code) or tests_dtypes(self.candidate.bench.seed.code)
+
     def _judge_sixteen(self, cases: tuple[jobs.JudgedCase, ...], verdict: Verdict) -> Verdict:
         """Judges 16-bit floats unwidened too, each operation rounded, where the seed itself is right in that way."""
         bench = self.candidate.bench
         halves = tuple(c for c in cases if c.half and c.regime in SIXTEEN and c.probe is None and not c.padded)
-        if not halves:
+        if not halves or self._tests_dtypes:
             return verdict
         if bench.rounds_sixteen is None:
             seed = Interpretation(BoundCandidate.of_seed(bench), self.limit_s)

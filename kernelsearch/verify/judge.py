@@ -232,7 +232,8 @@ def apply_probe(inputs: Sequence[Any], probe: Probe) -> list[Any]:
 
 def is_seen(base: Expectation, moved: Expectation) -> bool:
     """True if the reference moves by more than the limits: then the judge rejects a kernel that ignores the element."""
-    return any(bool(_visible(b, m).any()) for b, m in zip(base.outputs, moved.outputs))
+    pairs = tuple(zip(base.outputs, moved.outputs))
+    return any(b.shape != m.shape for b, m in pairs) or any(bool(_visible(b, m).any()) for b, m in pairs)
 
 
 def judge_sensitivity(
@@ -247,10 +248,12 @@ def judge_sensitivity(
     """Accept, or reject outputs that do not move as the reference does when one input element changes."""
     about = {"shape": base.shape, "regime": base.regime, "input": probe.input, "element": probe.index}
     for number, (b, m) in enumerate(zip(base.outputs, moved.outputs)):
+        before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
+        if b.shape != m.shape or before.shape != after.shape:  # a size that depends on the values: judged below
+            continue
         seen = _visible(b, m)
         if not bool(seen.any()):
             continue
-        before, after = (t[number].to(b.expected.device) for t in (base_outputs, moved_outputs))
         still = seen & (before == after)
         if bool(still.any()):
             what = f"does not depend on element {probe.index} of input {probe.input}"
@@ -279,7 +282,10 @@ def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str,
     """Sentences that name the trivial answers that all cases (expectation, inputs) would accept; empty if none."""
     live = [(e, inputs) for e, inputs in cases if not e.dropped]
     if not live:
-        return ("no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite",)
+        return (
+            "no regime has a finite reference: give inputs, or a DOMAIN, for which the reference is finite, such as "
+            'DOMAIN = {"x": "positive"} or {"x": "fixed"}',
+        )
     answers = {"zeros": lambda output, inputs: torch.zeros_like(output.rounded)}
     answers |= {"a constant": _constant, "the mean over the batch": _batch_mean}
     answers |= {f"input {p} itself": partial(_input, p) for p in range(max(len(inputs) for _, inputs in live))}
@@ -289,7 +295,7 @@ def judge_task(cases: Sequence[tuple[Expectation, Sequence[Any]]]) -> tuple[str,
         if tried and all(_passes(answer, e, inputs) for e, inputs in tried):
             passing.append(
                 f"{name} would be accepted as the answer at every shape: choose shapes, inputs or a TOLERANCE "
-                "at which the reference differs from it"
+                "(such as TOLERANCE = 0.1) at which the reference differs from it"
             )
     return tuple(passing)
 

@@ -39,6 +39,8 @@ def check(ttir: str = "", ptx: str = "", contract: str = "ieee") -> Verdict:
         line = " ".join(line.split())[:160]
         reason = f"{what} under the contract {contract!r} ({text} line {number}: {line})"
         detail = {"text": text, "line": number, "source": line, "contract": contract}
+        weaker = CONTRACTS[CONTRACTS.index(contract) + 1 :]
+        detail["needs"] = next((c for c in weaker if check(ttir, ptx, c).accepted), "")
         return Verdict(Word.PRECISION, "precision", reason, detail=detail)
     return Verdict(Word.ACCEPT, "precision")
 

@@ -87,6 +87,11 @@ def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (["good.py", "--db", "good.py/x.db"], "folder does not exist|read-only|not a directory"),
     (["good.py", "--db", "good.py"], "is not a SQLite database"),
     (["good.py", "--out", "no/such/folder/best.py"], "best.py cannot be written: its folder does not exist"),
+    (["good.py", "--out", "."], "cannot be written: it is a folder"),
+    (["good.py", "--out", "good.py"], "good.py is the task itself: name another file for --out"),
+    (["good.py", "--out", "good.py/best.py"], "best.py cannot be written: its folder does not exist"),
+    (["good.py", "--out", "/proc/version"], "version cannot be written"),
+    (["good.py", "--record", "no/such/folder/answers"], "answers cannot be written: its folder does not exist"),
     (["good.py", "--shape", "8"], "no shape is meant by --shape '8'"),
     ([], "missing argument"),
 ], ids=lambda o: " ".join(o) if isinstance(o, list) else "")  # fmt: skip

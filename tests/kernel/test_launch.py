@@ -286,3 +286,13 @@ def test_dtype_constexprs_are_compared_by_name():
 def test_the_test_kernel_has_the_binders_parameters():
     assert tuple(inspect.signature(k.fn).parameters) == Kernel.parse(TEXT).function("k").params
     assert tl.constexpr is k.fn.__annotations__["BLOCK"]
+
+
+def test_an_empty_grid_is_the_launchers_or_none():
+    empty = SOFTMAX.replace('"(cdiv(n_rows, ROWS),)"', '"(n_rows - 7,)"')
+    assert planned(empty, {"ROWS": 1}, grid=lambda meta: (0,)).steps[0].grid == (0, 1, 1)
+    plain = SOFTMAX[: SOFTMAX.index("GRID")] + SOFTMAX[SOFTMAX.index("\n", SOFTMAX.index("GRID")) :]
+    assert planned(plain, {"ROWS": 1}, grid=lambda meta: (3, 0)).steps[0].grid == (3, 0, 1)
+    for grid in ((-1,), (0, -1), (0, 65536)):
+        with pytest.raises(LaunchError, match="axes go from 1"):
+            planned(plain, {"ROWS": 1}, grid=lambda meta, grid=grid: grid)

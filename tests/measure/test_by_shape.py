@@ -49,11 +49,12 @@ def test_the_best_overall_runs_where_others_are_within_the_least_gain_of_it():
     }
 
 
-def test_a_kernel_within_the_least_gain_of_the_best_still_yields_to_a_faster_seed():
-    assert names([finding("a", {0: 60.0, 1: 100.4}), finding("b", {0: 99.0, 1: 99.8})]) == {
+def test_a_kernel_within_the_least_gain_of_the_best_still_yields_to_the_seed():
+    assert names([finding("a", {0: 60.0, 1: 100.4}), finding("b", {0: 99.0, 1: 98.8})]) == {
         "timed:0": "a",
         "timed:1": "b",
     }
+    assert names([finding("a", {0: 60.0, 1: 100.4}), finding("b", {0: 99.0, 1: 99.8})])["timed:1"] == "seed"
     assert names([finding("a", {0: 60.0, 1: 100.4})]) == {"timed:0": "a", "timed:1": "seed"}
 
 

@@ -2,15 +2,22 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlite_utils
 
 import databases
 from kernelsearch.core.errors import StoreError
+from kernelsearch.record import database_file
+from kernelsearch.record.migrations import migrations
 from kernelsearch.record.rows import Structure
 from kernelsearch.record.store import Store
 
@@ -43,13 +50,82 @@ def test_a_newer_schema_is_refused(tmp_path, write):
     assert not (tmp_path / "a.db-lock").exists()
 
 
-def test_other_peoples_tables_are_left_alone(tmp_path):
-    import sqlite3
-
+def test_other_peoples_tables_in_our_file_are_left_alone(tmp_path):
+    Store.open(tmp_path / "a.db").close()
     with sqlite3.connect(tmp_path / "a.db") as theirs:
         theirs.execute("CREATE TABLE studies (study_id INTEGER)")
     with Store.open(tmp_path / "a.db") as store:
         assert store.query("SELECT count(*) AS n FROM studies") == [{"n": 0}]
+
+
+@pytest.mark.parametrize("theirs", [
+    "CREATE TABLE studies (study_id INTEGER)",
+    "CREATE TABLE run (id INTEGER PRIMARY KEY)",
+    "CREATE TABLE _sqlite_migrations (id INTEGER PRIMARY KEY, migration_set TEXT, name TEXT, applied_at TEXT); "
+    "INSERT INTO _sqlite_migrations VALUES (1, 'llm', 'm001_initial', '')",
+])  # fmt: skip
+def test_another_programs_database_is_refused_and_not_a_byte_of_it_changes(tmp_path, theirs):
+    path = tmp_path / "a.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(theirs)
+    connection.close()
+    before = path.read_bytes()
+    for write in (True, False):
+        with pytest.raises(StoreError, match="--db"):
+            Store.open(path, write=write)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["a.db"]
+
+
+@pytest.mark.parametrize("begun", ["", "_sqlite_migrations"])
+def test_a_file_that_was_only_begun_is_finished(tmp_path, begun):
+    """A kill may come before the first table is made."""
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        if begun:
+            migrations.ensure_migrations_table(sqlite_utils.Database(connection))
+    with Store.open(tmp_path / "a.db") as store:
+        assert store.load_runs() == []
+
+
+def held(path, seconds):
+    """Holds the write lock of a database from a thread of its own, which ends after so many seconds."""
+    holding = threading.Event()
+
+    def hold():
+        with closing(sqlite3.connect(path)) as theirs:
+            theirs.execute("BEGIN IMMEDIATE")
+            holding.set()
+            time.sleep(seconds)
+            theirs.rollback()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    holding.wait()
+    return thread
+
+
+def test_a_run_waits_for_a_program_that_keeps_the_file_locked(tmp_path, monkeypatch, task, facts, seed, make):
+    monkeypatch.setattr(database_file, "WAIT_SECONDS", 0.05)
+    said = []
+    with Store.open(tmp_path / "a.db", say=said.append) as store:
+        run = store.add_run(task, facts)
+        thread = held(tmp_path / "a.db", 1.0)
+        store.add_trial(run, make.accepted(0, seed, {}, 1.0), Structure(seed, 0))
+        thread.join()
+        assert len(store.load_trials(run.id)) == 1
+    (sentence,) = said
+    assert sentence.startswith(f"{tmp_path / 'a.db'} is locked by another program: waiting for it")
+
+
+def test_a_file_that_stays_locked_is_said_at_last(tmp_path, monkeypatch, task, facts):
+    monkeypatch.setattr(database_file, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(database_file, "PATIENCE_SECONDS", 0.2)
+    with Store.open(tmp_path / "a.db") as store:
+        thread = held(tmp_path / "a.db", 1.0)
+        with pytest.raises(StoreError, match="is locked by another program: close it"):
+            store.add_run(task, facts)
+        thread.join()
+        assert store.load_runs() == []
+        store.add_run(task, facts)  # the connection is none the worse
 
 
 @pytest.mark.parametrize("write", [True, False])

@@ -5,17 +5,22 @@ import dataclasses
 import io
 import itertools
 import json
+from collections import Counter
 
 import pytest
 
 import simulated
 from kernelsearch.core import formats
 from kernelsearch.core.errors import StoreError
-from kernelsearch.core.types import Evidence, Measurement, ShapeTime
+from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, Verdict, Word
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.measure.timing.by_shape import choose_best
+from kernelsearch.record import family_tree
 from kernelsearch.record.rows import candidate_digest
 from kernelsearch.record.store import Store
 from kernelsearch.report import kernel_file, leaderboard, lineage, progress, summary
+from kernelsearch.search import Progress, Result
+from kernelsearch.trial.estimate import EXTRAPOLATES
 
 
 def test_leaderboard_rows_hold_each_kernels_best_accepted_trial_in_order(finished):
@@ -150,9 +155,10 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
     store, task, result = finished
     facts = summary.as_dict(store, task, result)
     best = facts["best"]
-    product = best["tuning"]
+    product = best["own_tuning"]
     for step in best["steps"]:
-        product *= step["gain"]
+        assert step["gain"] is None, "nothing was timed with the best kernel's config"
+        product *= step["own_gain"]
     assert product == pytest.approx(best["speedup"]) and best["evidence"] == "estimated"
     assert sum(facts["verdicts"].values()) == facts["trials"] == 80
     text = summary.as_text(store, task, result)
@@ -162,12 +168,85 @@ def test_summary_says_what_was_gained_and_by_which_edits(finished):
     assert json.loads(json.dumps(facts)) == facts
 
 
+def test_an_estimate_beyond_what_the_model_was_fitted_to_says_so(finished):
+    store, task, result = finished
+    assert "fitted to no such kernel" not in summary.as_text(store, task, result)
+    outcome = result.best.outcome
+    times = [dataclasses.replace(t, detail={EXTRAPOLATES: ["a loop inside a loop"]}) for t in outcome.measurement.times]
+    measured = dataclasses.replace(outcome.measurement, times=tuple(times))
+    best = dataclasses.replace(result.best, outcome=dataclasses.replace(outcome, measurement=measured))
+    text = summary.as_text(store, task, dataclasses.replace(result, best=best))
+    assert "note: the model was fitted to no such kernel (a loop inside a loop): its estimate may be off" in text
+
+
+@pytest.fixture
+def nearly(finished):
+    """A run of two trials: the seed, and a rewritten kernel that is faster by a factor."""
+    kept, task, result = finished
+    seed, other = result.trials[0], next(t for t in result.trials if t.accepted and t.kernel != result.trials[0].kernel)
+    structures = kept.load_structures(result.run.id)
+
+    def make(gain):
+        store = Store.open_in_memory()
+        run = store.add_run(task, result.run.facts)
+        faster = [dataclasses.replace(t, time_us=t.time_us / gain) for t in seed.outcome.measurement.times]
+        measured = dataclasses.replace(seed.outcome.measurement, times=tuple(faster))
+        trial = dataclasses.replace(
+            other, number=1, outcome=dataclasses.replace(other.outcome, measurement=measured), score=1 / gain
+        )
+        store.add_trial(run, seed, structures[seed.kernel])
+        store.add_trial(run, trial, dataclasses.replace(structures[other.kernel], number=1, parent=seed.kernel))
+        per_shape = {t.shape: trial for t in faster}
+        return store, Result(run, [seed, trial], trial, per_shape, 1.0), seed.kernel, other.kernel
+
+    return make
+
+
+@pytest.mark.parametrize(("gain", "gained"), [(1.0004, False), (1.004, False), (1.0099, False), (1.011, True)])
+def test_one_rule_says_what_is_gained_shown_written_and_exported(nearly, gain, gained):
+    store, result, seed, other = nearly(gain)
+    text = summary.as_text(store, simulated.task(), result)
+    assert ("nothing was gained" in text) is not gained and (f"kernel {other[:8]}" in text) is gained
+    best = other if gained else seed
+    assert summary.choose_kernel(result) == family_tree.find_best_kernel(store) == best
+    assert f"kernel {best}" in kernel_file.render_kernel_file(store)
+    ratios = {seed: {"timed:0": 1.0}, other: {"timed:0": 1 / gain}}
+    assert choose_best([seed, other], ratios.get, str, seed) == {"timed:0": best}
+
+
+def rejected(trial, word, stage, reason):
+    return dataclasses.replace(trial, outcome=Outcome(Verdict(word, stage, reason)), score=None)
+
+
+def test_summary_says_why_trials_were_rejected_most_frequent_first(finished):
+    store, task, result = finished
+    seed = result.trials[0]
+    trials = [
+        seed,
+        rejected(seed, Word.COMPILE, "compile", "out of shared memory: 270336 of 232448"),
+        *(rejected(seed, Word.WRONG, "judge", f"error {n} times the limit\nin row {n}") for n in (3, 4, 5)),
+        rejected(seed, Word.WRONG, "judge", "NaN where the reference has none"),
+        rejected(seed, Word.STATIC, "gate", "`tl.inline_asm_elementwise` is not allowed"),
+    ]
+    cut = dataclasses.replace(result, trials=trials)
+    text = summary.as_text(store, task, cut)
+    assert (
+        "  4 wrong (judge): error 3 times the limit in row 3; and 1 for another reason\n"
+        "  1 compile (compile): out of shared memory: 270336 of 232448\n"
+        "  1 static (gate): `tl.inline_asm_elementwise` is not allowed\n"
+    ) in text
+    facts = summary.as_dict(store, task, cut)["rejected"]
+    assert [(r["verdict"], r["trials"]) for r in facts] == [
+        ("reject-wrong", 4), ("reject-compile", 1), ("reject-static", 1)
+    ]  # fmt: skip
+
+
 def test_summary_of_a_run_without_gain_and_of_an_interrupted_one(search):
     store = Store.open_in_memory()
     task = dataclasses.replace(simulated.task(), space={"num_warps": (4,)})
     result = search(store, "tpe", 20, task=task)
     text = summary.as_text(store, task, result)
-    assert "nothing was gained: the seed with its own config is the best (estimated)" in text
+    assert "nothing was gained: nothing is faster than the seed by 1% (estimated)" in text
     assert "ended early" in text
     cut = dataclasses.replace(result, interrupted=True)
     again = "kernelsearch optimize softmax.py --resume"
@@ -202,6 +281,26 @@ def test_progress_is_one_line_on_a_terminal(search):
     with progress.ProgressLine(empty):
         pass
     assert empty.getvalue() == ""
+
+
+def test_the_time_left_follows_from_the_recent_trials():
+    """A first trial of 20 s, then two a second: after ten trials the other ninety take 45 s and not four minutes."""
+    pace, trials = progress.Pace(), [20.0 + 0.5 * n for n in range(10)]
+    said = [
+        progress.format_progress(one, pace.tell(one))
+        for n, s in enumerate(trials, 1)
+        if (one := Progress(n, 100, 0, None, Counter(accept=n), s))
+    ]
+    assert "left" not in said[0] and said[-1].endswith("2.0/s  0:45 left")
+    assert all("left" not in text for text in said[: progress.LEAST - 1])
+    slower = [Progress(10 + n, 100, 0, None, Counter(), 25.0 + 3 * n) for n in range(1, 31)]
+    assert progress.format_progress(slower[-1], [pace.tell(p) for p in slower][-1]).endswith("3.0 s each  3:00 left")
+
+
+def test_replayed_trials_are_no_pace():
+    pace = progress.Pace()
+    rates = [pace.tell(Progress(50 + n, 100, 50, None, Counter(), 10.0 + 2 * n)) for n in range(12)]
+    assert rates[: progress.LEAST] == [None] * progress.LEAST and rates[-1] == 0.5
 
 
 def test_times_have_units():

@@ -7,12 +7,13 @@ import threading
 import time
 
 import pytest
-from simulated_search import EXACT, LAND, make_search, order_by_landscape, story
 
 import simulated
+from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import Outcome, Verdict, Word, config_key
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, pending, strategies
+from simulated_search import EXACT, LAND, make_search, order_by_landscape, story
 
 WINDOW = 4
 
@@ -121,6 +122,37 @@ def test_a_resumed_run_goes_on_in_the_same_way(tmp_path):
         assert story(store.load_trials(run.id)) == whole[: store.count_trials(run.id)]
         result = search(store, "evolve", Proving(0.4, seconds=0.02), True, resume=run).run()
         assert story(result.trials) == whole
+
+
+def test_a_strategy_that_does_not_repeat_itself_goes_on_too():
+    """Its trials up to a rejected proof are told again as they were; asked anew, it would propose others."""
+    walk = strategies.load("random_walk")
+
+    class Moody(walk.Strategy):
+        def ask(self, number):
+            self.start = dataclasses.replace(self.start, seed=random.SystemRandom().random())
+            return super().ask(number)
+
+    class Doubting(Proving):
+        """Rejects the first three new bests after the seed."""
+
+        def complete(self, kernel, config, outcome):
+            proved = super().complete(kernel, config, outcome)
+            doubted = (kernel.digest, config) != (start.kernel, start.config) and len(self.asked) < 5
+            return Outcome(Verdict(Word.WRONG, "judge", "doubted", "full")) if doubted else proved
+
+    with Store.open_in_memory() as store:
+        moody = make_search(store, "random_walk", Doubting(seconds=0.02), 60, WINDOW, 3)
+        start = moody.strategy.start
+        anew = dataclasses.replace(moody.settings, anew=lambda: Moody(walk.Params(), start))
+        asked = type(moody)(simulated.task(), anew.anew(), moody.proposer, moody.evaluator, store, anew)
+        rejected = [t for t in asked.run().trials if t.outcome.verdict.depth == "full" and not t.accepted]
+        rows = store.load_trials(asked.run_row.id)
+        assert [t.number for t in rows] == list(range(60)) and rejected
+    with pytest.raises(StoreError, match="draws its own random numbers"), Store.open_in_memory() as store:
+        make_search(store, "random_walk", trials=20, strategy=Moody(walk.Params(), start)).run()
+        other = Moody(walk.Params(), start)
+        make_search(store, "random_walk", trials=20, strategy=other, resume=store.load_run(1)).run()
 
 
 def test_a_proposer_that_is_told_is_never_told_what_is_not_sure():

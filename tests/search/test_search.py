@@ -7,8 +7,6 @@ import threading
 import time
 
 import pytest
-from simulated_search import EXACT, LAND, story
-from simulated_search import make_search as search
 
 import simulated
 from kernelsearch.core.errors import SpaceError, StoreError, StrategyError, TaskError
@@ -28,6 +26,8 @@ from kernelsearch.record.store import Store
 from kernelsearch.search import make_start, strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.trial.evaluator import Evaluator
+from simulated_search import EXACT, LAND, story
+from simulated_search import make_search as search
 
 
 class Counting(Evaluator):
@@ -348,6 +348,19 @@ def test_rows_that_disagree_with_what_is_asked_are_refused():
     with pytest.raises(StoreError, match="its trial [0-9]+ was kernel"):
         search(store, trials=20, resume=store.load_run(1), strategy=other).run()
     assert len(store.load_trials(1)) == 20
+
+
+def test_times_of_two_tritons_are_not_one_runs():
+    store = Store.open_in_memory()
+    first = search(store, trials=20)
+    store.database.conn.execute("""UPDATE run SET versions = '{"torch":"2.0","triton":"3.5.0"}'""")
+    store.database.conn.commit()
+    facts = dataclasses.replace(first.facts, versions={"torch": "2.1", "triton": "3.6.0"})
+    settings = dataclasses.replace(first.settings, facts=facts)
+    with pytest.raises(
+        StoreError, match=r"cannot be resumed with triton 3.6.0: its times are of triton 3.5.0; install"
+    ):
+        type(first)(first.task, first.strategy, first.proposer, EXACT, store, settings, store.load_run(1))
 
 
 def test_a_full_disk_ends_the_run_with_what_was_stored(tmp_path):

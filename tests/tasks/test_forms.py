@@ -267,3 +267,30 @@ def test_a_convolutional_task_shrinks_until_the_interpreter_can_run_it(opened):
         assert shape["features"] % 8 == 0
         assert shape["batch"] * shape["features"] * shape["height"] * shape["width"] <= 1 << 14
     assert len(task.test_shapes) == 2 and task.notes == ()
+
+
+@pytest.mark.parametrize("line, near", [
+    ("SHAPE = [dict(rows=7)]", "SHAPES"), ("SHAPE = dict(rows=7)", "SHAPES"),
+    ("TEST_SHAPE = [dict(rows=7)]", "TEST_SHAPES"),
+    ("TOLERANCES = 2.0", "TOLERANCE"), ("PRECISON = 'tf32'", "PRECISION"), ("DOMAINS = {'x': 'unit'}", "DOMAIN"),
+    ("MUTATE = 'x'", "MUTATES"), ("BASELINE = {}", "BASELINES"), ("SPACES = {'BLOCK': [64]}", "SPACE"),
+    ("CONFIGS = {'BLOCK': 64}", "CONFIG"), ("LAUNCHERS = 'scale'", "LAUNCHER"),
+    ("CONSTRAINT = ['n > 1']", "CONSTRAINTS"),
+])  # fmt: skip
+def test_a_misspelt_option_is_said_with_the_right_one(write, line, near):
+    name = line.split()[0]
+    with pytest.raises(TaskError, match=f"nobody reads {name}: did you mean {near}\\?"):
+        load(write(WHOLE, line + "\n"))
+
+
+@pytest.mark.parametrize("lines", [
+    "SHAPE = [dict(rows=7)]\nSHAPES = SHAPE",  # the user's own code reads it
+    "TOLERANCES = 2.0\ndef unrelated(): return TOLERANCES",
+    "SHAPE = 128",  # no value of that option
+    "shape = [dict(rows=7)]",
+    "SHAPELY = 'x'",
+    "from os import path as CONFIGS",
+    "NAMES = {}\nDEVICE = 'cpu'\nDTYPES = ('x',)\nSIZES = [dict(rows=7)]",
+])  # fmt: skip
+def test_names_of_the_users_own_are_left_alone(write, lines):
+    assert load(write(WHOLE, lines + "\n")).name == "scale"

@@ -82,6 +82,14 @@ def test_a_corrupted_entry_is_a_miss_and_goes_away(cache):
     assert cache.get(key(cache)) == answer
 
 
+def test_an_answer_is_of_its_own_key_only(cache):
+    other = key(cache, precision="tf32")
+    cache.put(other, Compiled((binary(),)))
+    cache._path(key(cache)).parent.mkdir(parents=True, exist_ok=True)
+    os.replace(cache._path(other), cache._path(key(cache)))
+    assert cache.get(key(cache)) is None
+
+
 def test_an_entry_with_a_right_checksum_still_holds_nothing_but_data(cache, tmp_path):
     import hashlib
     import zlib
@@ -94,7 +102,7 @@ def test_an_entry_with_a_right_checksum_still_holds_nothing_but_data(cache, tmp_
         body = zlib.compress(pickle.dumps(message))
         path = cache.folder / key(cache)[:2] / key(cache)[2:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(hashlib.sha256(body).digest() + body)
+        path.write_bytes(hashlib.sha256(key(cache).encode() + body).digest() + body)
         assert cache.get(key(cache)) is None
     assert not (tmp_path / "owned").exists()
 

@@ -78,7 +78,7 @@ class FakeGpu:
 class FakePool:
     def __init__(self, gpu):
         self.gpu, self.source, self.starts = gpu, SimpleNamespace(role="judge"), 0
-        self.free = SimpleNamespace(get=lambda: gpu, put=lambda worker: None)
+        self.end_workers = gpu.kill
 
     @contextlib.contextmanager
     def lease(self):

@@ -10,6 +10,7 @@ from kernelsearch.core.types import Evidence, Measurement, Outcome, ShapeTime, V
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.trial import Evaluation, pruning
 from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.estimate import EXTRAPOLATES, estimate_times
 from kernelsearch.trial.pruning import STAGE, PruningEvaluator, estimate, order_configs
 
 SEED = Kernel.parse(simulated.task().seed)
@@ -98,3 +99,26 @@ def test_a_real_kernel_is_estimated_without_a_gpu_and_without_the_interpreter(tm
         assert found.times[0].time_us >= 2 * 4 * (1 << 24) / 3350e3
         assert len(order_configs(evaluation, bench.seed, [{"BLOCK": b, "num_warps": 4} for b in (256, 1024)])) == 2
         assert estimate(evaluation, bench.seed, {"BLOCK": 1000, "num_warps": 4}) is None  # no power of two
+
+
+def test_a_loop_whose_length_is_data_puts_no_candidate_first_and_leaves_none_out(tmp_path):
+    path = tmp_path / "ragged.py"
+    path.write_text(
+        "import torch, triton, triton.language as tl\n"
+        "def reference(x, n): return torch.where(torch.arange(x.numel(), device=x.device) < n, x * 2, 0.0)\n"
+        "def get_inputs(n=1 << 20): return [torch.randn(n), torch.tensor([n // 2], dtype=torch.int32)]\n"
+        "TEST_SHAPES = [dict(n=1000)]\n"
+        'SPACE = {"BLOCK": [256, 1024], "num_warps": [1, 4]}\n'
+        "@triton.jit\ndef scale_kernel(x, n_ptr, y, BLOCK: tl.constexpr):\n"
+        "    for start in range(0, tl.load(n_ptr), BLOCK):\n"
+        "        i = start + tl.arange(0, BLOCK)\n"
+        "        tl.store(y + i, tl.load(x + i, mask=i < tl.load(n_ptr)) * 2, mask=i < tl.load(n_ptr))\n"
+        "def scale(x, n):\n    y = torch.zeros_like(x)\n    scale_kernel[(1,)](x, n, y, BLOCK=1024)\n    return y\n"
+    )
+    with Bench.open(path, "h100") as bench:
+        evaluation, config = Evaluation(bench), {"BLOCK": 1024, "num_warps": 4}
+        candidate = evaluation.bind(bench.seed, config)
+        said = estimate_times(candidate, candidate.compile(evaluation.timed), {}, evaluation.timed).times[0].detail
+        assert said[EXTRAPOLATES] == ["a loop's length depends on data"]
+        assert estimate(evaluation, bench.seed, config) is None
+        assert order_configs(evaluation, bench.seed, [config]) == []

@@ -24,9 +24,8 @@ SPACE = {"BM": (16, 32, 64, 128), "BN": (16, 32, 64, 128), "SPLIT": (1, 2, 4), "
 def task(seed=TEXT, **config):
     launch = LaunchFact("k", {"n": 200, "flag": True, "eps": 1e-5, "SPLIT": 2}, {"num_stages": 3}, None)
     shape = ShapeFact("timed:0", "", {})
-    return TaskFacts(
-        "t", "t.py", "0" * 16, "native", seed, ("k",), (shape,), (), SPACE, config, "ieee", {shape.key: Trace(shape.key, (launch,))}
-    )  # fmt: skip
+    traces = {shape.key: Trace(shape.key, (launch,))}
+    return TaskFacts("t", "t.py", "0" * 16, "native", seed, ("k",), (shape,), (), SPACE, config, "ieee", traces)
 
 
 def holds(config):

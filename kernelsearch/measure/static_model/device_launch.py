@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from kernelsearch.compile.code import Access, Code, Dot, Loop, Scalar, fold
+from kernelsearch.compile.code import Access, Code, Dot, Loop, Scalar
 from kernelsearch.core.types import ArgFact, TensorFact
 from kernelsearch.kernel.targets import Target
+from kernelsearch.measure.static_model import trips
 from kernelsearch.measure.static_model.counters import Counters
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.occupancy import BinaryResources, compute_programs_per_sm
@@ -31,6 +32,9 @@ UNROLLED, UNROLLED_ELEMENTS = 4, 16
 """ptxas unrolls a loop up to four times and starts the loads of these iterations together, if a thread loads fewer than
 16 elements per iteration and no barrier is between them (SASS of sm_90, and times on an H100:
 studies/hints/findings.md)."""
+DATA_LENGTH, CHANGED = "a loop's length depends on data", "the compiler made other loops"
+BLIND = frozenset({DATA_LENGTH, CHANGED})
+"""What the model cannot see: such an estimate leaves no candidate out and puts none first."""
 WIDTHS = {"i1": 1, "u1": 1, "i8": 1, "u8": 1, "i16": 2, "fp16": 2, "bf16": 2, "i32": 4, "fp32": 4, "i64": 8, "fp64": 8}
 
 
@@ -68,30 +72,43 @@ class DeviceLaunch:
         return min(self.occupancy, -(-self.programs // self.target.num_sms))
 
     def evaluate(self, value: Scalar) -> int | None:
-        """The value of an expression in the middle program."""
-        if value is None or isinstance(value, int):
-            return value
-        match value:
-            case ("arg", name):
-                arg = self.args.get(name)
-                return int(arg) if isinstance(arg, (bool, int)) else None
-            case ("pid", axis):
-                return self.grid[axis] // 2
-            case ("grid", axis):
-                return self.grid[axis]
-            case (operation, left, right):
-                a, b = self.evaluate(left), self.evaluate(right)
-                return None if a is None or b is None else fold(operation, a, b)
-        return None
+        """The value of an expression in the middle program, in the first turn of every loop."""
+        middle = {"arg": self._number_of, "pid": lambda a: self.grid[a] // 2, "grid": lambda a: self.grid[a]}
+        return trips.evaluate(value, lambda name: middle.get(name[0], lambda depth: 0)(name[1]))
+
+    def _number_of(self, name: str) -> int | None:
+        arg = self.args.get(name)
+        return int(arg) if isinstance(arg, (bool, int)) else None
 
     def trips_of(self, loops: Iterable[Loop]) -> float:
-        """The number of times that the body of these loops runs; a loop of unknown length counts once."""
-        total = 1.0
-        for loop in loops:
-            ends = [self.evaluate(v) for v in (loop.first, loop.last, loop.step)]
-            if None not in ends and ends[2] > 0:
-                total *= max(0, -(-(ends[1] - ends[0]) // ends[2]))
-        return total
+        """How often a program runs the body inside these loops, in the mean; a loop of unknown length counts once."""
+        nest = tuple(loops)
+        known = self._count_trips(nest)
+        if known is None:
+            known = math.prod(t for n in range(len(nest)) if (t := self._count_trips(nest[n : n + 1])) is not None)
+        return known
+
+    def _count_trips(self, nest: tuple[Loop, ...]) -> float | None:
+        if nest not in self._trips:
+            self._trips[nest] = trips.count_trips(nest, self.grid, self._number_of)
+        return self._trips[nest]
+
+    @cached_property
+    def extrapolates(self) -> tuple[str, ...]:
+        """What no kernel has that the model was fitted to, in words; its times are then less sure than its error says.
+
+        Those kernels are in `studies/spaces/tasks/`: each loop stands alone, and the launch gives its length.
+        """
+        nests = {block.loops for block in self.code.blocks}
+        unknown = any(self._count_trips(nest) is None for nest in nests)
+        nested = any(len(nest) > 1 for nest in nests)
+        guessed = any(block.guessed for block in self.code.blocks)
+        found = {DATA_LENGTH: unknown, "a loop inside a loop": nested, CHANGED: guessed}
+        return tuple(words for words, is_there in found.items() if is_there)
+
+    @cached_property
+    def _trips(self) -> dict[tuple[Loop, ...], float | None]:
+        return {}
 
     def tensor_bytes_of(self, name: str) -> float:
         """The size of a tensor argument; infinite if unknown."""

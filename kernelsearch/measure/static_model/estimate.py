@@ -32,12 +32,16 @@ PIPES = ("issue", "memory", "ingest", "special", "tensor")
 
 @dataclass(frozen=True)
 class Estimate:
-    """A launch's time in microseconds, its parts by resource, programs per SM, and waves of programs (a fraction)."""
+    """A launch's time in microseconds, its parts by resource, programs per SM, and waves of programs (a fraction).
+
+    extrapolates: see `DeviceLaunch.extrapolates`.
+    """
 
     time_us: float
     parts_us: dict[str, float]
     occupancy: int
     waves: float
+    extrapolates: tuple[str, ...] = ()
 
     @property
     def bottleneck(self) -> str:
@@ -49,7 +53,8 @@ def estimate_launch(launch: DeviceLaunch) -> Estimate:
     used, target = compute_usage(launch), launch.target
     total, parts = estimate_times_us(used, target)
     waves = used.programs / (target.num_sms * used.occupancy)
-    return Estimate(float(total), {name: float(us) for name, us in parts.items()}, used.occupancy, waves)
+    parts_us = {name: float(us) for name, us in parts.items()}
+    return Estimate(float(total), parts_us, used.occupancy, waves, launch.extrapolates)
 
 
 def estimate_call(launches: Sequence[DeviceLaunch]) -> tuple[float, tuple[Estimate, ...]]:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any, TypeVar
 
+from kernelsearch.core.types import LEAST_GAIN, is_gain
 from kernelsearch.measure.timing.baselines import SEED
-from kernelsearch.measure.timing.protocol import LEAST_GAIN, margin_of
+from kernelsearch.measure.timing.protocol import margin_of
 
 Finding = Mapping[str, Any]
 C = TypeVar("C")
@@ -31,7 +32,7 @@ def choose_best(
 
     ratios are a candidate's times over the seed's by shape; order breaks ties; seed is the candidate that is the seed
     itself. Since one kernel is simpler than several, the best one over all shapes runs wherever no other is faster by
-    the fraction `ahead` and the seed is not faster. Empty without candidates.
+    the fraction `ahead`; and the seed wherever that gains nothing over it (`is_gain`). Empty without candidates.
     """
     others = [c for c in candidates if c is not seed and ratios(c)]
     if not others:
@@ -41,11 +42,12 @@ def choose_best(
     overall = min(complete, key=lambda c: (round(geometric_mean(ratios(c).values()), 3), order(c)))
     chosen = {}
     for shape in dict.fromkeys(s for c in sorted(candidates, key=lambda c: -len(ratios(c))) for s in ratios(c)):
-        able = [c for c in candidates if shape in ratios(c)]
-        first = min(able, key=lambda c: (ratios(c)[shape], c is not seed, order(c)))
+        able = [c for c in others if shape in ratios(c)]
+        first = min(able, key=lambda c: (ratios(c)[shape], order(c)), default=seed)
         own = ratios(overall).get(shape, math.inf)
-        least = ratios(seed).get(shape, math.inf) if seed is not None else math.inf
-        chosen[shape] = overall if own < least and own <= ratios(first)[shape] * (1 + ahead) else first
+        best = overall if own <= ratios(first)[shape] * (1 + ahead) else first
+        least = ratios(seed).get(shape) if seed is not None else None
+        chosen[shape] = best if least is None or is_gain(least / ratios(best)[shape]) else seed
     return chosen
 
 
@@ -134,6 +136,7 @@ def compute_gain(chosen: Mapping[str, Finding]) -> dict[str, Any] | None:
         "vs_fastest": over,
         "vs_seed": _mean_of([s["vs_seed"] for s in shapes]),
         "margin": needed,
+        "seed_configs": max(f.get("seed_configs", 0) for f in chosen.values()),
         "faster": over["low"] > 1.0 + needed,
         "shapes": shapes,
     }

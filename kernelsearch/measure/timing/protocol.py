@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from kernelsearch.core.types import LEAST_GAIN
+
 PROTOCOL = "search-2"
 """The protocol of `events.take_samples`; search-1 kept samples in which the device had waited for the host."""
-
-LEAST_GAIN = 0.01
-"""A kernel is called faster only if the interval's lower end shows more than this."""
 
 
 def margin_of(aa_spread: float) -> float:

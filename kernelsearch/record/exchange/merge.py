@@ -1,14 +1,16 @@
 """Merging another database's rows into this one; doing it twice adds nothing.
 
-Sources, tasks and candidates are identified by their content, and a run by its name, task, seed and start. Of a run
-that is already here, only the trials that it has gained since are added. Of measurements, confirmations, baselines and
-ceilings with the same key, the newer one stays.
+Sources, tasks and candidates are identified by their content. Runs and calls of models are numbered by their file, so
+they get numbers of this one, and so does what refers to them. A run is the same if its facts and the trials that both
+files have are. Of a run that is already here, only the trials that it has gained since are added. Of measurements,
+confirmations, baselines and ceilings with the same key, the newer one stays.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,9 @@ from kernelsearch.core.errors import StoreError
 from kernelsearch.record import database_file
 from kernelsearch.record.store import Store
 
-SAME_RUN = ("name", "task", "seed", "started")
+SAME_RUN = ("name", "task", "seed", "started", "proposer", "settings")
+NUMBERED = {"run": "run", "call": "model_call"}
+"""Columns that hold a number of a numbered table."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,12 @@ def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
     new_runs = _merge_runs(connection)
     rows = {}
     for table in _tables(connection):
-        columns = _columns(connection, table)
-        values, source, conflict = columns, f'other."{table}" AS there', "IGNORE"
-        if "run" in columns:
-            values = ["same.here" if name == "run" else f"there.{name}" for name in columns]
-            source += " JOIN temp.same_run AS same ON same.there = there.run"
-        elif "measured" in columns:  # the newer one stays
+        if table in NUMBERED.values():
+            rows[table] = _merge_numbered(connection, table)
+            continue
+        columns, conflict = _columns(connection, table), "IGNORE"
+        values, source = _renumber(table, columns)
+        if "measured" in columns:  # the newer one stays
             key = " AND ".join(f"here.{name} = there.{name}" for name in _columns(connection, table, key=True))
             newer = f'SELECT 1 FROM main."{table}" AS here WHERE {key} AND here.measured >= there.measured'
             source, conflict = f"{source} WHERE NOT EXISTS ({newer})", "REPLACE"
@@ -82,6 +86,40 @@ def _merge_tables(connection: sqlite3.Connection) -> MergeCounts:
         query = f"INSERT OR {conflict} INTO {into} SELECT {', '.join(values)} FROM {source}"
         rows[table] = connection.execute(query).rowcount
     return MergeCounts(new_runs, rows)
+
+
+def _merge_numbered(connection: sqlite3.Connection, table: str) -> int:
+    """Adds the rows that differ in any column from those here; the temporary table `same_TABLE` maps their ids."""
+    columns = [name for name in _columns(connection, table) if name != "id"]
+    values, source = _renumber(table, columns)
+    same = " AND ".join(f"here.{name} IS {value}" for name, value in zip(columns, values, strict=True))
+    absent = f'NOT EXISTS (SELECT 1 FROM main."{table}" AS here WHERE {same})'
+    added = connection.execute(
+        f"""INSERT INTO main."{table}" ({", ".join(columns)})
+            SELECT {", ".join(values)} FROM {source} WHERE {absent} ORDER BY there.id"""
+    ).rowcount
+    _map_ids(
+        connection,
+        table,
+        f'SELECT there.id AS there, max(here.id) AS here FROM {source} JOIN main."{table}" '
+        f"AS here ON {same} GROUP BY there.id",
+    )
+    return added
+
+
+def _renumber(table: str, columns: Sequence[str]) -> tuple[list[str], str]:
+    """The expressions of these columns with numbers of this file, and what to select them from."""
+    values, source = [], f'other."{table}" AS there'
+    for name in columns:
+        values.append(f"same_{name}.here" if name in NUMBERED else f"there.{name}")
+        if name in NUMBERED:
+            source += f" JOIN temp.same_{NUMBERED[name]} AS same_{name} ON same_{name}.there = there.{name}"
+    return values, source
+
+
+def _map_ids(connection: sqlite3.Connection, table: str, query: str) -> None:
+    connection.execute(f"DROP TABLE IF EXISTS temp.same_{table}")
+    connection.execute(f"CREATE TEMPORARY TABLE same_{table} AS {query}")
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
@@ -102,19 +140,24 @@ def _columns(connection: sqlite3.Connection, table: str, key: bool = False) -> l
 def _merge_runs(connection: sqlite3.Connection) -> int:
     """Adds the other file's new runs and returns their count; the temporary table `same_run` maps its ids to ours."""
     names = ", ".join(name for name in _columns(connection, "run") if name != "id")
-    same = " AND ".join(f"here.{c} = there.{c}" for c in SAME_RUN)
-    connection.execute("DROP TABLE IF EXISTS temp.same_run")
+    parted = """EXISTS (SELECT 1 FROM main.trial AS ours JOIN other.trial AS theirs ON theirs.number = ours.number
+                        WHERE ours.run = here.id AND theirs.run = there.id
+                        AND (theirs.candidate, theirs.finished) <> (ours.candidate, ours.finished))"""
+    same = " AND ".join([*(f"here.{c} = there.{c}" for c in SAME_RUN), f"NOT {parted}"])
     new_runs = connection.execute(
         f"""INSERT INTO main.run ({names}) SELECT {names} FROM other.run AS there
             WHERE NOT EXISTS (SELECT 1 FROM main.run AS here WHERE {same}) ORDER BY id"""
     ).rowcount
-    connection.execute(
-        f"""CREATE TEMPORARY TABLE same_run AS SELECT there.id AS there, max(here.id) AS here
-            FROM other.run AS there JOIN main.run AS here ON {same} GROUP BY there.id"""
+    _map_ids(
+        connection,
+        "run",
+        f"""SELECT there.id AS there, max(here.id) AS here
+             FROM other.run AS there JOIN main.run AS here ON {same} GROUP BY there.id""",
     )
     connection.execute(
-        """UPDATE main.run SET (trials, finished) = (
-               SELECT max(main.run.trials, there.trials), coalesce(main.run.finished, there.finished)
+        """UPDATE main.run SET (trials, extended, finished) = (
+               SELECT max(main.run.trials, there.trials), max(main.run.extended, there.extended),
+                      coalesce(main.run.finished, there.finished)
                FROM other.run AS there JOIN temp.same_run AS s ON s.there = there.id WHERE s.here = main.run.id)
            WHERE id IN (SELECT here FROM temp.same_run)"""
     )

@@ -12,7 +12,7 @@ from kernelsearch.record.rows import columns, geometric_mean
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
 from kernelsearch.report.findings import format_gain_by_shape, is_champion
-from kernelsearch.report.lineage import diff_structures
+from kernelsearch.report.lineage import diff_structures, load_gains
 
 Facts = dict[str, Any]
 
@@ -42,6 +42,7 @@ def _section(store: Store, place: Facts) -> Facts:
         "shapes": [s["label"] for s in sizes],
         "sizes": sizes,
         "evidence": best["evidence"],
+        "seed_configs": queries.seed_tunings(store).get(where, {}).get("configs", 0),
         "runs": runs,
         "curves": [_curve(store, run) for run in runs],
         "baselines": _baselines(store, *where),
@@ -90,6 +91,8 @@ def _tree(store: Store, run: int) -> Facts:
     rejections = queries.first_rejections(store, run)
     best = {row["kernel"]: row for row in queries.best_trials(store, run, abandoned=True)}
     hints = queries.first_hints(store, run)
+    ranked = [row["kernel"] for row in queries.best_trials(store, run, abandoned=False)]
+    gains = load_gains(store, run, ranked[0]) if ranked else {}
 
     def node(step: LineageStep) -> Facts:
         parent = steps.get(step.parent or "")
@@ -97,6 +100,7 @@ def _tree(store: Store, run: int) -> Facts:
         why = f"{rejection['verdict']} ({rejection['stage']}): {rejection['reason']}" if rejection else None
         return {
             **columns(step, "kernel edit rationale proposer trials accepted gain"),
+            "gain_at_config": gains.get(step.kernel) if parent else None,
             "parent": step.parent if parent else None,
             "first": step.number,
             "speedup": 1 / step.score if step.score else None,

@@ -87,7 +87,8 @@
     fact("kernel", node.kernel);
     fact("proposed by", node.edit ? `${node.proposer || "a proposer"}, trial ${node.first}` : "the task");
     fact("trials", `${node.trials}, ${node.accepted} accepted`);
-    if (node.speedup) fact("best", `${node.speedup.toFixed(3)}× the seed (${node.evidence}), trial ${node.trial}` + (node.gain ? `; ${node.gain.toFixed(3)}× its parent` : ""));
+    if (node.speedup) fact("best", `${node.speedup.toFixed(3)}× the seed (${node.evidence}), trial ${node.trial}` + (node.gain ? `; ${node.gain.toFixed(3)}× its parent, each at its own best config` : ""));
+    if (node.gain_at_config) fact("step", `${node.gain_at_config.toFixed(3)}× its parent, both at the best kernel's config`);
     if (node.config) fact("config", Object.entries(node.config).map(([name, value]) => `${name}=${value}`).join(" "));
     fact("refused", node.why);
     const hints = node.hints.map((hint) => make("li", {}, make("strong", {}, hint.bottleneck), `: ${hint.suggestion} `,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelsearch.core import formats
-from kernelsearch.core.errors import KernelsearchError, StoreError
+from kernelsearch.core.errors import IsolationError, KernelsearchError, StoreError
 from kernelsearch.core.interrupts import Interrupts
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose import proposers
@@ -50,6 +50,7 @@ class StudyOptions:
     report: bool = False
     as_json: bool = False
     quiet: bool = False
+    require_isolation: bool = False
 
 
 @dataclass
@@ -78,6 +79,7 @@ class StudyRunner:
     options: StudyOptions
     say: Say
     failed: dict[str, str] = field(default_factory=dict)
+    isolation_said: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> int:
@@ -142,8 +144,9 @@ class StudyRunner:
             if self._is_done(task, arm, seed):
                 return None
             opened = self.tasks.open_task(task)
+            self._check_isolation(opened.bench)
             search, proposer = self._set_up(opened, arm, seed)
-        except StoreError:
+        except (StoreError, IsolationError):
             raise
         except KernelsearchError as error:
             self.failed[task.name if task.name not in self.tasks.open else label] = str(error)
@@ -152,6 +155,11 @@ class StudyRunner:
         asking = ThreadPoolExecutor(1, thread_name_prefix="ask") if proposer.may_wait() else None
         steps = search.steps(pool, self.stopping, asking=asking)
         return _Active(search, proposer, steps, label, opened, time.monotonic(), asking)
+
+    def _check_isolation(self, bench: benches.Bench) -> None:
+        """Says once what is missing. Raises IsolationError."""
+        said, self.isolation_said = self.isolation_said, True
+        bench.check_isolation((lambda text: None) if said else self.say, self.options.require_isolation)
 
     def _advance(self, active: _Active) -> bool:
         """Moves a run on as far as it goes without waiting. Returns whether it is still under way."""

@@ -19,6 +19,7 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.own_configs import tune_seed
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 
 MOST_OPEN = 8
@@ -110,4 +111,5 @@ class TaskOpener:
         facts = narrow_to_shapes(bench.facts, task.shapes)
         evaluation = Evaluation.of(bench, facts)
         evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), self.store)
+        facts = tune_seed(bench, facts, evaluator, self.store.load_runs(facts.digest))
         return OpenedStudyTask(bench, facts, evaluation, evaluator)

@@ -63,6 +63,8 @@ class Launcher:
         for name, value in bound.plan.init.items():
             launch.args[name].fill_(value)
         for step, function in zip(bound.plan.steps, functions, strict=True):
+            if 0 in step.grid:
+                continue
             args = {
                 n: launch.args[a.name] if isinstance(a, Passed) else scratch[a.name] if isinstance(a, Scratch) else a
                 for n, a in step.args.items()
@@ -88,14 +90,14 @@ class Launcher:
         return bound, [_load(self.binaries[spec_key(s, bound.of_seed)]) for s in specs]
 
 
-_LOADED: dict[str, Any] = {}
+_LOADED: dict[tuple[Any, ...], Any] = {}
 
 
 def _load(binary: Any) -> Any:
     """The binary as a loaded function, which stays loaded for later calls."""
     from kernelsearch.worker.gpu.cuda import LoadedFunction
 
-    key = f"{binary.identity}/{binary.params!r}/{binary.num_warps}/{binary.name}"
+    key = (binary.cubin, binary.params, binary.num_warps, binary.name)  # the code itself, not what was said about it
     if key not in _LOADED:
         if len(_LOADED) >= 64:
             _LOADED.clear()

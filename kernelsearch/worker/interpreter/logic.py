@@ -14,6 +14,8 @@ from typing import Any
 import triton.language as tl
 from triton.runtime import interpreter
 
+from kernelsearch.worker.interpreter.waiting import count_turns
+
 JOIN, NEGATE = "_join_truth_values", "_negate_truth_value"
 """Names under which rewritten kernels call the two functions below."""
 
@@ -45,9 +47,15 @@ def negate(value: Any) -> Any:
 
 
 class _LogicTransformer(interpreter.ASTTransformer):
+    """Rewrites the three operators, and `while` loops (`waiting.py`)."""
+
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         node.value = self.visit(node.value)
         return super().visit_Assign(node)
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        begin, loop = count_turns(node)
+        return [begin, self.generic_visit(loop)]
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)

@@ -19,7 +19,16 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder as builder
 
-from kernelsearch.worker.interpreter import libdevice, logic, loops, reductions, shortcuts, sixteen_bits
+from kernelsearch.worker.interpreter import (
+    eight_bits,
+    libdevice,
+    logic,
+    loops,
+    reductions,
+    shortcuts,
+    sixteen_bits,
+    waiting,
+)
 from kernelsearch.worker.interpreter.addresses import Buffers, drop_lanes, follow_pointers, wrap_method
 from kernelsearch.worker.launcher.standin import replace_attributes
 
@@ -49,8 +58,10 @@ shortcuts.install()
 libdevice.install()
 loops.install()
 logic.install()
+waiting.install()
 reductions.install()
 sixteen_bits.install()
+eight_bits.install()
 
 
 @contextmanager
@@ -61,6 +72,10 @@ def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any
     """
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
     plain_rmw, plain_cas = builder.create_atomic_rmw, builder.create_atomic_cas
+    waiting.MEMORY.watchers = 0
+
+    def write(ptrs: Any, on: np.ndarray, operation: Callable[[], Any]) -> Any:
+        return waiting.MEMORY.write(ptrs, on, max(1, ptrs.get_element_ty().primitive_bitwidth // 8), operation)
 
     def load(ptrs: Any, mask: Any, *rest: Any, **named: Any) -> Any:
         on = _as_lanes(mask)
@@ -73,19 +88,19 @@ def watch(buffers: Buffers, log: Any, fill: Callable[[Any, np.ndarray, Any], Any
         on = _as_lanes(mask)
         ptrs, value = buffers.to_true_addresses(ptrs, on, "store"), drop_lanes(buffers, value)
         log.store(ptrs, value, on)
-        return plain_store(ptrs, value, mask, *rest, **named)
+        return write(ptrs, on, lambda: plain_store(ptrs, value, mask, *rest, **named))
 
     def rmw(op: Any, ptr: Any, value: Any, mask: Any, *rest: Any) -> Any:
         on = _as_lanes(mask)
         ptr, value = buffers.to_true_addresses(ptr, on, "atomic"), drop_lanes(buffers, value)
         log.update(ptr, on)
-        return plain_rmw(op, ptr, value, mask, *rest)
+        return write(ptr, on, lambda: plain_rmw(op, ptr, value, mask, *rest))
 
     def cas(ptr: Any, *rest: Any) -> Any:
         on = np.ones_like(ptr.data, dtype=bool)
         ptr = buffers.to_true_addresses(ptr, on, "atomic")
         log.update(ptr, on)
-        return plain_cas(ptr, *(drop_lanes(buffers, value) for value in rest))
+        return write(ptr, on, lambda: plain_cas(ptr, *(drop_lanes(buffers, value) for value in rest)))
 
     memory = {"create_masked_load": load, "create_masked_store": store}
     atomics = {"create_atomic_rmw": rmw, "create_atomic_cas": cas}

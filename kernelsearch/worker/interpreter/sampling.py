@@ -48,7 +48,7 @@ An honest grid may be uneven along a short axis: of four parts of a row that is 
 
 
 class GridSample:
-    """The programs of a run's launches, drawn by a seed, and what they wrote."""
+    """The programs of a run's launches, drawn by a seed, and what they wrote; left_out: not all of them ran."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -58,6 +58,7 @@ class GridSample:
         self._stored: dict[int, bool] = {}
         self.alone = True
         self.whole_s = 0.0
+        self.left_out = False
         self._whole = True
 
     def choose_programs(self, grid: Program, joined: bool) -> list[Program]:
@@ -85,12 +86,13 @@ class GridSample:
         if self.last is not None and not self._whole:
             unseen = any(s is not None and p is None for s, p in zip(self.last.stored, self.last.poison, strict=True))
             self.alone = self.alone and not unseen and not self.last.uses_atomics
-        ran = self.choose_programs(grid, joined)
-        with count_seconds() as spent:
-            run(ran)
-        self.whole_s += spent() * math.prod(grid) / len(ran)
-        self.last, self._whole = log, len(ran) == math.prod(grid)
-        self.covers = {} if self._whole or log.uses_atomics else self._find_covers(log, grid, ran, run)
+        if ran := self.choose_programs(grid, joined):
+            with count_seconds() as spent:
+                run(ran)
+            self.whole_s += spent() * math.prod(grid) / len(ran)
+            self.last, self._whole = log, len(ran) == math.prod(grid)
+            self.left_out = self.left_out or not self._whole
+            self.covers = {} if self._whole or log.uses_atomics else self._find_covers(log, grid, ran, run)
         for start, stored, poison in zip(log.starts.tolist(), log.stored, log.poison, strict=True):
             if poison is not None:
                 self._stored[start] = self._stored.get(start, False) or stored is not None

@@ -55,19 +55,22 @@ class Policy:
     """Layers of a role beyond the common ones.
 
     confined: no network, and only granted files. programs: may run installed programs. denied: groups of system calls.
-    timed_by_cpu: its timeouts are seconds of its own CPU time, which a busy machine does not use up. That is for roles
-    which compute all the time, alone and on one processor.
+    timed_by_cpu: its timeouts are CPU seconds of its own and of what it has started, which a busy machine does not use
+    up. That is for roles which compute all the time, on one processor.
+    keeps_apart: a worker executes the code of one candidate only; the next one gets a process that is forked anew from
+    the nursery, which has executed none. So nothing that a candidate did to its process reaches another's answers.
     """
 
     confined: bool
     programs: bool
     denied: tuple[str, ...]
     timed_by_cpu: bool = False
+    keeps_apart: bool = False
 
 
 POLICIES = {
     "interpret": Policy(True, False, seccomp.GROUPS, timed_by_cpu=True),
-    "compile": Policy(True, True, ("system", "neighbours", "sockets")),  # it starts ptxas
+    "compile": Policy(True, True, ("system", "neighbours", "sockets"), timed_by_cpu=True, keeps_apart=True),  # ptxas
     "judge": Policy(False, True, ("system",)),
     "run": Policy(False, True, ("system",)),
     "confirm": Policy(False, True, ("system",)),
@@ -126,12 +129,22 @@ def resident_bytes(process: int) -> int:
 
 
 def cpu_seconds(process: int) -> float:
-    """CPU seconds that a process has used since its start, without its children's; 0 if it has ended."""
+    """CPU seconds that a process and all that it has started have used since their starts; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    own_and_reaped = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own_and_reaped + sum(map(cpu_seconds, _children(process)))
+
+
+def _children(process: int) -> list[int]:
+    """The running processes that a process has started; none where the system does not list them."""
+    pids: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            pids += map(int, (thread / "children").read_text().split())
+    return pids
 
 
 def enter(role: str, limits: WorkerLimits, keep: tuple[int, ...], place: WorkerPlace) -> SandboxLayers:

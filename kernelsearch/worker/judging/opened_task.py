@@ -146,18 +146,18 @@ class OpenedTask:
 
     def mark_half(self, case: JudgedCase) -> JudgedCase:
         """The case with half set if a kernel gets a 16-bit float at its shape and the launcher takes its twin."""
-        return replace(case, half=self._passes_half(case.shape) and not self.refuses_twin(case.shape))
+        return replace(case, half=self.passes_half(case.shape) and not self.refuses_twin(case.shape))
 
     def refuses_twin(self, shape: str) -> bool:
         """True if kernels are judged on twins here, and the launcher takes 16-bit floats at this shape, but no twin."""
-        if not self.uses_twins or not self._passes_half(shape):
+        if not self.uses_twins or not self.passes_half(shape):
             return False
         built = self.build_case(shape)
         twin = replace(built, inputs=tuple(map(widen_tensor, built.inputs)))
         with standin.pretend_gpu(self.target, "cpu"), TwinMode():
             return not trace.takes(twin)
 
-    def _passes_half(self, shape: str) -> bool:
+    def passes_half(self, shape: str) -> bool:
         """True if the seed's launcher passes a kernel a 16-bit float at this shape."""
         launches = self.run_seed(shape).launches
         facts = (a for launch in launches for a in trace.as_launch_fact(launch).args.values())

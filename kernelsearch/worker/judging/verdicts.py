@@ -30,7 +30,7 @@ def judge_runs(opened: OpenedTask, job: JudgeRuns) -> Verdict:
         outputs = unmoved[case] = [tensors.unpack(o) for o in run.outputs]
         after = [tensors.unpack(v) for v in run.inputs]
         expected, mutated = opened.expectation_of(case, job.twin), opened.mutated_positions(case)
-        if case.sampled:
+        if run.covers is not None:
             verdict = judge_sampled(expected, outputs, run.covers, before, after, mutated, depth=job.depth)
         else:
             verdict = judge(expected, outputs, before, after, mutated, depth=job.depth)

@@ -29,6 +29,7 @@ from kernelsearch.core.types import LAUNCH_OPTIONS, ArgFact, Config, DtypeFact, 
 from kernelsearch.kernel.expressions import Scope, evaluate
 from kernelsearch.kernel.launch import TRITON_DTYPES
 from kernelsearch.worker.launcher.standin import replace_attributes
+from kernelsearch.worker.launcher.tensors import TORCH_DTYPES
 
 DISPATCHERS = (JITFunction, Autotuner, Heuristics, InterpretedFunction)
 
@@ -40,9 +41,10 @@ class Launch:
     """One launch by the launcher, not executed.
 
     site is the kernel's name, fn its innermost Triton object. args has the launcher's arguments and the parameters'
-    defaults by parameter name: real tensors and scalars. It lacks the values that an autotuner's configs or a
-    heuristic provide (see `bound`). options are names that are not parameters, such as num_warps. meta_defaults is the
-    autotuner's first config, options included. wrappers are the decorators around fn, outermost first.
+    defaults by parameter name: real tensors and scalars. It lacks the values that an autotuner's configs provide, and
+    of those that a heuristic provides it has what the launcher passes for the heuristic to read. options are names that
+    are not parameters, such as num_warps. meta_defaults is the autotuner's first config, options included. wrappers are
+    the decorators around fn, outermost first.
     """
 
     site: str
@@ -109,7 +111,7 @@ class Launch:
         if not callable(self.grid):
             return self.grid
         real = {k: v for k, v in meta.items() if not isinstance(v, (TensorFact, DtypeFact))}
-        return normalise_grid(self.grid({**self.bind_parameters(real), **real}), self.site)
+        return normalise_grid(self.grid({**real, **self.bind_parameters(real)}), self.site)
 
     def run_pre_hooks(self, config: Config | None = None) -> None:
         """Runs the `pre_hook` of the autotuner's config that equals this one, else of the first that has one."""
@@ -191,21 +193,24 @@ def bind(kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: An
         raise TypeError(f"{site} got two values for {twice[0]!r}")
     passed.update((k, v) for k, v in kwargs.items() if k in names)
     options = {k: unwrap_constexpr(v) for k, v in kwargs.items() if k not in names}
-    bound = {n: unwrap_constexpr(v) for n, v in {**anatomy.defaults, **passed}.items() if n not in anatomy.provided}
-    own_args = {n: bound[n] for n in names if n in bound}
+    bound = {**anatomy.defaults, **{n: _as_tensor(unwrap_constexpr(v), f"{n!r} of {site}") for n, v in passed.items()}}
+    own_args = {n: unwrap_constexpr(bound[n]) for n in names if n in bound and n not in anatomy.tuned}
     fixed_grid = grid if callable(grid) else normalise_grid(grid, site)
     return Launch(site, anatomy.fn, own_args, options, fixed_grid, anatomy.meta, anatomy.wrappers)
 
 
 @dataclass(frozen=True)
 class _Anatomy:
-    """The part of a Launch that is the same for every launch of a kernel; its decorators set the provided names."""
+    """The part of a Launch that is the same for every launch of a kernel; its autotuner sets the tuned names.
+
+    defaults are those of the parameters that no decorator sets.
+    """
 
     kernel: Any
     fn: Any
     names: tuple[str, ...]
     defaults: Mapping[str, Any]
-    provided: frozenset[str]
+    tuned: frozenset[str]
     meta: Mapping[str, Any]
     wrappers: tuple[Any, ...]
 
@@ -232,9 +237,9 @@ def _examine(kernel: Any) -> _Anatomy:
     tuned = {name for w in tuners for c in w.configs for name in c.kwargs} - set(words)
     ruled = {name for w in wrappers if isinstance(w, Heuristics) for name in w.values}
     signature = inspect.signature(fn.fn)
-    defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
+    defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty and n not in ruled}
     meta = {k: v for k, v in first.items() if k not in words}
-    return _Anatomy(kernel, fn, tuple(fn.arg_names), {**defaults, **words}, frozenset(tuned | ruled), meta, wrappers)
+    return _Anatomy(kernel, fn, tuple(fn.arg_names), {**defaults, **words}, frozenset(tuned), meta, wrappers)
 
 
 def flatten_config(config: triton.Config) -> dict[str, Any]:
@@ -246,6 +251,29 @@ def flatten_config(config: triton.Config) -> dict[str, Any]:
 def unwrap_constexpr(value: Any) -> Any:
     """The value inside a `tl.constexpr`, anything else as it is."""
     return value.value if isinstance(value, tl.constexpr) else value
+
+
+def _as_tensor(value: Any, what: str) -> Any:
+    """The tensor behind an object that Triton takes for a pointer, such as `triton.reinterpret` makes; others as is."""
+    if isinstance(value, torch.Tensor) or not hasattr(value, "data_ptr"):
+        return value
+    base = next((v for v in vars(value).values() if isinstance(v, torch.Tensor)), None)
+    if base is None:
+        raise TaskError(f"argument {what} is a {type(value).__name__} that holds no tensor: pass a tensor")
+    name = value.dtype.name if isinstance(value.dtype, tl.dtype) else str(value.dtype).removeprefix("torch.")
+    dtype = TORCH_DTYPES.get(TRITON_DTYPES.get(name, name))
+    if dtype is None or dtype.itemsize != base.dtype.itemsize:
+        was = str(base.dtype).removeprefix("torch.")
+        raise TaskError(
+            f"argument {what} is {was} that is read as {name}: only dtypes of PyTorch of the same size are supported"
+        )
+    with torch._C.DisableTorchFunction():
+        start = value.data_ptr() - base.data_ptr()
+        typed = base.view(dtype)
+        if not start:
+            return typed
+        first = typed.storage_offset() + start // dtype.itemsize
+        return typed.as_strided((typed.untyped_storage().nbytes() // dtype.itemsize - first,), (1,), first)
 
 
 def normalise_grid(grid: Any, site: str) -> tuple[int, ...]:

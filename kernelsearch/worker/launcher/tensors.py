@@ -13,7 +13,8 @@ from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
 from kernelsearch.verify.judge import WHOLE
 from kernelsearch.worker.messages.channel import Array
 
-_TORCH = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
+TORCH_DTYPES = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
+"""PyTorch's dtypes by Triton's names."""
 
 
 def pack(value: Any) -> Any:
@@ -86,7 +87,7 @@ def make_scratch(buffer: Buffer, device: str, fill: float | bool | None = None) 
     """A scratch tensor: zeros if the buffer wants them, else poison (None), a value, or uninitialised (False)."""
     from kernelsearch.worker.launcher.standin import fill_with_poison
 
-    dtype = _TORCH[buffer.dtype]
+    dtype = TORCH_DTYPES[buffer.dtype]
     if buffer.zero:
         return torch.zeros(buffer.shape, dtype=dtype, device=device)
     tensor = torch.empty(buffer.shape, dtype=dtype, device=device)

@@ -1,7 +1,8 @@
 """The launches of a launcher at one shape as facts: the launcher runs, its kernels do not.
 
 Without a GPU the inputs are on the meta device, and a trace of the largest shape needs no memory. If a launcher needs
-values (`.item()`), the inputs are zeros on the CPU.
+values (`.item()`, `nonzero`), the inputs are the task's own on the CPU, and what its kernels would write is zero.
+Inputs of more than REAL_ELEMENTS elements are zeros in memory that nothing touches.
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ from kernelsearch.tasks.load import load
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Case, Task
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
-from kernelsearch.worker.launcher.standin import pretend_gpu
+from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 from kernelsearch.worker.launcher.tensors import flatten_result
+
+REAL_ELEMENTS = 2**26
 
 
 @dataclass(frozen=True)
 class LauncherRun:
-    """One run of a launcher without its kernels: its launches, and the tensors that it returned."""
+    """One run of a launcher without its kernels: its launches, and the tensors that it returned.
+
+    device is that of its inputs; on `meta` no size or argument depends on values.
+    """
 
     launches: tuple[Launch, ...]
     outputs: tuple[torch.Tensor, ...]
     case: Case
+    device: str
 
 
 def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
@@ -75,7 +82,8 @@ def describe_outputs(
 ) -> tuple[tuple[TensorFact, ...], tuple[TensorFact, ...]]:
     """(The reference's outputs, the launcher's outputs) at one shape as facts.
 
-    The reference really runs, on the CPU: use a small shape.
+    The reference really runs, on the CPU: use a small shape. An output whose size may depend on what the kernels
+    compute counts as having the reference's: the judge, for whom they run, compares every size.
     """
     target = target or target_by_name("h100")
     traced = run_launcher(task, key, target)
@@ -92,7 +100,11 @@ def describe_outputs(
         site = launches[0].site
         raise TaskError(f"{task.path.name}: the reference launches {site}: it defines the answer, so use PyTorch alone")
     expected = flatten_result(result, case.names, case.inputs, task.mutates)
-    return tuple(map(as_tensor_fact, expected)), tuple(map(as_tensor_fact, traced.outputs))
+    wanted, given = tuple(map(as_tensor_fact, expected)), list(map(as_tensor_fact, traced.outputs))
+    for i, (want, got) in enumerate(zip(wanted, given, strict=False)):
+        if traced.device != "meta" and want.dtype == got.dtype and len(want.shape) == len(got.shape):
+            given[i] = want
+    return wanted, tuple(given)
 
 
 def _must_name_inputs(task: Task, names: tuple[str, ...]) -> None:
@@ -115,14 +127,28 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
     launches: list[Launch] = []
     with nullcontext() if device == "cuda" else pretend_gpu(target, device):
-        with _LazyZeros() if device == "cpu" else nullcontext():
+        with _LazyZeros() if device == "cpu" and _is_large(task, key, target) else nullcontext():
             case = task.build(key, 0, device)
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
-        result = call_launcher(task, key, case, launches.append)
+        with poison_empty(0.0) if device == "cpu" else nullcontext():
+            result = call_launcher(task, key, case, launches.append)
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
-    return LauncherRun(tuple(launches), tuple(flatten_result(result, case.names, case.inputs, task.mutates)), case)
+    outputs = flatten_result(result, case.names, case.inputs, task.mutates)
+    return LauncherRun(tuple(launches), tuple(outputs), case, device)
+
+
+def _is_large(task: Task, key: str, target: Target) -> bool:
+    """True if the inputs have more than REAL_ELEMENTS elements; they are counted without memory for them."""
+    for device, mode in (("meta", nullcontext()), ("cpu", _LazyZeros())):
+        try:
+            with pretend_gpu(target, device), mode:
+                inputs = task.build(key, 0, device).inputs
+        except TaskError:
+            continue
+        return sum(v.numel() for v in inputs if isinstance(v, torch.Tensor)) > REAL_ELEMENTS
+    return False
 
 
 def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:

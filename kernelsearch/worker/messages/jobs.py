@@ -202,7 +202,7 @@ class Ran:
 
     again: outputs of repeated runs that differ from the first run's in any bit. suspect: one sentence on what an
     interpreted kernel did that no right kernel needs to do. covers: the share of the outputs (0 to 1) that the whole
-    grid would write if all programs were like the sampled ones.
+    grid would write if all programs were like the sampled ones; None if all programs ran.
     """
 
     outputs: tuple[Array, ...] = ()
@@ -210,7 +210,7 @@ class Ran:
     verdict: Verdict | None = None
     again: tuple[tuple[Array, ...], ...] = ()
     suspect: str = ""
-    covers: float = 1.0
+    covers: float | None = None
 
 
 @dataclass(frozen=True)

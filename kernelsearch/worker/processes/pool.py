@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
 import shutil
-import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +12,15 @@ from typing import Any
 from kernelsearch.core import errors
 from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.messages.jobs import JobFailure
-from kernelsearch.worker.processes.workers import DiskFull, Worker, WorkerDied, WorkerGrew, WorkerHung, WorkerSource
+from kernelsearch.worker.processes.workers import (
+    DiskFull,
+    Worker,
+    WorkerDied,
+    WorkerGrew,
+    WorkerHung,
+    WorkerSource,
+    code_of,
+)
 
 _PROOF_ATTEMPTS = 3
 
@@ -30,13 +35,12 @@ class Pool:
         self.source, self.size = source, size
         self.proves: Callable[[Worker], bool] | None = None
         self._lost = False
-        self.free: queue.LifoQueue[Worker | None] = queue.LifoQueue()
+        self.free: list[Worker | None] = [None] * size
+        self._back = threading.Condition()
         self._layers: tuple[str, ...] = ()
         self._missing: tuple[tuple[str, str], ...] = ()
         self._closed = False
-        self._leased: set[int] = set()
-        for _ in range(size):
-            self.free.put(None)
+        self._leased: set[Worker] = set()
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -52,24 +56,49 @@ class Pool:
         return self._missing if self.layers else ()
 
     @contextlib.contextmanager
-    def lease(self) -> Iterator[Worker]:
-        """A worker for several jobs in a row; it goes back unless it died. Raises WorkerDied if the pool is closed."""
-        worker = self.free.get()
+    def lease(self, job: Any = None) -> Iterator[Worker]:
+        """A worker for this job, or for several in a row; it goes back unless it died.
+
+        Where candidates are kept apart, a worker that has executed another one than the job's is replaced. Raises
+        WorkerDied if the pool is closed.
+        """
+        worker = self._take(job)
         try:
             if self._closed:
                 raise WorkerDied("the run has ended")
             if worker is not None and not worker.is_idle:
                 worker.kill()
                 worker, self._lost = None, True
+            elif worker is not None and not worker.may_execute(job):
+                worker.kill()
+                worker = None
             worker = worker or self._start()
             self._layers, self._missing = worker.layers, worker.missing
-            self._leased.add(worker.pid)
+            self._leased.add(worker)
             yield worker
         finally:
             if worker is not None:
-                self._leased.discard(worker.pid)
+                self._leased.discard(worker)
                 self._lost = self._lost or not worker.alive
-            self.free.put(worker if worker is not None and worker.alive else None)
+            self._give(worker if worker is not None and worker.alive else None)
+
+    def _take(self, job: Any) -> Worker | None:
+        """A free place, its worker the best one for the job: one that has executed its code, else a new one."""
+
+        def rank(place: int) -> tuple[int, int]:
+            worker = self.free[place]
+            if worker is None or not worker.may_execute(job):
+                return (int(worker is None), place)
+            return (2 + (worker.code == code_of(job)), place)
+
+        with self._back:
+            self._back.wait_for(lambda: self.free)
+            return self.free.pop(max(range(len(self.free)), key=rank))
+
+    def _give(self, worker: Worker | None) -> None:
+        with self._back:
+            self.free.append(worker)
+            self._back.notify()
 
     def _start(self) -> Worker:
         """A new worker, which must pass the proof if it replaces a lost one. Raises WorkerError if several fail it."""
@@ -87,7 +116,7 @@ class Pool:
         """Starts the first worker in the background, so that its imports overlap with other work."""
 
         def start_one() -> None:
-            with contextlib.suppress(WorkerError), self.lease():
+            with contextlib.suppress(WorkerError, WorkerDied), self.lease():
                 pass  # the first job gets the error of a worker that cannot start
 
         threading.Thread(target=start_one, daemon=True).start()
@@ -99,27 +128,30 @@ class Pool:
         must not pay for that.
         """
         try:
-            with self.lease() as worker:
+            with self.lease(job) as worker:
                 return worker.ask(job, timeout)
         except WorkerGrew:
             raise
         except (WorkerDied, DiskFull):
-            with self.lease() as worker:
+            with self.lease(job) as worker:
                 return worker.ask(job, timeout)
 
     def close(self) -> None:
         """Ends all workers, busy ones too; callers that wait for an answer get WorkerDied."""
         self._closed = True
-        for pid in tuple(self._leased):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        for worker in tuple(self._leased):
+            worker.handle.kill()
+        self.end_workers()
+        self.source.close()
+
+    def end_workers(self) -> None:
+        """Ends all workers, each when it is idle; the next lease starts a new one."""
         for _ in range(self.size):
-            worker = self.free.get()
+            worker = self._take(None)
             if worker is not None:
                 worker.kill()
         for _ in range(self.size):
-            self.free.put(None)  # callers that still wait for a worker find the pool closed
-        self.source.close()
+            self._give(None)  # callers that wait for a worker of a closed pool get it, and find the pool closed
 
 
 class Workplace(contextlib.AbstractContextManager):

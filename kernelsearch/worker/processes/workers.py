@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from kernelsearch.core.errors import WorkerError
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages.channel import Channel, ChannelClosed, ChannelTimeout
 from kernelsearch.worker.messages.jobs import Last
+from kernelsearch.worker.processes.handle import ProcessHandle
 
 START_TIMEOUT_S = 120.0
 _MEMORY_CHECK_S = 0.1
@@ -51,10 +51,15 @@ class Worker:
         self.process = process
         hello = channel.receive(START_TIMEOUT_S)
         self.pid, self.alive = hello.pid, True
+        self.handle = ProcessHandle(hello.pid)
+        self.code = ""
         self.layers, self.missing = hello.layers, hello.missing
 
     def ask(self, job: Any, timeout: float) -> Any:
         """The answer to a job. Raises WorkerDied, WorkerHung or DiskFull, after which this worker is gone."""
+        if not self.may_execute(job):
+            raise WorkerError(f"a {self.source.role} worker that has executed one candidate was asked for another")
+        self.code = code_of(job)
         by_cpu = sandbox.POLICIES[self.source.role].timed_by_cpu
         cpu_limit = sandbox.cpu_seconds(self.pid) + timeout if by_cpu else None
         wall_s = timeout / _LEAST_PROCESSOR if by_cpu else timeout
@@ -89,6 +94,11 @@ class Worker:
             if time.monotonic() >= deadline:
                 return
 
+    def may_execute(self, job: Any) -> bool:
+        """False if it has executed other code than the job's, and its role keeps candidates apart."""
+        apart = sandbox.POLICIES[self.source.role].keeps_apart
+        return not apart or not self.code or code_of(job) in ("", self.code)
+
     @property
     def is_idle(self) -> bool:
         """True if the worker is alive and silent: one that ended, or speaks unasked, gets no job."""
@@ -97,13 +107,17 @@ class Worker:
     def kill(self) -> None:
         """Ends the worker and its process group, and removes its private folder."""
         self.alive = False
-        for end in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(self.pid, signal.SIGKILL)
+        self.handle.kill()
+        self.handle.close()
         self.channel.close()
         if self.process is not None:
             self.process.wait()
         sandbox.discard(self.source.cache, self.source.role, self.pid)
+
+
+def code_of(job: Any) -> str:
+    """The source that a worker executes for a job; empty for none."""
+    return getattr(job, "code", "")
 
 
 class WorkerSource:

@@ -26,6 +26,7 @@ from kernelsearch.worker.interpreter.input_values import InputValues, draw_input
 from kernelsearch.worker.interpreter.programs import Program, order_programs, run_programs, watch
 from kernelsearch.worker.interpreter.races import AccessLog, Race
 from kernelsearch.worker.interpreter.sampling import GridSample
+from kernelsearch.worker.interpreter.waiting import EndlessLoop
 from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.launcher import intercept, standin, tensors, trace
@@ -101,6 +102,8 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     with TwinMode() if twin else nullcontext():
         variant = "twin" if twin else "plain"
         outputs, verdict = _launch(job.path, job.candidate, shape, values, execute, variant, job.num_sms)
+    if verdict is not None and verdict.word is Word.TIMEOUT and sample is not None:
+        return Ran()  # a program waits for one that is not among the few
     if verdict is not None:
         return Ran(verdict=verdict)
     if any(tensors.has_gap_changed(v) for v in values):
@@ -109,7 +112,7 @@ def _run_case(job: Interpret, number: int, seed: int) -> Ran:
     if sample is not None and not sample.can_be_judged:
         return _run_case(job, number, 0) if sample.can_run_whole else Ran()
     packed = tuple(tensors.pack(o) for o in outputs), tuple(tensors.pack(v) for v in values)
-    if sample is None:
+    if sample is None or not sample.left_out:
         return Ran(*packed, suspect=next((log.suspect for log in logs if log.suspect), ""))
     return Ran(*packed, covers=min((sample.cover_of(o.untyped_storage().data_ptr()) for o in outputs), default=1.0))
 
@@ -122,9 +125,13 @@ def _profile(job: Profile) -> Profiled:
     counts: dict[str, tuple[LaunchCounts, ...]] = {}
     for shape in job.shapes:
         case = _case(job.path, shape, job.candidate.target)
-        zeros = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
-        drawn = _draw_inputs(job, shape, dict(zip(case.names, zeros, strict=True)))
-        counts[shape], verdict = _count_shape(job, shape, zeros, drawn)
+        if _reads_values(job.path, shape, job.candidate.target):
+            task = _task(job.path, job.candidate.target)
+            inputs = list(trace.run_launcher(task, shape, job.candidate.target).case.inputs)
+        else:
+            inputs = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
+        drawn = _draw_inputs(job, shape, dict(zip(case.names, inputs, strict=True)))
+        counts[shape], verdict = _count_shape(job, shape, inputs, drawn)
         if verdict is not None:
             return Profiled(verdict=verdict)
     return Profiled(counts)
@@ -136,6 +143,8 @@ def _count_shape(
     counts: list[LaunchCounts] = []
 
     def execute(function: Any, step: LaunchStep, args: dict[str, Any], fresh: frozenset[int]) -> None:
+        if 0 in step.grid:
+            return
         tally = Tally(dict(_only_tensors(args.items())), drawn)
         constexprs = {n: as_live_constant(v) for n, v in step.constexprs.items()}
         programs = sample_programs(step.grid, drawn)
@@ -191,16 +200,17 @@ def _launch(
             execute(functions[step.function], step, args, frozenset(fresh))
 
     task, case = _task(path, c.target), _case(path, shape, c.target)
+    fill = 0.0 if variant == "counted" and _reads_values(path, shape, c.target) else None  # it may read a size there
     try:
         with (
             standin.pretend_gpu(c.target, "cpu"),
-            standin.poison_empty() as poisoned,
+            standin.poison_empty(fill) as poisoned,
             intercept.intercept_launches(on_launch),
         ):
             result = case.launch(*values)
     except LaunchError as error:
         return [], Verdict(Word.STATIC, "launch", str(error))
-    except (OutOfBounds, Race, InterpreterError) as error:
+    except (OutOfBounds, Race, EndlessLoop, InterpreterError) as error:
         return [], _to_verdict(error, shape)
     return tensors.flatten_result(result, case.names, values, task.mutates), None
 
@@ -209,7 +219,7 @@ def _to_verdict(error: BaseException, shape: str) -> Verdict:
     cause = error
     while isinstance(cause, InterpreterError) and cause.__cause__ is not None:
         cause = cause.__cause__  # a helper function's own error comes wrapped, once per call
-    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE}.get(type(cause), Word.CRASH)
+    word = {OutOfBounds: Word.MEMORY, Race: Word.RACE, EndlessLoop: Word.TIMEOUT}.get(type(cause), Word.CRASH)
     reason = str(error)[:500] if word is Word.CRASH else str(cause)
     return Verdict(word, "run", reason, detail={"shape": shape})
 
@@ -235,6 +245,12 @@ def _case(path: str, shape: str, target: Target) -> Any:
     device = "cpu" if task.form == "kernelbench" else "meta"
     with standin.pretend_gpu(target, device):
         return task.build(shape, 0, device)
+
+
+@lru_cache(maxsize=64)
+def _reads_values(path: str, shape: str, target: Target) -> bool:
+    """True if the launcher's launches may depend on the values of its inputs, which zeros do not show."""
+    return trace.run_launcher(_task(path, target), shape, target).device != "meta"
 
 
 @lru_cache(maxsize=4)

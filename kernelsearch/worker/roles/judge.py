@@ -13,6 +13,7 @@ import torch
 
 from kernelsearch.core import errors
 from kernelsearch.core.types import TaskFacts, Trace
+from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.tasks import facts
 from kernelsearch.verify import regimes
 from kernelsearch.verify.judge import judge_task
@@ -49,10 +50,7 @@ def failed(job: Any, message: str, trace: str) -> jobs.JobFailure:
     return jobs.JobFailure(f"the judge failed: {message}\n{trace}", "WorkerError")
 
 
-NO_TWIN = (
-    "the launcher takes no float32 in place of its 16-bit floats: without a GPU its kernels are judged on these, "
-    "each operation rounded"
-)
+NO_TWIN = "without a GPU they are judged on 16-bit floats, each operation rounded"
 
 
 def _open(job: jobs.OpenTask) -> TaskFacts:
@@ -70,13 +68,29 @@ def _open(job: jobs.OpenTask) -> TaskFacts:
     notes = fit.write_fit_notes(
         task, memory, lambda changed, key: trace.run_launcher(changed, key, job.target).launches
     )
-    described = replace(described, notes=(*described.notes, *notes))
+    described = replace(described, notes=(*described.notes, *notes, *_find_idle_launches(described, launches)))
     task = planning.add_long_shapes(task)
     opened = OpenedTask(task, described, job.target, "cuda" if job.gpu else "cpu", launches)
     _OPEN[:] = [opened]
-    if any(map(opened.refuses_twin, opened.judged_shape_keys())):
-        return replace(described, notes=(*described.notes, NO_TWIN))
-    return described
+    keys, reason = opened.judged_shape_keys(), ""
+    if any(map(opened.refuses_twin, keys)):
+        reason = "the launcher takes no float32 in place of its 16-bit floats"
+    elif opened.uses_twins and tests_dtypes(described.seed) and any(map(opened.passes_half, keys)):
+        reason = "the kernels decide by dtypes, and float32 in place of 16-bit floats would mislead them"
+    return replace(described, notes=(*described.notes, f"{reason}: {NO_TWIN}")) if reason else described
+
+
+def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]:
+    """A note on each kernel whose grid is empty at a timed shape, which may be so because no kernel ran before it."""
+    idle = {
+        (launch.site, shape.label): None
+        for shape in facts.shapes
+        for launch in launches[shape.key]
+        if 0 in launch.resolve_grid({**launch.args, **facts.config})
+    }
+    return [
+        f"the grid of {site} is empty at {label} where no kernel runs: it is in no estimate" for site, label in idle
+    ]
 
 
 def _write_seed(job: jobs.SeedTask) -> str:

@@ -1,9 +1,12 @@
 """Merging keeps every row once, in whatever order and however often it is done."""
 
+import shutil
+
 import pytest
 
 import databases
 from kernelsearch.core.errors import StoreError
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.record.exchange import merge
 from kernelsearch.record.store import Store
 from kernelsearch.report import leaderboard
@@ -90,3 +93,62 @@ def test_a_newer_database_is_named_as_the_user_named_it(tmp_path):
     with Store.open_in_memory() as store, pytest.raises(StoreError) as refused:
         merge.merge(store, other)
     assert str(refused.value).startswith(f"{other} was written by a newer kernelsearch")
+
+
+def asked(path, seed, words):
+    """A searched database whose run also asked a model once for each word."""
+    searched(path, seed)
+    with Store.open(path) as store:
+        (run,) = store.load_runs()
+        parent = next(iter(store.load_structures(run.id)))
+        for number, word in enumerate(words):
+            answers = tuple(AnswerRecord(f"{word} {i}", "stop", 5, "gate") for i in range(2))
+            store.add_call(run, ModelCall(number, "model:x", "x", parent, "idea", word, "system", word, "g", answers))
+        return store.load_calls(run.id)
+
+
+def calls_of(store):
+    return {run.name: store.load_calls(run.id) for run in store.load_runs()}
+
+
+def test_calls_of_models_stay_with_their_runs(tmp_path):
+    """Each file numbers its calls from 1, so the numbers of one mean other calls in another."""
+    one, two = asked(tmp_path / "a.db", 1, ["left", "lost"]), asked(tmp_path / "b.db", 2, ["right", "again", "again"])
+    for order in (("a.db", "b.db"), ("b.db", "a.db")):
+        with Store.open(tmp_path / f"of-{order[0]}") as store:
+            for path in (*order, *order):
+                merge.merge(store, tmp_path / path)
+            told = calls_of(store)
+            assert sorted(told.values(), key=len) == [one, two]
+            assert store.query("SELECT count(*) AS n FROM answer")[0]["n"] == 10
+            assert store.query("PRAGMA foreign_key_check") == []
+
+
+def test_every_number_that_a_file_gives_is_given_anew(store):
+    """Whatever refers to a table that is numbered by its file is mapped; so is each such table."""
+    tables = [row["name"] for row in store.query("SELECT name FROM sqlite_master WHERE sql LIKE '%STRICT%'")]
+    numbered = {
+        table for table in tables for column in store.query(f"PRAGMA table_info({table})")
+        if column["pk"] and column["type"] == "INTEGER" and column["name"] == "id"
+    }  # fmt: skip
+    refers = {
+        (key["from"], key["table"])
+        for table in tables for key in store.query(f"PRAGMA foreign_key_list({table})") if key["table"] in numbered
+    }  # fmt: skip
+    assert numbered == set(merge.NUMBERED.values()) and refers == set(merge.NUMBERED.items())
+
+
+def test_a_run_that_went_on_in_both_files_becomes_two(tmp_path):
+    """Their later trials bear the same numbers; mixed, they would be a run that never was."""
+    searched(tmp_path / "a.db", 3, 12)
+    shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+    with Store.open(tmp_path / "b.db") as store:
+        store.database.conn.execute("UPDATE trial SET finished = finished || '1' WHERE number >= 8")
+        store.database.conn.commit()
+        theirs = store.load_trials(1)
+    with Store.open(tmp_path / "a.db") as store:
+        ours = store.load_trials(1)
+        for again in (1, 0, 0):
+            assert merge.merge(store, tmp_path / "b.db").runs == again
+        assert store.load_trials(1) == ours and store.load_trials(2) == theirs
+        assert [len(store.load_trials(run.id)) for run in store.load_runs()] == [12, 12]

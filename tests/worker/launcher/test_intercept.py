@@ -131,6 +131,7 @@ def test_autotune_and_heuristics(task):
     assert launch.bind_parameters({"BLOCK": "next_power_of_2(n)"})["BLOCK"] == 512
     assert launch.resolve_options({"num_warps": 2})["num_warps"] == 2
     assert launch.resolve_grid({"BLOCK": 100}) == (3,) and launch.resolve_grid({}) == (5,)
+    assert launch.resolve_grid({**launch.args, "tuned_kernel.BLOCK": "next_power_of_2(n) // 4"}) == (3,)
     launch.run_pre_hooks({"BLOCK": 256, "num_warps": 8})
     launch.run_pre_hooks({"BLOCK": 1024})
     assert found.module.hooked == [(256, 8), (1024, 4)]
@@ -171,13 +172,15 @@ def test_autograd_function(task):
     assert only(found).site == "add_kernel" and list(found.kernels()) == ["add_kernel"]
 
 
-def test_item_needs_values_and_gets_zeros(task):
+def test_item_needs_values_and_gets_the_tasks_own_or_zeros_for_large_inputs(task, monkeypatch):
     found = task("""
         def go(x):
             y = torch.empty_like(x)
             add_kernel[(1,)](x, y, x.numel(), float(x.max().item()), BLOCK=1024)
             return y
     """)
+    assert only(found).args["scale"] == found.build("timed:0").inputs[0].max().item() > 0
+    monkeypatch.setattr(tracing, "REAL_ELEMENTS", 299)
     assert only(found).args["scale"] == 0.0
 
 

@@ -9,12 +9,14 @@ import sys
 import textwrap
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
+from kernelsearch.compile.build import check_binary
 from kernelsearch.core.errors import TaskError, WorkerError
 from kernelsearch.core.types import Word
 from kernelsearch.kernel.launch import Specialisation
@@ -22,6 +24,7 @@ from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.worker.isolation import sandbox
 from kernelsearch.worker.messages import jobs
 from kernelsearch.worker.messages.channel import Channel
+from kernelsearch.worker.processes.handle import ProcessHandle
 from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import Worker, WorkerDied, WorkerHung, WorkerSource
 
@@ -82,19 +85,25 @@ def test_a_worker_serves_many_jobs(compilers):
 
 
 def test_killed_from_outside_during_a_job(compilers):
-    with compilers.lease() as worker:
+    endless = job("while True: pass\n" + GOOD)
+    with compilers.lease(endless) as worker:
         threading.Timer(0.3, os.kill, (worker.pid, signal.SIGKILL)).start()
         with pytest.raises(WorkerDied, match="its process ended"):
-            worker.ask(job("while True: pass\n" + GOOD), 30)
+            worker.ask(endless, 30)
     assert gone(worker.pid)
     assert works(compilers) and pid_of(compilers) != worker.pid
 
 
 def test_a_question_whose_worker_somebody_killed_is_asked_again(compilers):
-    pid = pid_of(compilers)
-    threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
-    assert compilers.ask(job("import time; time.sleep(0.5)\n" + GOOD), 30).verdict is None
-    assert gone(pid)
+    killed = []
+
+    def kill():
+        killed.extend(worker.pid for worker in compilers._leased)
+        os.kill(killed[0], signal.SIGKILL)
+
+    threading.Timer(0.5, kill).start()
+    assert compilers.ask(job("import time; time.sleep(1.5)\n" + GOOD), 30).verdict is None
+    assert gone(killed[0]) and pid_of(compilers) != killed[0]
 
 
 def test_killed_between_jobs(compilers):
@@ -146,8 +155,9 @@ def test_a_crash_is_said_and_the_next_job_is_served(compilers, code):
     ("1/0\n", "division"),
 ])  # fmt: skip
 def test_what_code_raises_is_a_verdict(compilers, code, reason):
-    pid = pid_of(compilers)
     verdict = compilers.ask(job(code + GOOD), 30).verdict
+    pid = pid_of(compilers)
+    assert compilers.ask(job(code + GOOD), 30).verdict == verdict
     assert verdict.word is Word.COMPILE
     assert re.search(reason, verdict.reason)
     assert "memory" in reason or pid_of(compilers) == pid
@@ -279,6 +289,98 @@ def test_compilers_step_back_for_what_waits_for_the_gpu(nurseries):
     assert nice == {"compile": min(19, own + compiler.LIMITS.nice), "judge": own}
 
 
+POISON = """import triton, os
+from triton.compiler import compiler as c
+real = c.compile
+for module in (triton, c):
+    module.compile = lambda *args, **options: (_ for _ in ()).throw(RuntimeError("poisoned"))
+open(os.path.join(os.environ["HOME"], "left"), "w").write("here")
+"""
+LOOKS = """import os
+if os.path.exists(os.path.join(os.environ["HOME"], "left")):
+    raise ValueError("a file was left")
+"""
+
+
+def test_nothing_that_a_candidate_does_to_its_worker_reaches_the_next(compilers):
+    assert compilers.ask(job(POISON + GOOD), 30).verdict.reason == "poisoned"
+    first = pid_of(compilers)
+    assert compilers.ask(job(POISON + GOOD), 30).verdict.reason == "poisoned" and pid_of(compilers) == first
+    assert compilers.ask(job(LOOKS + GOOD), 30).verdict is None
+    assert gone(first) and pid_of(compilers) != first
+    with compilers.lease() as worker, pytest.raises(WorkerError, match="was asked for another"):
+        worker.ask(job(GOOD), 30)
+
+
+def test_the_worker_that_knows_a_source_gets_its_next_job(place):
+    pool = place.pool("compile", 2)
+    codes = [job(f"# {i}\n" + GOOD) for i in range(2)]
+    pids = []
+    for one in codes:
+        with pool.lease(one) as worker:
+            assert worker.ask(one, 30).verdict is None
+            pids.append(worker.pid)
+    for _ in range(2):
+        for one, pid in zip(codes, pids, strict=True):
+            with pool.lease(one) as worker:
+                assert worker.pid == pid
+    pool.close()
+
+
+def test_a_killed_worker_is_never_a_stranger_with_its_id(tmp_path):
+    """The system gives ids anew; a worker is not its driver's child, so nothing keeps its id."""
+    for modern in (True, False):
+        ours, theirs = socket.socketpair()
+        first, stranger = (subprocess.Popen(["sleep", "60"], start_new_session=True) for _ in range(2))
+        Channel(theirs).send(jobs.Hello(first.pid))
+        worker = Worker(Channel(ours), SimpleNamespace(role="compile", cache=str(tmp_path), complaint=lambda: ""))
+        first.kill()
+        first.wait()
+        worker.pid = worker.handle.process = stranger.pid
+        with mock.patch.object(signal, "pidfd_send_signal", signal.pidfd_send_signal if modern else before_linux_6_9):
+            worker.kill()
+        time.sleep(0.1)
+        assert stranger.poll() is None
+        stranger.kill()
+        stranger.wait()
+        theirs.close()
+
+
+def before_linux_6_9(descriptor, number, siginfo=None, flags=0, send=signal.pidfd_send_signal):
+    if flags:
+        raise OSError(22, "Invalid argument")
+    return send(descriptor, number)
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_a_kill_reaches_the_whole_group(modern, tmp_path):
+    process = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"], start_new_session=True)
+    handle = ProcessHandle(process.pid)
+    while len(members(process.pid)) < 3:
+        time.sleep(0.01)
+    with mock.patch.object(signal, "pidfd_send_signal", signal.pidfd_send_signal if modern else before_linux_6_9):
+        handle.kill()
+    assert process.wait(5) == -signal.SIGKILL
+    assert all(gone(pid) for pid in members(process.pid))
+    handle.close()
+    handle.kill()
+
+
+def test_a_compilers_limit_counts_its_own_processes_and_not_the_clock(compilers):
+    """ptxas runs as a child of the compiler. Its time counts while it runs and after; waiting counts as a tenth."""
+    slept = "__import__('time').sleep(0.8)\n"
+    assert compilers.ask(job(slept + GOOD), 0.5).verdict is None
+    spin = "while True: pass"
+    for started in (
+        f"subprocess.run([sys.executable, '-c', {spin!r}])",
+        "[subprocess.run([sys.executable, '-c', 'for i in range(3000000): pass']) for _ in range(99)]",
+    ):
+        begun = time.monotonic()
+        with pytest.raises(WorkerHung, match="no answer within 0.5 s"):
+            compilers.ask(job(f"import subprocess, sys\n{started}\n" + GOOD), 0.5)
+        assert time.monotonic() - begun < 4.9  # before the clock's own limit, ten times as long
+
+
 def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
     """A busy machine keeps it waiting; that is no slowness of its candidate. One that computes ends at its limit."""
     ours, theirs = socket.socketpair()
@@ -297,3 +399,12 @@ def test_an_interpreters_limit_is_of_its_own_time(tmp_path):
     with pytest.raises(WorkerHung, match="no answer within 0.3 s"):
         wait(1.0)
     theirs.close()
+
+
+def test_a_binary_is_known_by_its_own_bytes_and_not_by_what_is_said_about_it(compilers):
+    """Two kernels of one identity share times and verdicts, so a compiler that lies could give away another's."""
+    (binary,) = compilers.ask(job(), 30).binaries
+    assert check_binary(replace(binary, identity="another's")) == binary
+    for cubin in (b"", b"\x7fELF", binary.cubin[:100], None):
+        with pytest.raises(ValueError, match="ELF|not a cubin"):
+            check_binary(replace(binary, cubin=cubin))

@@ -1,0 +1,105 @@
+"""The options of `optimize`: as they are typed, as a run that goes on brings them, and as they are typed to go on."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, fields, replace
+
+from kernelsearch.core.errors import StoreError
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.propose import proposers
+from kernelsearch.record import DEFAULT_DB
+from kernelsearch.record.rows import Run
+from kernelsearch.record.store import Store
+from kernelsearch.search import strategies
+from kernelsearch.trial.bench import versions
+
+_FLAGS = {"models": "--model", "shapes": "--shape"}
+_NOT_REPEATED = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
+"""Options of one command, not of the run: how it talks, and how long it may take."""
+
+
+@dataclass(frozen=True)
+class OptimizeOptions:
+    """The command's options, as the command line names them; given are those that the user named."""
+
+    trials: int = 200
+    strategy: str = strategies.DEFAULT
+    proposer: str = ""
+    models: tuple[str, ...] = ()
+    max_tokens: int | None = None
+    max_usd: float | None = None
+    price: tuple[float, float] | None = None
+    record: str | None = None
+    target: str = "auto"
+    db: str = DEFAULT_DB
+    seed: int = 0
+    shapes: tuple[str, ...] = ()
+    window: int | None = None
+    budget_seconds: float | None = None
+    resume: bool = False
+    out: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+    confirm: bool = True
+    confirm_seconds: float | None = None
+    fresh: bool = False
+    prune: float | None = None
+    require_isolation: bool = False
+    given: frozenset[str] = frozenset({"strategy", "seed", "trials", "prune", "shapes"})
+
+    def model(self) -> proposers.ModelOptions:
+        """Who proposes. Raises ModelError for a proposer that is unknown or not installed."""
+        return proposers.ModelOptions(
+            self.proposer, self.models, self.max_tokens, self.max_usd, self.price, self.record
+        )
+
+
+def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
+    """The task's last unfinished run, of the strategy and the seed if these were given. Raises StoreError.
+
+    With a larger budget a finished run is unfinished again. Runs of a study are not meant.
+    """
+    given = {name: getattr(options, name) for name in ("strategy", "seed") if name in options.given}
+    for run in store.load_runs(facts.digest):
+        meant = "study" not in run.facts.settings and given.items() <= vars(run.facts).items()
+        longer = "trials" in options.given and store.count_trials(run.id) < options.trials
+        if meant and (run.finished is None or longer):
+            return run
+    which = "".join(f" {word} {name} {value}" for word, (name, value) in zip(("with", "and"), given.items()))
+    raise StoreError(f"{options.db} has no unfinished run of {facts.name}{which} to resume")
+
+
+def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeOptions:
+    """The options with those of the run where none were given. Who proposes must be named again: it may cost money."""
+    own, shapes = run.facts, tuple(run.facts.settings.get("shapes", ()))
+    stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window")}
+    stored |= {"prune": own.settings.get("prune"), "shapes": () if len(shapes) == len(facts.shapes) else shapes}
+    return replace(options, **{name: value for name, value in stored.items() if name not in options.given})
+
+
+def describe(store: Store, run: Run) -> str:
+    """A sentence on the run that goes on; with the packages that have changed since it began."""
+    now = versions()
+    changed = [
+        f"{name} {was} (now {now[name]})" for name, was in run.facts.versions.items() if now.get(name, was) != was
+    ]
+    note = f"; note: it began with {', '.join(changed)}" if changed else ""
+    return f"going on with run {run.id}, {run.name}, after {store.count_trials(run.id)} trials{note}"
+
+
+def format_options(options: OptimizeOptions) -> str:
+    """The options that a resumed run must repeat, as they would be typed, each with a space behind it."""
+    parts: list[str] = []
+    for name, default in ((f.name, f.default) for f in fields(options) if f.name not in _NOT_REPEATED):
+        value, flag = getattr(options, name), _FLAGS.get(name, f"--{name.replace('_', '-')}")
+        if value == default:
+            continue
+        if isinstance(value, bool):
+            parts.append(flag if value else flag.replace("--", "--no-", 1))
+        elif name in _FLAGS:
+            parts += [f"{flag} {shlex.quote(one)}" for one in value]
+        else:
+            values = value if isinstance(value, tuple) else (value,)
+            parts.append(" ".join([flag, *(shlex.quote(str(v)) for v in values)]))
+    return "".join(f"{part} " for part in parts)

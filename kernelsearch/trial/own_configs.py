@@ -1,0 +1,67 @@
+"""The seed at its best: a kernel with `@triton.autotune` is compared with at the best config of its own list.
+
+Its list is tuned once for a task, its timed shapes, a device and versions: a run's settings keep what came of it, and
+later runs take it from there. Every figure that says `seed` then means that config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from kernelsearch.core.types import Config, Measurement, TaskFacts
+from kernelsearch.record.rows import SEED_SETTING, Run, geometric_mean
+from kernelsearch.trial.bench import Bench, versions
+from kernelsearch.trial.evaluator import Evaluator
+from kernelsearch.trial.slow_steps import Say
+
+
+def as_facts(task: TaskFacts) -> dict[str, Any]:
+    """What a run's settings keep: how many configs the seed's own list has, and the best of them."""
+    return {SEED_SETTING: {"configs": task.tuned, "config": dict(task.config)}} if task.tuned else {}
+
+
+def tune_seed(
+    bench: Bench, task: TaskFacts, evaluator: Evaluator, runs: Iterable[Run] = (), say: Say = lambda text: None
+) -> TaskFacts:
+    """The task with the best config of its seed's own list as the seed's config, also on the bench.
+
+    runs are earlier ones of the task, in which it may have been found. A task without a list stays as it is.
+    """
+    if not task.own_configs:
+        return task
+    known = next((s for run in runs if (s := _setting_of(run, bench, task))), None)
+    if known is None:
+        count = sum(map(len, task.own_configs))
+        say(f"tuning the task's own kernel over the {count} configs of its own list")
+        known = {"configs": count, "config": _find_best(bench, task, evaluator)}
+    bench.facts = replace(bench.facts, config=known["config"], tuned=known["configs"])
+    return replace(task, config=known["config"], tuned=known["configs"])
+
+
+def _setting_of(run: Run, bench: Bench, task: TaskFacts) -> Mapping[str, Any] | None:
+    facts, shapes = run.facts, [s.key for s in task.shapes]
+    same = (facts.target, dict(facts.versions), facts.settings.get("shapes")) == (bench.where, versions(), shapes)
+    return facts.settings.get(SEED_SETTING) if same else None
+
+
+def _find_best(bench: Bench, task: TaskFacts, evaluator: Evaluator) -> Config:
+    """The best config of the lists, one list after the other; the first one where none is right."""
+    best = dict(task.config)
+    leader = evaluator.evaluate(bench.seed, best).measurement
+    for configs in task.own_configs:
+        others = [config for c in configs if (config := {**best, **c}) != best]
+        with ThreadPoolExecutor(bench.compilers.size) as pool:
+            rivals = list(pool.map(partial(evaluator.evaluate, bench.seed, incumbent=leader), others))
+        for config, rival in zip(others, (r.measurement for r in rivals), strict=True):
+            if rival is not None and not rival.abandoned and (leader is None or _ratio(rival, leader) < 1.0):
+                best, leader = config, rival
+    return best
+
+
+def _ratio(one: Measurement, other: Measurement) -> float:
+    """One's times over the other's, geometric mean over the shapes."""
+    return geometric_mean([t.time_us / other.by_shape[t.shape] for t in one.times]) or 1.0

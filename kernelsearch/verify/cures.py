@@ -1,0 +1,30 @@
+"""Which option of a task file would cure a refusal, with an example of it."""
+
+from __future__ import annotations
+
+import math
+
+from kernelsearch.core.types import Verdict, Word
+
+
+def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
+    """Sentences that name options of the task file that allow what was refused, if that is meant.
+
+    own: the verdict is on the task's own kernel, whose author may say how exact its answer has to be.
+    """
+    detail, cures = verdict.detail, []
+    if verdict.word is Word.PRECISION and detail.get("needs"):
+        cures.append(f'if the task allows it, its file says so: PRECISION = "{detail["needs"]}"')
+    if verdict.word is Word.MEMORY and "input" in detail and own:
+        cures.append('if the launcher is meant to write to that input, name it: MUTATES = ("x",)')
+    if verdict.word is not Word.WRONG or not own or not detail.get("regime"):
+        return tuple(cures)
+    cures.append(
+        f"the referee fills floating inputs with values of its own (regime {detail['regime']!r}): if an input x can "
+        'never hold such values, say DOMAIN = {"x": "fixed"} (those of get_inputs) or "positive", "nonnegative", "unit"'
+    )
+    ratio = verdict.error_ratio
+    if ratio is not None and math.isfinite(ratio) and ratio > 1.0:
+        factor = math.ceil(12 * ratio) / 10
+        cures.append(f"if the kernel is right and the reference's own error says too little: TOLERANCE = {factor}")
+    return tuple(cures)

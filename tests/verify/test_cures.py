@@ -1,0 +1,54 @@
+"""A refusal that an option of the task file would cure names it, with an example that the task file takes."""
+
+import ast
+
+import pytest
+
+from kernelsearch.core.types import Verdict, Word
+from kernelsearch.tasks.forms import OPTIONS
+from kernelsearch.verify import precision
+from kernelsearch.verify.cures import name_cures
+
+
+def wrong(ratio=None, regime="large", word=Word.WRONG, **detail):
+    return Verdict(word, "judge", "r", error_ratio=ratio, detail={"regime": regime, **detail})
+
+
+CASES = {
+    "PRECISION": (Verdict(Word.PRECISION, "precision", "r", detail={"needs": "tf32"}), 1),
+    "MUTATES": (wrong(word=Word.MEMORY, input=0), 1),
+    "DOMAIN": (wrong(float("inf")), 1),
+    "TOLERANCE": (wrong(1.52), 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_example_is_a_line_of_a_task_file(name):
+    verdict, count = CASES[name]
+    sentences = name_cures(verdict, own=True)
+    assert len(sentences) == count
+    line = next(s for s in sentences if f"{name} = " in s).partition(f"{name} = ")[2]
+    value = ast.literal_eval(line[: line.index("}") + 1] if name == "DOMAIN" else line)
+    assert OPTIONS[name][0](value)
+    assert name != "TOLERANCE" or value > 1.52
+
+
+def test_a_candidate_is_not_told_to_loosen_the_task():
+    assert name_cures(wrong(1.52), own=False) == name_cures(wrong(word=Word.MEMORY, input=0), own=False) == ()
+    assert name_cures(wrong(0.5), own=True) == name_cures(wrong(float("nan")), own=True), "no ratio, no factor"
+    assert name_cures(Verdict(Word.CRASH, "run", "r", detail={"regime": "large"}), own=True) == ()
+
+
+DOT = "%1 = tt.dot %a, %b, %c, inputPrecision = {} : tensor<16x16xf32> * tensor<16x16xf32> -> tensor<16x16x{}>"
+
+
+@pytest.mark.parametrize("line, needs", [
+    (DOT.format("tf32", "f32"), "tf32"),
+    (DOT.format("tf32x3", "f32"), "tf32x3"),
+    (DOT.format("ieee", "f16"), "half-accumulate"),
+    (DOT.format("bf16x3", "f32"), "tf32"),
+])  # fmt: skip
+def test_the_first_contract_that_allows_it_is_named(line, needs):
+    verdict = precision.check(line)
+    assert verdict.detail["needs"] == needs and precision.check(line, contract=needs).accepted
+    assert f'PRECISION = "{needs}"' in name_cures(verdict, own=False)[0]
