@@ -29,6 +29,7 @@ def get_inputs(rows=65536, cols=256):
     return [torch.randn(rows, cols)]
 """,
     "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
+    "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
     "an index": "def reference(x):\n    return x.argmax(-1)\n\n" + ROWS,
     "a number": """
 def reference(x, a):

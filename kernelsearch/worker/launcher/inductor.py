@@ -239,6 +239,7 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
                 "device_guard",
                 lambda self, index: "torch.no_grad()",
             ),  # older ones write `with pass:`
+            (GraphLowering, "is_unspec_arg", _is_number),
             (scheduler, "has_triton", lambda: True),
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
@@ -266,6 +267,12 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
             )
         )
         yield
+
+
+def _is_number(graph: Any, name: str) -> bool:
+    """True for an input that stands for a Python number; other tensors without axes are tensors of the GPU."""
+    value = graph.graph_inputs_original.get(name)
+    return value is not None and value.get_device() == torch.device("cpu")
 
 
 class _Written(Exception):
