@@ -20,7 +20,7 @@ from kernelsearch.cli.help import help_
 from kernelsearch.cli.kernel import hints, measure, verify
 from kernelsearch.cli.search import optimize, propose, study
 from kernelsearch.cli.spaces import record, simulate
-from kernelsearch.cli.start import doctor, new
+from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -54,5 +54,5 @@ def main() -> None:
 
 for _command in (optimize, propose, verify, measure, hints, leaderboard, lineage, show, ui):
     main.add_command(_command)
-for _command in (trials, import_, export, record, simulate, study, new, doctor, help_):
+for _command in (trials, import_, export, record, simulate, study, new, seed, doctor, help_):
     main.add_command(_command)

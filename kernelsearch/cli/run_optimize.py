@@ -100,9 +100,10 @@ def _open(
     try:
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
     except NoKernelError:
-        if not options.model().specs:
-            raise
-        path, before = first_kernel.write_first_kernel(path, options.model(), options.target, say, engines)
+        if options.model().specs:
+            path, before = first_kernel.write_first_kernel(path, options.model(), options.target, say, engines)
+        else:
+            path = first_kernel.write_inductor_kernel(path, options.target, say)
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
     return stack.enter_context(bench), path, before
 

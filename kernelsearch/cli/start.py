@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kernelsearch.cli import completion
-from kernelsearch.cli.options import force_option, json_option
+from kernelsearch.cli.options import force_option, json_option, target_option, task_argument
 
 
 @click.command()
@@ -26,6 +26,28 @@ def new(name: str, force: bool) -> None:
         raise TaskError(f"{path} exists already; give --force to overwrite it")
     write_user_file(path, text)
     click.echo(f"wrote {path}; next: kernelsearch optimize {path} --trials 200")
+
+
+@click.command()
+@task_argument
+@click.option("-o", "--out", metavar="OUT.py", help="The file to write.  [default: standard output]")
+@target_option
+@force_option
+def seed(task: str, out: str | None, target: str, force: bool) -> None:
+    """Writes a first kernel for a file that has none.
+
+    TorchInductor's kernels for the reference of FILE, as a task file of plain Triton; no GPU is needed.
+    """
+    from kernelsearch.core.errors import TaskError
+    from kernelsearch.core.files import write_user_file
+    from kernelsearch.search.first_kernel import make_seeded_text
+
+    if out and Path(out).exists() and not force:
+        raise TaskError(f"{out} exists already; give --force to overwrite it")
+    text = make_seeded_text(task, target)
+    if out:
+        write_user_file(out, text)
+    click.echo(f"wrote {out}; next: kernelsearch optimize {out} --trials 200" if out else text, nl=bool(out))
 
 
 @click.command()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelsearch.core.errors import ModelError, TaskError
+from kernelsearch.core.files import write_user_file
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose import proposers
@@ -37,6 +38,8 @@ from kernelsearch.worker.processes.pool import Workplace, ask_trusted
 
 CALLS = 9
 """Requests to each model until it counts as one that writes no right kernel."""
+SEED_LIMIT_S = 300.0
+"""Seconds that TorchInductor may take for a reference."""
 REPAIRS = 2
 """How many of them in a row correct one refused answer."""
 UNFINISHED = "# ---- This file is being written; if no kernelsearch runs, delete it.\n"
@@ -50,17 +53,10 @@ def write_first_kernel(
     engines opens the models, and keeps what it loaded for the search that follows.
     Raises TaskError where no skeleton fits the reference or no answer is right, ModelError where no model answers.
     """
-    original, file = Path(path), Path(path).with_name(f"{Path(path).stem}_seeded.py")
+    original, file, earlier = _find_seeded(path, say)
+    if earlier:
+        return str(file), ()
     text = original.read_text(encoding="utf-8")
-    if file.exists():
-        earlier = file.read_text(encoding="utf-8")
-        if not earlier.startswith(UNFINISHED):
-            if not earlier.startswith(text.rstrip()):
-                raise TaskError(
-                    f"{file} is in the way: it does not begin with the text of {original.name}; move it away"
-                )
-            say(f"{original.name} has no kernel; {file.name} has it with the first one of an earlier run")
-            return str(file), ()
     draft = Draft(*_outline(original, target), options, say)
     say(f"{original.name} has no kernel: a model writes the first one, into {file.name}")
     skeleton = draft.body.template
@@ -76,6 +72,38 @@ def write_first_kernel(
             if file.exists() and file.read_text(encoding="utf-8").startswith(UNFINISHED):
                 file.unlink()
     return str(file), tuple(draft.calls)
+
+
+def write_inductor_kernel(path: str, target: str, say: Say) -> str:
+    """The task file with TorchInductor's kernels; an earlier run's file is taken as it is.
+
+    Raises TaskError where Inductor writes no kernel that can be read.
+    """
+    original, file, earlier = _find_seeded(path, say)
+    if not earlier:
+        write_user_file(str(file), make_seeded_text(str(original), target))
+        say(f"{original.name} has no kernel: seeded by TorchInductor, see {file.name}")
+    return str(file)
+
+
+def make_seeded_text(path: str, target: str) -> str:
+    """A task file's text with TorchInductor's kernels as its seed. Raises TaskError."""
+    machine, _ = benches.choose_target(target)
+    with Workplace((str(Path(path).resolve().parent),)) as place:
+        judge = place.pool("judge", 1, fork=True)
+        return str(ask_trusted(judge, jobs.SeedTask(str(Path(path).resolve()), machine), SEED_LIMIT_S))
+
+
+def _find_seeded(path: str, say: Say) -> tuple[Path, Path, bool]:
+    """(The task's file, the file for its first kernel, true if an earlier run wrote that). Raises TaskError."""
+    original, file = Path(path), Path(path).with_name(f"{Path(path).stem}_seeded.py")
+    earlier = file.read_text(encoding="utf-8") if file.exists() else UNFINISHED
+    if earlier.startswith(UNFINISHED):
+        return original, file, False
+    if not earlier.startswith(original.read_text(encoding="utf-8").rstrip()):
+        raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
+    say(f"{original.name} has no kernel; {file.name} has it with the first one of an earlier run")
+    return original, file, True
 
 
 def _outline(path: Path, target: str) -> tuple[Outline, Body]:

@@ -3,11 +3,10 @@
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-from simulated_search import LAND, make_search, story
-
 import simulated
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.record.store import Store
+from simulated_search import LAND, make_search, story
 
 TRIALS, LIMIT_S = 30, 120
 

@@ -3,13 +3,13 @@
 import threading
 
 import pytest
-from simulated_search import EXACT, LAND, make_search, story
 
 import simulated
 from kernelsearch.core.types import config_key
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks
 from kernelsearch.trial.evaluator import Evaluator
+from simulated_search import EXACT, LAND, make_search, story
 
 
 class Ordering:

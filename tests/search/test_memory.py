@@ -3,9 +3,8 @@
 import gc
 import weakref
 
-from simulated_search import make_search
-
 from kernelsearch.record.store import Store
+from simulated_search import make_search
 
 
 def searched(store, trials, on_trial, resume=None):

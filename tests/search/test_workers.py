@@ -1,12 +1,12 @@
 """The same run on one worker and on eight: every strategy, with trials that finish in another order than asked."""
 
 import pytest
-from simulated_search import EXACT, make_search, order_by_landscape, story
 
 import simulated
 from kernelsearch.record.store import Store
 from kernelsearch.search import FirstAsks, strategies
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
+from simulated_search import EXACT, make_search, order_by_landscape, story
 
 HARD = simulated.Failing(simulated.Noisy(EXACT, 0.03), 0.2)
 WINDOW = 8

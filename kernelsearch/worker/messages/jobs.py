@@ -86,6 +86,14 @@ class OutlineTask:
 
 
 @dataclass(frozen=True)
+class SeedTask:
+    """Write TorchInductor's kernels for a task file that has none; answered with a task file's text, or Failure."""
+
+    path: str
+    target: Target
+
+
+@dataclass(frozen=True)
 class LauncherGrid:
     """Compute the launcher's own grid at one launch of a shape for these constexprs (`meta`); answered with a tuple."""
 

@@ -93,6 +93,12 @@ def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]
     ]
 
 
+def _write_seed(job: jobs.SeedTask) -> str:
+    from kernelsearch.worker.launcher import inductor  # torch's compiler takes a second to import
+
+    return inductor.write_seeded_task(job.path, job.target)
+
+
 def _grid(job: jobs.LauncherGrid) -> tuple[int, ...]:
     return _OPEN[0].launches[job.shape][job.launch].resolve_grid(job.meta)
 
@@ -141,6 +147,7 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
 
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.OpenTask: _open,
+    jobs.SeedTask: _write_seed,
     jobs.OutlineTask: lambda job: outline.outline_task(job.path, job.target),
     jobs.LauncherGrid: _grid,
     jobs.Cases: _cases,

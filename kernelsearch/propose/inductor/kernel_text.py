@@ -1,0 +1,210 @@
+"""Makes a kernel of Inductor's readable, and free of its runtime: one function of plain Triton."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernelsearch.propose.inductor.helpers import IN_TL, RENAMED
+
+BLOCKS = re.compile(r"[XYZ]BLOCK|R\d_BLOCK")
+_NUMEL = re.compile(r"([xyz]|r\d_)numel")
+
+
+class NotConvertible(ValueError):
+    """Inductor's text has something that a task file cannot hold; the message says what, as a clause."""
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A kernel as plain Triton. functions has its own and those that Inductor defined beside it, by name.
+
+    parameters are those of Inductor's launch, in its order. whole maps a block that holds a row as a whole to the
+    parameter with the row's length, so that a launcher can choose it.
+    """
+
+    name: str
+    functions: Mapping[str, str]
+    parameters: tuple[str, ...]
+    blocks: tuple[str, ...]
+    whole: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str]) -> KernelText:
+    """Rewrites the kernel of this name. renamed maps its parameters to better names. Raises NotConvertible."""
+    defined = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
+    kernel = next(f for f in defined if f.name == name)
+    parameters = tuple(a.arg for a in kernel.args.args)
+    whole = _take_whole_rows(kernel)
+    sizes = {p for p in parameters if p.startswith("ks") or _NUMEL.fullmatch(p)}
+    kernel.name = new_name
+    for function in defined:
+        function.decorator_list = [ast.parse("triton.jit", mode="eval").body]
+        _Plain(sizes if function is kernel else set()).visit(function)
+    _simplify(kernel)
+    _rename(kernel, renamed)
+    texts = {f.name: ast.unparse(ast.fix_missing_locations(f)) for f in defined if f is not kernel}
+    texts[new_name] = ast.unparse(ast.fix_missing_locations(kernel))
+    blocks = tuple(a.arg for a in kernel.args.args if BLOCKS.fullmatch(a.arg))
+    return KernelText(new_name, texts, parameters, blocks, whole)
+
+
+def _take_whole_rows(kernel: ast.FunctionDef) -> dict[str, str]:
+    """Makes blocks that Inductor fixed for one length constexprs; returns them with the length's parameter."""
+    parameters = {a.arg for a in kernel.args.args}
+    static = {t.id for n in kernel.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+    whole = {}
+    for node in list(kernel.body):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=block)) if block.startswith("R") and BLOCKS.fullmatch(block):
+                length = f"{block.removesuffix('BLOCK').lower()}numel"
+                if length in parameters and length not in static:
+                    kernel.body.remove(node)
+                    annotation = ast.parse("tl.constexpr", mode="eval").body
+                    kernel.args.args.append(ast.arg(block, annotation))
+                    whole[block] = length
+    return whole
+
+
+class _Plain(ast.NodeTransformer):
+    """Replaces Inductor's helpers, and what Triton takes for a constexpr only."""
+
+    def __init__(self, sizes: set[str]) -> None:
+        self.sizes = set(sizes)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.targets[0], ast.Name) and self._is_size(node.value):
+            self.sizes.add(node.targets[0].id)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        if name == "triton_helpers.promote_to_tensor":
+            return node.args[0]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" and name != "tl.broadcast_to":
+            shape = ast.List(node.args, ast.Load())
+            return ast.Call(ast.parse("tl.broadcast_to", mode="eval").body, [node.func.value, shape], [])
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and self._is_size(node.func.value):
+            return ast.Call(ast.parse("tl.cast", mode="eval").body, [node.func.value, *node.args], [])
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        library, function = node.value.id if isinstance(node.value, ast.Name) else "", node.attr
+        name = f"{library}.{function}"
+        if library in ("libdevice", "tl_math") and function in IN_TL:
+            name = f"tl.{function}"
+        elif library == "triton_helpers":
+            if name not in RENAMED and name != "triton_helpers.promote_to_tensor":
+                raise NotConvertible(f"it needs Inductor's own {function}")
+            name = RENAMED.get(name, name)
+        elif library == "tl_math":
+            name = f"libdevice.{function}"
+        else:
+            self.generic_visit(node)
+            return node
+        return ast.parse(name, mode="eval").body
+
+    def _is_size(self, node: ast.AST) -> bool:
+        """True for an expression of sizes only, which Triton makes a constexpr where it is 1."""
+        names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+        arithmetic = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.expr_context)
+        return bool(names) and all(isinstance(n, arithmetic) for n in ast.walk(node)) and set(names) <= self.sizes
+
+
+def _simplify(kernel: ast.FunctionDef) -> None:
+    """Writes names and float constants that are bound once in the place of their copies; drops what nobody reads."""
+    while True:
+        bound = _count_bindings(kernel)
+        copies: dict[str, ast.expr] = {}
+        for node in ast.walk(kernel):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=other)) if bound[name] == 1:
+                    if bound[other] == 1:
+                        copies.setdefault(name, node.value)
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if bound[name] == 1:
+                    constant = _read_constant(value)
+                    if constant is not None and not _has_attributes(kernel, name):
+                        copies.setdefault(name, constant)
+        copies = {n: v for n, v in copies.items() if not (isinstance(v, ast.Name) and v.id in copies)}
+        _Substitution(copies).visit(kernel)
+        dropped = _drop_unread(kernel)
+        if not copies and not dropped:
+            return
+
+
+def _count_bindings(kernel: ast.FunctionDef) -> Counter[str]:
+    """How often each name is bound: as a parameter, by an assignment, by a loop."""
+    found = Counter(a.arg for a in kernel.args.args)
+    found.update(n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return found
+
+
+def _read_constant(value: ast.expr) -> ast.expr | None:
+    """The number of `tl.full([1, 1], NUMBER, tl.float32)`; arithmetic with it is the same with the plain number."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="full"), args=[ast.List(elts=sizes), number, kind]):
+            if all(isinstance(s, ast.Constant) and s.value == 1 for s in sizes) and ast.unparse(kind) == "tl.float32":
+                return number
+        case ast.Call(func=ast.Attribute(attr="full"), args=[ast.Attribute(attr="shape"), ast.Constant() as number, _]):
+            return number
+    return None
+
+
+def _has_attributes(kernel: ast.FunctionDef, name: str) -> bool:
+    """True if something is read of the name that a number lacks, or if it is stored."""
+    for node in ast.walk(kernel):
+        match node:
+            case ast.Attribute(value=ast.Name(id=read)) if read == name:
+                return True
+            case ast.Call(func=ast.Attribute(attr="store" | "broadcast_to" | "reduce"), args=args):
+                if any(isinstance(a, ast.Name) and a.id == name for a in args):
+                    return True
+    return False
+
+
+class _Substitution(ast.NodeTransformer):
+    """Puts expressions in the place of names, and drops these names' assignments."""
+
+    def __init__(self, copies: Mapping[str, ast.expr]) -> None:
+        self.copies = copies
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        if isinstance(node.targets[0], ast.Name) and node.targets[0].id in self.copies:
+            return None
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.copies.get(node.id, node)
+
+
+def _drop_unread(kernel: ast.FunctionDef) -> bool:
+    """Drops assignments to names that nothing reads; true if there were some."""
+    read = {n.id for n in ast.walk(kernel) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    dropped = False
+    for node in ast.walk(kernel):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for statement in list(body):
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+            if isinstance(target, ast.Name) and not isinstance(statement, ast.For) and target.id not in read:
+                body.remove(statement)
+                dropped = True
+    return dropped
+
+
+def _rename(kernel: ast.FunctionDef, names: Mapping[str, str]) -> None:
+    """Renames parameters; a name that the body has already stays as it is."""
+    taken = {n.id for n in ast.walk(kernel) if isinstance(n, ast.Name)} | {a.arg for a in kernel.args.args}
+    names = {old: new for old, new in names.items() if new not in taken}
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+        elif isinstance(node, ast.arg):
+            node.arg = names.get(node.arg, node.arg)

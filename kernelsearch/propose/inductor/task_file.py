@@ -1,0 +1,224 @@
+"""Writes a task file with Inductor's kernels as the seed: kernels, a launcher and a space that a person can read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import indent
+
+from kernelsearch.propose.inductor.helpers import find_helpers
+from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
+from kernelsearch.propose.inductor.module_text import Allocation, Launch, ModuleText, read_module
+
+MARK = "# ---- The first kernels: written by TorchInductor, made into plain Triton by kernelsearch."
+LAUNCHER = "launch_seed"
+WARPS = (1, 2, 4, 8, 16)
+STAGES = (1, 2, 3, 4)
+_PREFIX = re.compile(r"triton_(?:red|per|poi|tem|for|mix|spl)_fused_*")
+
+
+@dataclass(frozen=True)
+class InductorSeed:
+    """What is known of Inductor's work for a task.
+
+    text is its module; arguments are the inputs of its `call`: parameters of the reference, or `self.NAME`. configs are
+    those that Inductor itself would try, by kernel; symbols are the text's names of the shape's integers. form is the
+    task file's; parameters are those of its reference; numbers are the positions of inputs that are Python numbers;
+    dtype is that of all inputs, such as `torch.float32`, empty where they differ.
+    """
+
+    text: str
+    arguments: tuple[str, ...]
+    configs: Mapping[str, Sequence[Mapping[str, int]]]
+    symbols: Mapping[str, str]
+    form: str
+    parameters: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
+    dtype: str = ""
+
+
+def write_task_file(original: str, seed: InductorSeed) -> str:
+    """The original's text, then kernels, launcher, and space. Raises NotConvertible."""
+    module = read_module(_rename_symbols(seed), seed.numbers)
+    names = _name_tensors(module, seed)
+    kernels = _read_kernels(module, names)
+    functions = {name: text for kernel in kernels.values() for name, text in kernel.functions.items()}
+    helpers = find_helpers("\n".join(functions.values()))
+    configs = {k: _choose_config(kernels[k], seed.configs[k]) for k in kernels}
+    uses_libdevice = any("libdevice." in text for text in functions.values())
+    imports = ["import torch", "import triton", "import triton.language as tl"]
+    if uses_libdevice:
+        imports.append("from triton.language.extra import libdevice")
+    parts = [
+        original.rstrip(),
+        MARK + "\n\n" + "\n".join(imports),
+        *helpers,
+        *functions.values(),
+        _write_launcher(module, names, kernels, configs, seed),
+        _write_space(kernels, configs, seed.configs),
+    ]
+    return "\n\n\n".join(parts) + "\n"
+
+
+def _rename_symbols(seed: InductorSeed) -> str:
+    """Inductor's text with the shape's own names in place of `s0`, where these are free."""
+    text = seed.text
+    for name, symbol in seed.symbols.items():
+        if re.fullmatch(r"s\d+", symbol) and not re.search(rf"\b{name}\b", text):
+            text = re.sub(rf"\b{symbol}\b", name, text)
+    return text
+
+
+def _name_tensors(module: ModuleText, seed: InductorSeed) -> dict[str, str]:
+    """Better names of the host's tensors: the reference's parameters, weights, results."""
+    names = {arg: label.removeprefix("self.").replace(".", "_") for arg, label in zip(module.arguments, seed.arguments)}
+    made = [s.name for s in module.steps if isinstance(s, Allocation) and s.name in module.results]
+    for number, name in enumerate(made):
+        names[name] = "out" if len(made) == 1 else f"out{number}"
+    return names
+
+
+def _read_kernels(module: ModuleText, names: Mapping[str, str]) -> dict[str, KernelText]:
+    launches: dict[str, list[Launch]] = {}
+    for step in module.steps:
+        if isinstance(step, Launch):
+            launches.setdefault(step.kernel, []).append(step)
+    kernels, taken = {}, set()
+    for old, source in module.kernels.items():
+        new = _shorten(old, taken)
+        taken.add(new)
+        kernels[old] = read_kernel(
+            source, _defined_name(source, old), new, _name_parameters(source, old, launches, names)
+        )
+    return kernels
+
+
+def _defined_name(source: str, name: str) -> str:
+    """The kernel's name in its own source: Inductor's placeholder or the name of the module's variable."""
+    return re.findall(r"^def (\w+)\(", source, re.MULTILINE)[-1]
+
+
+def _shorten(name: str, taken: set[str]) -> str:
+    """`triton_red_fused__softmax_mul_0` becomes `softmax_mul_kernel`."""
+    words = [w for w in _PREFIX.sub("", name).split("_") if w and not w.isdigit()]
+    short = "_".join(words[:5]) + "_kernel"
+    number = 2
+    while short in taken:
+        short = re.sub(r"_kernel\d*$", f"_kernel{number}", short)
+        number += 1
+    return short
+
+
+def _name_parameters(
+    source: str, kernel: str, launches: Mapping[str, Sequence[Launch]], names: Mapping[str, str]
+) -> dict[str, str]:
+    """Names of a kernel's parameters after what its only launch passes."""
+    used = launches.get(kernel, ())
+    if len(used) != 1:
+        return {}
+    header = re.search(rf"^def {_defined_name(source, kernel)}\((.*?)\):", source, re.MULTILINE | re.DOTALL)
+    parameters = [p.split(":")[0].strip() for p in header.group(1).split(",")] if header else []
+    renamed = {}
+    for parameter, passed in zip(parameters, used[0].arguments, strict=False):
+        if not passed.isidentifier():
+            continue
+        if parameter.startswith("ks"):
+            renamed[parameter] = passed
+        elif "ptr" in parameter:
+            renamed[parameter] = f"{names.get(passed, passed)}_ptr"
+    chosen = list(renamed.values())
+    return {p: n for p, n in renamed.items() if chosen.count(n) == 1}
+
+
+def _choose_config(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Of Inductor's configs the one with the squarest tile: its first has one row a program, whichever axis is
+    contiguous."""
+
+    def squareness(config: Mapping[str, int]) -> tuple[int, int]:
+        sizes = [config[b] for b in kernel.blocks if b in config]
+        return min(sizes, default=1), max(sizes, default=1)
+
+    has_product = "tl.dot" in kernel.functions[kernel.name]  # later configs of these need more shared memory
+    tiled = len(kernel.blocks) > 1 and not kernel.whole and not has_product
+    best = max(configs, key=squareness) if tiled else configs[0]
+    return {n: v for n, v in best.items() if n in (*kernel.blocks, "num_warps", "num_stages") and n not in kernel.whole}
+
+
+def _write_launcher(
+    module: ModuleText,
+    names: Mapping[str, str],
+    kernels: Mapping[str, KernelText],
+    configs: Mapping[str, Mapping[str, int]],
+    seed: InductorSeed,
+) -> str:
+    tensors = [names[a] for i, a in enumerate(module.arguments) if i not in seed.numbers]
+    weights = [names[a] for a, label in zip(module.arguments, seed.arguments) if label.startswith("self.")]
+    takes = [*seed.parameters, *weights] if seed.form == "kernelbench" else list(seed.parameters)
+    lines = list(_write_sizes(module))
+    for step in module.steps:
+        if isinstance(step, Launch):
+            lines.append(_write_launch(step, module.grids[step.kernel], kernels[step.kernel], configs[step.kernel]))
+        elif isinstance(step, Allocation):
+            device = f"device={tensors[-1]}.device"
+            dtype = f"{tensors[-1]}.dtype" if step.dtype == seed.dtype and step.name in module.results else step.dtype
+            if step.strides is None:
+                lines.append(f"{step.name} = torch.empty({step.shape}, dtype={dtype}, {device})")
+            else:
+                shape = f"{step.shape}, {step.strides}"
+                lines.append(f"{step.name} = torch.empty_strided({shape}, dtype={dtype}, {device})")
+        else:
+            lines.append(step)
+    results = ", ".join(module.results)
+    lines.append(f"return {results}")
+    body = "\n".join(lines)
+    for old, new in names.items():
+        body = re.sub(rf"\b{old}\b", new, body)
+    text = f"def {LAUNCHER}({', '.join(takes)}):\n" + indent(body, "    ")
+    if seed.form != "kernelbench":
+        return f'{text}\n\n\nLAUNCHER = "{LAUNCHER}"'
+    labels = {names[a]: label for a, label in zip(module.arguments, seed.arguments)}
+    passed = ", ".join([*seed.parameters, *(labels[w] for w in weights)])
+    forward = f"    def forward(self, {', '.join(seed.parameters)}):\n        return {LAUNCHER}({passed})"
+    return f"{text}\n\n\nclass ModelNew(Model):\n{forward}"
+
+
+def _write_sizes(module: ModuleText) -> Iterator[str]:
+    for name, tensor, axis in module.sizes:
+        yield f"{name} = {tensor}.shape[{axis}]"
+
+
+def _write_launch(launch: Launch, grid: str, kernel: KernelText, config: Mapping[str, int]) -> str:
+    given = dict(zip(kernel.parameters, launch.arguments, strict=False))
+    sizes = {n: given[n] for n in ("xnumel", "ynumel", "znumel") if n in given}
+    options = {block: f"triton.next_power_of_2({given[length]})" for block, length in kernel.whole.items()}
+    options |= {name: str(value) for name, value in config.items()}
+    passed = ", ".join([*launch.arguments, *(f"{n}={v}" for n, v in options.items())])
+    return f"{kernel.name}[lambda meta: {grid.format(**sizes)}]({passed})"
+
+
+def _write_space(
+    kernels: Mapping[str, KernelText],
+    configs: Mapping[str, Mapping[str, int]],
+    tried: Mapping[str, Sequence[Mapping[str, int]]],
+) -> str:
+    """SPACE: the values that Inductor would try, and powers of two around them."""
+    lines = []
+    for old, kernel in kernels.items():
+        prefix = f"{kernel.name}." if len(kernels) > 1 else ""
+        space = {n: _widen(n, kernel, [c[n] for c in tried[old] if n in c]) for n in configs[old] if n in kernel.blocks}
+        space["num_warps"] = list(WARPS)
+        if "num_stages" in configs[old] and len(kernel.blocks) > 1 and not kernel.whole:
+            space["num_stages"] = list(STAGES)
+        lines += [f"    {prefix + n!r}: {values}," for n, values in space.items()]
+    return "SPACE = {\n" + "\n".join(lines) + "\n}"
+
+
+def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
+    if "R0_BLOCK" not in kernel.functions[kernel.name] and len(kernel.blocks) == 1:
+        low, high = 128, 4096  # a flat array
+    elif block.startswith("R"):
+        low, high = 16, 4096
+    else:
+        low, high = 1, 128
+    return sorted({*tried, *(1 << i for i in range(20) if low <= 1 << i <= high)})

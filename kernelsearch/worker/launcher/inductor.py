@@ -1,0 +1,319 @@
+"""Runs TorchInductor on a task's reference up to the Triton source that it writes, with or without a GPU.
+
+The reference is traced on fake tensors of `cpu:0`, which Inductor is told to treat as a GPU with the target's facts: so
+nothing is allocated, compiled or launched, and the source is the same on every machine. Integers of the shape that
+differ between the task's shapes become symbols; the source is then right for all of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._functorch._aot_autograd.graph_compile as graph_compile
+import torch._inductor.compile_fx as compile_fx
+import torch._inductor.config as config
+import torch._inductor.scheduler as scheduler
+import torch._inductor.utils as utils
+from torch._dynamo.source import ConstantSource
+from torch._inductor.choices import InductorChoices
+from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
+from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.graph import GraphLowering
+from torch._inductor.ir import Scan
+from torch._inductor.kernel import bmm, mm
+from torch._inductor.runtime import triton_heuristics
+from torch._inductor.runtime.hints import DeviceProperties, ReductionHint
+from torch._inductor.virtualized import V
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from triton.runtime import driver
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.kernel.targets import Target
+from kernelsearch.propose.inductor.kernel_text import NotConvertible
+from kernelsearch.propose.inductor.module_text import LibraryCallsOnly, read_module
+from kernelsearch.propose.inductor.task_file import InductorSeed, write_task_file
+from kernelsearch.tasks.forms import parameter_names
+from kernelsearch.tasks.kernelbench import override_globals
+from kernelsearch.tasks.module import USER_ERRORS, describe_error
+from kernelsearch.tasks.task import Task
+from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
+from kernelsearch.worker.launcher.trace import open_task
+
+_Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
+DEVICE = "cpu:0"
+"""Inductor asks for a GPU's index; plain `cpu` tensors have none."""
+LONGEST_PERSISTENT = 8192
+"""Elements of a contiguous row that one program is given at once; longer rows are looped over."""
+
+
+def write_seeded_task(path: str, target: Target) -> str:
+    """A task file's text with Inductor's kernels as its seed. Raises TaskError."""
+    task = open_task(path, target, need_kernel=False)
+    if task.form == "bare":
+        raise TaskError(f"{task.path.name} has no reference")
+    try:
+        try:
+            seed, fixed = generate_source(task, target)
+            read_module(seed.text, seed.numbers)
+        except LibraryCallsOnly:
+            seed, fixed = generate_source(task, target, products=True)
+        text = write_task_file(task.path.read_text(encoding="utf-8"), seed)
+    except NotConvertible as why:
+        raise TaskError(f"{task.path.name}: TorchInductor's code for its reference is no kernel file: {why}") from None
+    return text + _fix_test_shapes(task, fixed)
+
+
+def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
+    """TEST_SHAPES in which the sizes that became constants stay. Raises TaskError if the file has its own others."""
+    if not fixed:
+        return ""
+    base = dict(task.shapes[0][1])
+    names = ", ".join(fixed)
+    if hasattr(task.module, "TEST_SHAPES") or len(task.shapes) > 1:
+        raise TaskError(
+            f"{task.path.name}: TorchInductor's kernels are right for one value of {names} only; give all shapes that "
+            "value, or write a kernel"
+        )
+    shapes = [{**params, **{n: base[n] for n in fixed}} for _, params in task.test_shapes]
+    unique = [s for i, s in enumerate(shapes) if s not in shapes[:i]]
+    return f"\n\n# the kernels are right for this value of {names} only\nTEST_SHAPES = {unique}\n"
+
+
+def generate_source(
+    task: Task, target: Target, looped: bool = False, products: bool = False
+) -> tuple[InductorSeed, tuple[str, ...]]:
+    """(Inductor's work for a task's reference at its first timed shape, the sizes that became constants).
+
+    Raises TaskError.
+
+    looped: rows are always looped over, never held by one program as a whole. products: matrix products are kernels
+    too, not library calls.
+    """
+    base, varying = find_varying(task)
+    env = ShapeEnv(duck_shape=False)
+    fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    symbols = {name: _make_symbol(env, name, base[name]) for name in varying}
+    try:
+        with torch.no_grad(), fake:
+            with pretend_gpu(target, DEVICE), torch.device(DEVICE), _skip_initialisation():
+                function, inputs, names, parameters = _flatten(task, {**base, **symbols})
+            graph = make_fx(function)(*inputs)
+        if any("unbacked_bindings" in node.meta for node in graph.graph.nodes):
+            raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: a size depends on data")
+        with torch.no_grad(), _stand_in(target, looped, products):
+            text = _lower(graph, inputs)
+            configs = _list_configs(text)
+    except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException) as error:
+        line = _find_line(error, task)
+        raise TaskError(
+            f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} depends on data"
+        ) from error
+    except TaskError:
+        raise
+    except USER_ERRORS as error:
+        what = describe_error(error, task.path)
+        raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
+    if any(value.dtype.is_complex for value in inputs):
+        raise TaskError(f"{task.path.name}: Triton has no complex numbers, which its reference takes")
+    numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
+    known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
+    fixed = tuple(name for name, value in known.items() if not value.free_symbols)
+    free = {name: str(value) for name, value in known.items() if name not in fixed}
+    dtypes = {str(value.dtype) for i, value in enumerate(inputs) if i not in numbers}
+    dtype = dtypes.pop() if len(dtypes) == 1 else ""
+    seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype)
+    return seed, fixed
+
+
+def _find_line(error: BaseException, task: Task) -> str:
+    """Where in the user's file an error came from."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == str(task.path)]
+    return f"line {frames[-1].lineno} ({frames[-1].line})" if frames else "what it does"
+
+
+def find_varying(task: Task) -> tuple[dict[str, Any], list[str]]:
+    """(The first timed shape, the names of its integers that another shape of the task changes)."""
+    base, *others = [dict(params) for _, params in (*task.shapes, *task.test_shapes)]
+    return base, [n for n, v in base.items() if type(v) is int and any(o.get(n) != v for o in others)]
+
+
+def _make_symbol(env: ShapeEnv, name: str, value: int) -> Any:
+    source = ConstantSource(name)
+    symbol = env.create_symbol(value, source=source, dynamic_dim=DimDynamic.DYNAMIC)
+    return env.create_symintnode(symbol, hint=value, source=source)
+
+
+def _flatten(task: Task, params: Mapping[str, Any]) -> _Flat:
+    """(The reference as a function of tensors only, these tensors, their names, the reference's parameters)."""
+    if task.form == "kernelbench":
+        return _flatten_model(task, params)
+    case = task.builder(params, 0, DEVICE)
+    return (*_take_tensors(case.reference, case.names, case.inputs), case.names)
+
+
+def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
+    module = task.module
+    with override_globals(module, params):
+        given = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
+        model = module.Model(**given) if isinstance(given, Mapping) else module.Model(*given)
+        inputs = list(module.get_inputs())
+    names = list(parameter_names(module.Model.forward)[1:])[: len(inputs)]
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+    def call(*flat: Any) -> Any:
+        with override_globals(module, params):
+            weights = dict(zip(state, flat, strict=False))
+            return torch.func.functional_call(model, weights, tuple(flat[len(weights) :]))
+
+    labels = [*(f"self.{n}" for n in state), *names]
+    return (*_take_tensors(call, labels, [*state.values(), *inputs]), tuple(names))
+
+
+def _take_tensors(
+    function: Callable[..., Any], names: Sequence[str], values: Sequence[Any]
+) -> tuple[Callable[..., Any], list[Any], list[str]]:
+    """The function with all values bound that are no tensors, these, their names.
+
+    A float becomes a tensor of the CPU, or it would be made constant.
+    """
+    values = [torch.tensor(v, dtype=torch.float64, device="cpu") if isinstance(v, float) else v for v in values]
+    at = [i for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+
+    def call(*tensors: Any) -> Any:
+        full = list(values)
+        for i, tensor in zip(at, tensors, strict=True):
+            full[i] = tensor
+        return function(*full)
+
+    return call, [values[i] for i in at], [names[i] for i in at]
+
+
+@contextmanager
+def _skip_initialisation() -> Iterator[None]:
+    """Weights get no values: torch's initialisers would compute with symbols."""
+    named = [n for n in dir(torch.nn.init) if n.endswith("_") and not n.startswith("_")]
+    with replace_attributes(
+        torch.nn.init,
+        _calculate_fan_in_and_fan_out=lambda tensor: (1, 1),
+        **{name: lambda tensor, *args, **kwargs: tensor for name in named},
+    ):
+        yield
+
+
+@contextmanager
+def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
+    """Inside it, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
+    major = target.capability // 10
+    facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
+    properties = DeviceProperties("cuda", 0, *facts)
+
+    class Choices(InductorChoices):
+        @staticmethod
+        def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
+            if looped or products or cooperative_reduction:
+                return False
+            length = V.graph.sizevars.optimization_hint(features.reduction_numel)
+            inner = features.get_reduction_hint() in (ReductionHint.INNER, ReductionHint.DEFAULT)
+            return bool(length <= (LONGEST_PERSISTENT if inner else 64))
+
+    def block(length: Any) -> int:
+        return 1 << max(0, math.ceil(math.log2(V.graph.sizevars.optimization_hint(length))))
+
+    with ExitStack() as stack:
+        stack.enter_context(replace_attributes(driver, _active=driver._active, _default=driver._default))
+        install_driver(target)
+        for owner, name, value in (
+            (DeviceProperties, "create", classmethod(lambda cls, device: properties)),
+            (utils, "GPU_TYPES", ["cpu"]),
+            (
+                CpuDeviceOpOverrides,
+                "device_guard",
+                lambda self, index: "torch.no_grad()",
+            ),  # older ones write `with pass:`
+            (GraphLowering, "is_unspec_arg", _is_number),
+            (scheduler, "has_triton", lambda: True),
+            (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
+            (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
+            (mm, "use_native_matmul", lambda *tensors: products),
+            (bmm, "use_native_matmul", lambda *tensors: products),
+            (Scan, "num_splits", classmethod(lambda cls, **kwargs: (ReductionHint.INNER, 1))),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(V.set_choices_handler(Choices()))
+        stack.enter_context(
+            config.patch(
+                cpu_backend="triton",
+                compile_threads=1,
+                fx_graph_cache=False,
+                force_disable_caches=True,
+                joint_graph_constant_folding=False,
+                inplace_buffers=False,
+                allow_buffer_reuse=False,
+                comprehensive_padding=False,
+                size_asserts=False,
+                alignment_asserts=False,
+                assert_indirect_indexing=False,
+                layout_optimization=False,
+                **{"triton.native_matmul": products},
+            )
+        )
+        yield
+
+
+def _is_number(graph: Any, name: str) -> bool:
+    """True for an input that stands for a Python number; other tensors without axes are tensors of the GPU."""
+    value = graph.graph_inputs_original.get(name)
+    return value is not None and value.get_device() == torch.device("cpu")
+
+
+class _Written(Exception):
+    """Ends Inductor's work when its source is there."""
+
+
+def _lower(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
+    """The source that Inductor writes for a graph."""
+    written: list[str] = []
+
+    def keep(code: str, *rest: Any) -> None:
+        written.append(code)
+        raise _Written
+
+    with mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep)):
+        try:
+            compile_fx.compile_fx(graph, list(inputs))
+        except Exception:
+            if not written:
+                raise
+    return written[0]
+
+
+def _list_configs(text: str) -> dict[str, tuple[Mapping[str, int], ...]]:
+    """The configs that Inductor would try for each kernel of its source."""
+    found: dict[str, tuple[Mapping[str, int], ...]] = {}
+
+    def keep(size_hints: Any, configs: Any, *args: Any, **kwargs: Any) -> Any:
+        tried.extend({**c.kwargs, "num_warps": c.num_warps, "num_stages": c.num_stages} for c in configs)
+        return lambda function: function
+
+    for node in ast.parse(text).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(attr="triton"), args=args)):
+                tried: list[Mapping[str, int]] = []
+                tree = ast.parse(ast.literal_eval(args[1]))
+                function = [n for n in tree.body if isinstance(n, ast.FunctionDef)][-1]
+                imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+                made = ast.parse("made = " + ast.unparse(function.decorator_list[0]))
+                with mock.patch.object(triton_heuristics, "cached_autotune", keep):
+                    code = compile(ast.Module([*imports, *made.body], []), "<inductor>", "exec")
+                    exec(code, {"__file__": "<inductor>"})  # Inductor's own text
+                found[name] = tuple(tried)
+    return found

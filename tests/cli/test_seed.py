@@ -1,0 +1,126 @@
+"""A file without a kernel gets its first ones from TorchInductor: judged right, readable, free of its runtime."""
+
+import pytest
+
+HEAD = "import torch\n\n"
+ROWS = "def get_inputs(rows=512, cols=700):\n    return [torch.randn(rows, cols)]\n"
+TASKS = {
+    "rows held whole, a weight of another dtype": """
+def reference(x, w, eps=1e-5):
+    x = x.float()
+    y = (x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, correction=0, keepdim=True) + eps)
+    return (y * w).to(torch.bfloat16)
+
+def get_inputs(rows=512, cols=700):
+    return [torch.randn(rows, cols, dtype=torch.bfloat16), torch.randn(cols)]
+""",
+    "long rows in a loop": """
+def reference(x):
+    return torch.log_softmax(x, -1)
+
+def get_inputs(rows=64, cols=20000):
+    return [torch.randn(rows, cols)]
+""",
+    "several outputs, split over the rows": """
+def reference(x):
+    return x.mean(0), x.var(0, correction=0)
+
+def get_inputs(rows=65536, cols=256):
+    return [torch.randn(rows, cols)]
+""",
+    "a scan": "def reference(x):\n    return x.cumsum(-1)\n\n" + ROWS,
+    "a number between kernels": "def reference(x):\n    return x / torch.norm(x)\n\n" + ROWS,
+    "an index": "def reference(x):\n    return x.argmax(-1)\n\n" + ROWS,
+    "a number": """
+def reference(x, a):
+    return torch.tanh(x) * a
+
+def get_inputs(rows=512, cols=700):
+    return [torch.randn(rows, cols), 2.5]
+""",
+    "an input that it changes": """
+MUTATES = ("y",)
+
+def reference(x, y):
+    y.add_(x)
+    return y
+
+def get_inputs(rows=512, cols=700):
+    return [torch.randn(rows, cols), torch.randn(rows, cols)]
+""",
+    "a product": """
+def reference(a, b):
+    return a @ b
+
+def get_inputs(m=512, n=512, k=512):
+    return [torch.randn(m, k), torch.randn(k, n)]
+""",
+    "a product by the library, then a kernel": """
+def reference(a, b):
+    return torch.relu(a @ b).sum(-1)
+
+def get_inputs(m=512, n=512, k=512):
+    return [torch.randn(m, k), torch.randn(k, n)]
+""",
+    "a model with weights": """
+rows, cols = 512, 700
+
+class Model(torch.nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(cols)
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(self.norm(x))
+
+def get_init_inputs():
+    return [cols]
+
+def get_inputs():
+    return [torch.randn(rows, cols)]
+""",
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_seed_is_right(run, tmp_path, name):
+    (tmp_path / "plain.py").write_text(HEAD + TASKS[name])
+    done = run("seed", "plain.py", "-o", "made.py")
+    assert done.code == 0 and "wrote made.py" in done.out
+    text = (tmp_path / "made.py").read_text()
+    assert not [word for word in ("inductor", "triton_helpers", "heuristics") if word in text]
+    judged = run("verify", "made.py")
+    assert judged.code == 0, judged.out + judged.err
+
+
+def test_a_search_begins_with_it(run, tmp_path):
+    (tmp_path / "plain.py").write_text(HEAD + TASKS["a number"])
+    done = run("optimize", "plain.py", "--trials", 3)
+    assert done.code == 0 and "seeded by TorchInductor, see plain_seeded.py" in done.err
+    assert "3 trials" in done.out
+    again = run("optimize", "plain.py", "--trials", 3)
+    assert again.code == 0 and "the first one of an earlier run" in again.err
+
+
+REFUSED = {
+    "y = x.sum().item()\n    return x if y > 0 else -x": "line 5 (return x if y > 0 else -x) depends on data",
+    "return x[x > 0]": "a size depends on data",
+    "return torch.nn.functional.dropout(x, 0.5)": "makes random numbers",
+    "return torch.linalg.svd(x)[1]": "it is library calls only",
+    "return open('nowhere').read()": "No such file or directory: 'nowhere' (line 4)",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED)
+def test_what_has_no_kernel_is_said_in_one_line(run, tmp_path, body):
+    (tmp_path / "plain.py").write_text(f"{HEAD}\ndef reference(x):\n    {body}\n\n{ROWS}")
+    done = run("seed", "plain.py")
+    assert done.code == 2 and not done.out
+    last = done.err.strip().split("\n")[-1]
+    assert last.startswith("kernelsearch: plain.py: TorchInductor") and last.endswith(REFUSED[body])
+
+
+def test_no_file_is_overwritten(run, tmp_path):
+    (tmp_path / "plain.py").write_text(HEAD + TASKS["a scan"])
+    assert run("seed", "plain.py", "-o", "plain.py").code == 2
+    assert (tmp_path / "plain.py").read_text() == HEAD + TASKS["a scan"]
