@@ -34,7 +34,7 @@ _RANDOM = re.compile(r"rand|seed|bernoulli|dropout")
 
 
 @dataclass(frozen=True)
-class Launch:
+class KernelRun:
     """A launch of a kernel: its arguments as expressions, in the order of the kernel's parameters."""
 
     kernel: str
@@ -63,7 +63,7 @@ class ModuleText:
     grids: Mapping[str, str]
     arguments: tuple[str, ...]
     sizes: tuple[tuple[str, str, int], ...]
-    steps: tuple[Launch | Allocation | str, ...]
+    steps: tuple[KernelRun | Allocation | str, ...]
     results: tuple[str, ...]
 
 
@@ -119,7 +119,7 @@ class _Host(ast.NodeTransformer):
         self.numbers: tuple[str, ...] = ()
         self.arguments: tuple[str, ...] = ()
         self.sizes: list[tuple[str, str, int]] = []
-        self.steps: list[Launch | Allocation | str] = []
+        self.steps: list[KernelRun | Allocation | str] = []
         self.results: tuple[str, ...] = ()
         self.numels: dict[str, ast.expr] = {}
 
@@ -150,10 +150,10 @@ class _Host(ast.NodeTransformer):
         if step:
             self.steps.append(step)
 
-    def _read_step(self, node: ast.stmt) -> Launch | Allocation | str:
+    def _read_step(self, node: ast.stmt) -> KernelRun | Allocation | str:
         match node:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=kernel), attr="run"), args=args)):
-                return Launch(kernel, tuple(map(ast.unparse, args)))
+                return KernelRun(kernel, tuple(map(ast.unparse, args)))
             case ast.Assign(
                 targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=function), args=[shape, strides, dtype])
             ) if function.startswith("empty_strided"):

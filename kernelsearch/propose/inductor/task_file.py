@@ -9,7 +9,7 @@ from textwrap import indent
 
 from kernelsearch.propose.inductor.helpers import find_helpers
 from kernelsearch.propose.inductor.kernel_text import KernelText, read_kernel
-from kernelsearch.propose.inductor.module_text import Allocation, Launch, ModuleText, read_module
+from kernelsearch.propose.inductor.module_text import Allocation, KernelRun, ModuleText, read_module
 
 MARK = "# ---- The first kernels: written by TorchInductor, made into plain Triton by kernelsearch."
 LAUNCHER = "launch_seed"
@@ -80,9 +80,9 @@ def _name_tensors(module: ModuleText, seed: InductorSeed) -> dict[str, str]:
 
 
 def _read_kernels(module: ModuleText, names: Mapping[str, str]) -> dict[str, KernelText]:
-    launches: dict[str, list[Launch]] = {}
+    launches: dict[str, list[KernelRun]] = {}
     for step in module.steps:
-        if isinstance(step, Launch):
+        if isinstance(step, KernelRun):
             launches.setdefault(step.kernel, []).append(step)
     kernels, taken = {}, set()
     for old, source in module.kernels.items():
@@ -111,7 +111,7 @@ def _shorten(name: str, taken: set[str]) -> str:
 
 
 def _name_parameters(
-    source: str, kernel: str, launches: Mapping[str, Sequence[Launch]], names: Mapping[str, str]
+    source: str, kernel: str, launches: Mapping[str, Sequence[KernelRun]], names: Mapping[str, str]
 ) -> dict[str, str]:
     """Names of a kernel's parameters after what its only launch passes."""
     used = launches.get(kernel, ())
@@ -157,7 +157,7 @@ def _write_launcher(
     takes = [*seed.parameters, *weights] if seed.form == "kernelbench" else list(seed.parameters)
     lines = list(_write_sizes(module))
     for step in module.steps:
-        if isinstance(step, Launch):
+        if isinstance(step, KernelRun):
             lines.append(_write_launch(step, module.grids[step.kernel], kernels[step.kernel], configs[step.kernel]))
         elif isinstance(step, Allocation):
             device = f"device={tensors[-1]}.device"
@@ -188,7 +188,7 @@ def _write_sizes(module: ModuleText) -> Iterator[str]:
         yield f"{name} = {tensor}.shape[{axis}]"
 
 
-def _write_launch(launch: Launch, grid: str, kernel: KernelText, config: Mapping[str, int]) -> str:
+def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, config: Mapping[str, int]) -> str:
     given = dict(zip(kernel.parameters, launch.arguments, strict=False))
     sizes = {n: given[n] for n in ("xnumel", "ynumel", "znumel") if n in given}
     options = {block: f"triton.next_power_of_2({given[length]})" for block, length in kernel.whole.items()}
