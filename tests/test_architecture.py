@@ -33,7 +33,8 @@ LAYERS = {
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (
-        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first inductor mix", "proposers",
+        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first inductor mix",
+        "proposers",
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (
