@@ -10,23 +10,27 @@ the stored calls and of the finished trials, so that a resumed run goes on as it
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
-from kernelsearch.core.types import TaskFacts, Trial, Word
+from kernelsearch.core.types import WHOLE, WHOLE_REPAIR, TaskFacts, Trial, Word, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.edits import EDITS, NotApplicable
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
-from kernelsearch.propose.grammar import Grammar, NoGrammar, build_grammar
+from kernelsearch.propose.grammar import STAGES, Grammar, NoGrammar, WholeKernel, build_grammar
+from kernelsearch.propose.grammar.unwrapped import strip_thinking
+from kernelsearch.propose.grammar.whole_kernel import find_file
 from kernelsearch.propose.history import History
-from kernelsearch.propose.models import ideas, pending_calls, prompt
-from kernelsearch.propose.models.answers import CheckedAnswer, Gate, check_answer
+from kernelsearch.propose.models import ideas, kernel_page, pending_calls, prompt
+from kernelsearch.propose.models.answers import CheckedAnswer, Form, Gate, check_answer
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.pending_calls import PendingCall
 from kernelsearch.propose.models.repair import FailedAnswer, Repairs, clean, report_verdict
+from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.spending import Ledger
 
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
@@ -41,6 +45,10 @@ class ModelSettings:
     page_tokens: int = 6000
     temperature: float = 0.8
     repairs: int = 2
+
+
+WHOLE_KERNELS = ModelSettings(samples=1, max_tokens=16_000, page_tokens=24_000, temperature=1.0, repairs=3)
+"""Settings of calls for whole kernels: conversations of up to four rounds."""
 
 
 @dataclass
@@ -68,16 +76,25 @@ class Models:
 
 
 class ModelProposer:
-    """One engine as a proposer of rewrites and of repairs."""
+    """One engine as a proposer of rewrites and of repairs; whole: it answers with whole kernels, not with edits."""
 
     def __init__(
-        self, engine: Engine, models: Models, settings: ModelSettings = ModelSettings(), name: str = ""
+        self,
+        engine: Engine,
+        models: Models,
+        settings: ModelSettings = ModelSettings(),
+        name: str = "",
+        whole: bool = False,
     ) -> None:
-        self.engine, self.models, self.settings = engine, models, settings
-        self.name = f"model:{name or engine.label}"
-        self.repair_name = f"repair:{name or engine.label}"
+        self.engine, self.models, self.settings, self.whole = engine, models, settings, whole
+        arm, repair = (WHOLE, WHOLE_REPAIR) if whole else ("model", "repair")
+        self.name, self.repair_name = f"{arm}:{name or engine.label}", f"{repair}:{name or engine.label}"
+        self.system = kernel_page.system() if whole else prompt.SYSTEM
         self.repairs = Repairs(settings.repairs)
-        self.health = Health(engine.label, settings.page_tokens, settings.max_tokens, models.say)
+        longest = engine.answer_tokens or settings.max_tokens if whole else settings.max_tokens
+        self.health = Health(engine.label, settings.page_tokens, longest, models.say)
+        if whole:
+            self.health.outside_means = "answers without a kernel file"
         self.underway: PendingCall | None = None
         self._due: list[Rewrite] = []
         self._looked = -1
@@ -86,6 +103,7 @@ class ModelProposer:
         self._made: dict[str, tuple[ModelCall, str]] = {}
         self._sent_back: set[str] = set()
         self._refused: set[str] = set()
+        self._reports: dict[str, str] = {}
 
     # ------------------------------------------------------------ what may be asked now
 
@@ -155,9 +173,20 @@ class ModelProposer:
         self._ask(request, grammar, self._idea(request, grammar, rng), rng)
         return _take_new(self._due, request.seen)
 
-    def _prepare(self, request: Request) -> Grammar | None:
-        """The grammar of a request's parent; answers of restored calls for it become kernels again."""
-        grammar = self.models.grammar(request.parent, request.task, self.settings.max_tokens)
+    def make_form(self, parent: Kernel, task: TaskFacts) -> Form | NoGrammar:
+        """What answers for a parent are read as."""
+        if self.whole:
+            return WholeKernel(parent, task.sites)
+        return self.models.grammar(parent, task, self.settings.max_tokens)
+
+    def write_page(self, page: prompt.PromptPage, budget: int = 0) -> str:
+        """The text of a page within a budget of tokens. Raises TooLong."""
+        write = kernel_page.write_page if self.whole else prompt.write_page
+        return write(page, self.engine.count, budget or self.health.page_tokens)
+
+    def _prepare(self, request: Request) -> Form | None:
+        """The form for a request's parent; answers of restored calls for it become kernels again."""
+        grammar = self.make_form(request.parent, request.task)
         if isinstance(grammar, NoGrammar):
             return None
         for call in self._stored.pop(request.parent.digest, ()):
@@ -172,44 +201,52 @@ class ModelProposer:
             return None
         del self.repairs.waiting[failed.kernel]
         self._sent_back.add(failed.kernel)
-        grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
+        grammar = self.make_form(above.kernel, request.task)
         if isinstance(grammar, NoGrammar):
             return None
         of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
         self._ask(of_parent, grammar, failed, rng)
         return _take_new(self._due, request.seen)
 
-    def _idea(self, request: Request, grammar: Grammar, rng: random.Random) -> Idea:
+    def _idea(self, request: Request, grammar: Form, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
+        if self.whole:
+            calls = (c for c in self.models.ledger.calls if c.arm == self.name and c.parent == request.parent.digest)
+            others = kernel_page.choose_others(self.models.history, request.parent.digest, 1)
+            every = ideas.list_kernel_ideas(request.hints, bool(others))
+            return ideas.draw_kernel_idea(every, Counter(c.idea for c in calls), rng)
         wanted = ideas.idea_of_edit(request.edit) if request.edit else None
         every = ideas.list_ideas(request.hints, grammar.edits)
         return wanted or ideas.choose_idea(every, request.parent.digest, self.models.history, rng)
 
-    def _ask(self, request: Request, grammar: Grammar, what: Idea | FailedAnswer, rng: random.Random) -> None:
+    def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
         settings, seed = self.settings, rng.getrandbits(31)
         failed = what if isinstance(what, FailedAnswer) else None
-        page = self._page(request, grammar, what)
+        page = self._page(request, form, what)
         arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
         idea = failed.idea if failed else what.id
         call = ModelCall(
-            request.number, arm, self.engine.name, request.parent.digest, idea, what.action, prompt.SYSTEM, "",
-            grammar.digest, repairs=failed.kernel if failed else "",
+            request.number, arm, self.engine.name, request.parent.digest, idea, what.action, self.system, "",
+            form.digest, repairs=failed.kernel if failed else "",
         )  # fmt: skip
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
-                text = prompt.write_page(page, self.engine.count, budget)
-            except prompt.TooLong as least:
+                text, turns = (
+                    self._conversation(failed.kernel) if failed and self.whole else (self.write_page(page), ())
+                )
+            except TooLong as least:
                 reason = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
                 self.health.tell_once(f"{reason}; such kernels are left to the typed edits")
                 return
-            ask = Ask(prompt.SYSTEM, text, grammar, samples, settings.max_tokens, settings.temperature, seed)
-            stored = self.models.ledger.take_stored(request.number, text)
+            longest = self.health.answer_tokens
+            ask = Ask(self.system, text, form.for_engine, samples, longest, settings.temperature, seed, turns)
+            stored = self.models.ledger.take_stored(request.number, ask.text)
             self.underway = (
-                PendingCall(stored, ask)
+                PendingCall(stored, ask, form=form)
                 if stored
-                else pending_calls.begin_call(self.engine, replace(call, page=text), ask)
+                else pending_calls.begin_call(self.engine, replace(call, page=ask.text), ask, form)
             )
             if self.underway.threaded or not self.underway.is_due(request.number):
                 return
@@ -224,50 +261,63 @@ class ModelProposer:
         self._note(call)
         self.models.ledger.add(call, again=underway.reply is None)
         above = self.models.history.get(call.parent)
-        if underway.ask:
-            grammar = underway.ask.grammar
+        if underway.form:
+            grammar = underway.form
         elif above is None:
             return
         else:
-            grammar = self.models.grammar(above.kernel, request.task, self.settings.max_tokens)
+            grammar = self.make_form(above.kernel, request.task)
         if not isinstance(grammar, NoGrammar):
             first, *others = self._good_answers(call, grammar, request.seen) or [None]
             self._due += [first] if first else []
             self._kept.setdefault(call.parent, []).extend(others)
 
-    def _good_answers(self, call: ModelCall, grammar: Grammar, seen: Container[str]) -> list[Rewrite]:
+    def _good_answers(self, call: ModelCall, grammar: Form, seen: Container[str]) -> list[Rewrite]:
         """The answers of a call that make new kernels, each kernel once."""
         unique: dict[str, Rewrite] = {}
         for answer in call.answers:
             checked = check_answer(Sample(answer.text, answer.finish, answer.tokens), grammar, self.models.gate, seen)
             if checked.good:
                 kernel = checked.answer.kernel
-                unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, call.action, call.parent))
+                why = clean(checked.answer.why) or call.action
+                unique.setdefault(kernel.digest, Rewrite(kernel, call.arm, why, call.parent))
         return list(unique.values())
 
     def _complete(self, underway: PendingCall, number: int, seen: Container[str]) -> ModelCall:
         """The record of a call whose answers have come."""
-        reply, ask = underway.reply.result(), underway.ask
+        reply, ask, form = underway.reply.result(), underway.ask, underway.form
         call = replace(underway.asked, landed=number, waited=underway.waited)
         self.engine.note_landing(ask, number - call.number, underway.waited)
         answers = []
         if not isinstance(reply, Failure):
-            answers = [_as_answered(check_answer(s, ask.grammar, self.models.gate, seen)) for s in reply.samples]
+            answers = [_as_answered(check_answer(s, form, self.models.gate, seen)) for s in reply.samples]
             for note in reply.notes:
                 self.health.tell_once(note)
         return self.models.ledger.record_reply(call, reply, answers)
 
-    def _page(self, request: Request, grammar: Grammar, what: Idea | FailedAnswer) -> prompt.PromptPage:
+    def _conversation(self, refused: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """The page of a refused whole kernel, and the answers to it so far, each with the report that goes back."""
+        call, text = self._made[refused]
+        page, earlier = self._conversation(call.repairs) if call.repairs else (call.page, ())
+        file = find_file(text, False)
+        shown = f"```python\n{file}```" if file else strip_thinking(text).strip()[-4000:] or "(thinking only)"
+        return page, (*earlier, (shown, kernel_page.REFUSED.format(report=self._reports[refused])))
+
+    def _page(self, request: Request, form: Form, what: Idea | FailedAnswer) -> prompt.PromptPage:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
         page = prompt.PromptPage(
-            grammar, request.task, self.models.device, what, request.trial, seed.best if seed else None,
+            form, request.task, self.models.device, what, request.trial, seed.best if seed else None,
             request.hints, rules=tuple(self.repairs.rules()),
         )  # fmt: skip
         if isinstance(what, FailedAnswer):
             return page
-        children, others = prompt.describe_children(history, digest), prompt.describe_others(history, digest)
-        return replace(page, children=children, elsewhere=others)
+        children = prompt.describe_children(history, digest)
+        page = replace(
+            page, children=children, elsewhere=prompt.describe_others(history, digest, 12 if self.whole else 3)
+        )
+        others = kernel_page.choose_others(history, digest) if self.whole else ()
+        return replace(page, others=tuple(map(kernel_page.show_kernel, others)))
 
     # ------------------------------------------------------------ state out of calls and trials
 
@@ -282,11 +332,15 @@ class ModelProposer:
         if trial.accepted or trial.kernel in self._refused:
             return
         self._refused.add(trial.kernel)
-        call, text = self._made[trial.kernel]
-        why = report_verdict(verdict)
-        if verdict.word in REPAIRABLE and trial.kernel not in self._sent_back:
-            tries = self._count_repairs(trial.kernel)
-            self.repairs.tell(FailedAnswer(trial.kernel, call.parent, call.idea, call.action, text, why, tries))
+        self._send_back(trial.kernel, report_verdict(verdict), trial.number, verdict.word in REPAIRABLE)
+
+    def _send_back(self, refused: str, why: str, number: int, repairable: bool = True) -> None:
+        """Lets a refused answer wait for its turn to go back to the model, unless it went already."""
+        call, text = self._made[refused]
+        self._reports[refused] = why
+        if repairable and refused not in self._sent_back:
+            tries = self._count_repairs(refused)
+            self.repairs.tell(FailedAnswer(refused, call.parent, call.idea, call.action, text, why, tries, number))
         else:
             self.repairs.count(why)
 
@@ -312,9 +366,14 @@ class ModelProposer:
     def _note(self, call: ModelCall) -> None:
         """Changes this model's state by a call, new or restored."""
         self.health.note(call)
+        good = any(a.kernel for a in call.answers)
         for answer in call.answers:
             if answer.kernel:
                 self._made.setdefault(answer.kernel, (call, answer.text))
+            elif self.whole and not good and answer.text.strip() and answer.stage in STAGES:
+                unread = content_digest(answer.text)
+                self._made.setdefault(unread, (call, answer.text))
+                self._send_back(unread, answer.reason, call.landed)
             elif answer.stage in ("parses", "names", "gate"):
                 self.repairs.count(answer.reason)
         if call.repairs:
