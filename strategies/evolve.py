@@ -212,10 +212,9 @@ class Strategy:
         An edit that was asked for by name stays untried if a model wrote the kernel instead. A whole kernel for which
         another one was tuned has no configs left.
         """
-        if trial.proposal.kind is ProposalKind.RETUNE and trial.proposal.parents[0] != trial.kernel:
-            if trial.proposal.parents[0] in self.members:
-                self.members[trial.proposal.parents[0]].whole = False
-                self.young.pop(trial.proposal.parents[0], None)
+        asked_for = self.members.get(trial.proposal.parents[0]) if trial.proposal.parents else None
+        if asked_for and trial.proposal.kind is ProposalKind.RETUNE and trial.proposal.parents[0] != trial.kernel:
+            asked_for.whole = False
         if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
             asked = self.members[trial.proposal.parents[0]].asked
             asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)

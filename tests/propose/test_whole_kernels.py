@@ -6,9 +6,9 @@ from dataclasses import replace
 import edit_seeds
 import pytest
 from scripted import Scripted, shared, trial
-from searching import BUDGET, SEED, mix, searched, story, task
+from searching import BUDGET, SEED, searched, story, task
 
-from kernelsearch.core.types import Hint, TensorFact, Word, is_whole_kernel
+from kernelsearch.core.types import Hint, Word, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import CUT, Failure, Reply, Sample
@@ -111,7 +111,8 @@ def test_one_kernel_of_another_name_takes_the_place_of_the_tasks_own(form):
     ("I cannot do that.", "grammar", "no kernel file"), ("```python\nx = 1\n```", "grammar", "no kernel file"),
     (fenced(FILE.replace("for part in", "for part of")), "parses", "line 26"),
     (fenced(FILE.replace("SPACE = {", "SPACE = dict(x=")), "parses", "not Python"),
-    (fenced(HOST), "gate", "that line is `def column_sum(x):`"), (fenced("import os\n" + FILE), "gate", "that line is `import os`"),
+    (fenced(HOST), "gate", "that line is `def column_sum(x):`"),
+    (fenced("import os\n" + FILE), "gate", "that line is `import os`"),
     (fenced(FILE.replace("tl.zeros", "tl.zeroes")), "gate", "zeroes"), ("", "stopped", "empty"),
     ("<think>endless", "grammar", "no kernel file"), (fenced(SEED.render()), "new", "the parent again"),
 ])  # fmt: skip
@@ -251,8 +252,8 @@ def test_the_page_has_the_task_the_machine_the_kernel_and_how_a_file_is_written(
         Hint("occupancy", {"programs": 32.0}, "split_reduction: share each long reduction among several programs"),
     )
     text = kernel_page.write_page(page(hints=hints, children=("gained 3 %: fewer warps",)), count, 24_000)
-    for part in ("def reference(x):", "column_sum_kernel[grid](x, y,", "TEST_SHAPES", "132 SMs", "65536 registers",
-                 "L2 of 50 MiB", "share each long reduction", "gained 3 %", "IEEE", "tl.zeros([BLOCK_COLS]"):  # fmt: skip
+    for part in ("def reference(x):", "column_sum_kernel[grid](x, y,", "TEST_SHAPES", "132 SMs", "65536 reg",
+                 "L2 of 50 MiB", "share each long", "gained 3 %", "IEEE", "tl.zeros([BLOCK_COLS]"):  # fmt: skip
         assert part in text, part
     assert text.count("def column_sum_kernel(") == 1 and "LEFT OUT" not in text
     assert "SCRATCH = " in kernel_page.system() and "add_parts" in kernel_page.system()

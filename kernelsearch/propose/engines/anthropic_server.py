@@ -1,7 +1,9 @@
 """`anthropic:MODEL`, or `anthropic:URL#MODEL`: a model of Anthropic, through the official client.
 
-The key comes from the environment (ANTHROPIC_API_KEY, or `?key_env=NAME`) and goes nowhere else. No grammar is sent:
-answers are checked here. Options: answers=kernel|edit|both, answer_tokens, timeout, retries, ahead=on|off.
+The key comes from the environment (ANTHROPIC_API_KEY, or `?key_env=NAME`) and goes nowhere else. Neither a grammar is
+sent (answers are checked here) nor a temperature, which the newest client no longer takes.
+
+Options: answers=kernel|edit|both, answer_tokens, timeout, retries, ahead=on|off.
 """
 
 from __future__ import annotations
@@ -33,15 +35,11 @@ class AnthropicServer(ServedModel):
         given = {"base_url": url} if url else {}
         self._client = anthropic.Anthropic(api_key=self._key or "none", timeout=self._timeout, max_retries=0, **given)
         self.where = str(self._client.base_url)
-        self._warm = True
 
     def _request(self, ask: Ask) -> Any:
-        settings = {"temperature": min(1.0, ask.temperature)} if self._warm else {}
-        messages, longest = ask.messages[1:], self._longest(ask)
-        create = self._client.messages.create
+        messages, longest, create = ask.messages[1:], self._longest(ask), self._client.messages.create
         return [
-            create(model=self.model, system=ask.system, messages=messages, max_tokens=longest, **settings)
-            for _ in range(ask.n)
+            create(model=self.model, system=ask.system, messages=messages, max_tokens=longest) for _ in range(ask.n)
         ]
 
     def _read(self, ask: Ask, response: Any, seconds: float, notes: tuple[str, ...]) -> Reply | Failure:
@@ -57,9 +55,3 @@ class AnthropicServer(ServedModel):
             samples.append(Sample(scrub("".join(texts), self._key), finish, counts[1]))
         self._count_prompt(ask, totals[0] // len(response))
         return Reply(tuple(samples), totals[0] + totals[2], totals[1], totals[2], seconds, notes)
-
-    def _adapt(self, code: int, sentence: str, notes: list[str]) -> Failure | bool:
-        if self._warm and "temperature" in sentence:
-            self._warm = False
-            return True
-        return False

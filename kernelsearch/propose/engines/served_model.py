@@ -58,7 +58,7 @@ class ServedModel(Engine):
 
     def _adapt(self, code: int, message: str, notes: list[str]) -> Failure | bool:
         """True if the next request takes another form, which the server may accept; or the failure, if it is known."""
-        raise NotImplementedError
+        return False
 
     # ------------------------------------------------------------ asking
 
