@@ -16,8 +16,9 @@ from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import prompt
-from kernelsearch.propose.models.model import WHOLE_KERNELS, ModelProposer, Models, ModelSettings
+from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.sections import TooLong
+from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run

@@ -16,8 +16,9 @@ from kernelsearch.propose.grammar import WholeKernel
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import kernel_page, prompt
 from kernelsearch.propose.models.answers import check_answer
-from kernelsearch.propose.models.model import WHOLE_KERNELS, ModelProposer
+from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.sections import TooLong
+from kernelsearch.propose.models.shared import WHOLE_KERNELS
 from kernelsearch.record.store import Store
 from kernelsearch.verify import gate
 

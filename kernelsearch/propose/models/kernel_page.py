@@ -7,6 +7,7 @@ kernel`. The order of the sections is fixed, the most stable first; what does no
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from functools import cache
@@ -103,7 +104,7 @@ def read_task_source(path: str, kernel: Kernel) -> str:
         if jit or (isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)):
             first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
             lines[first - 1 : node.end_lineno] = []
-    return "\n".join(lines).strip()
+    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(lines)).strip()
 
 
 # ---------------------------------------------------------------- the sections, in their order on the page

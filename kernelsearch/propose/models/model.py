@@ -11,68 +11,27 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Sequence
+from dataclasses import replace
 
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import WHOLE, WHOLE_REPAIR, TaskFacts, Trial, Word, content_digest
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
-from kernelsearch.propose.edits import EDITS, NotApplicable
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
-from kernelsearch.propose.grammar import STAGES, Grammar, NoGrammar, WholeKernel, build_grammar
+from kernelsearch.propose.grammar import STAGES, NoGrammar, WholeKernel
 from kernelsearch.propose.grammar.unwrapped import strip_thinking
 from kernelsearch.propose.grammar.whole_kernel import find_file
-from kernelsearch.propose.history import History
 from kernelsearch.propose.models import ideas, kernel_page, pending_calls, prompt
-from kernelsearch.propose.models.answers import CheckedAnswer, Form, Gate, check_answer
+from kernelsearch.propose.models.answers import CheckedAnswer, Form, check_answer
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.pending_calls import PendingCall
 from kernelsearch.propose.models.repair import FailedAnswer, Repairs, clean, report_verdict
 from kernelsearch.propose.models.sections import TooLong
-from kernelsearch.propose.models.spending import Ledger
+from kernelsearch.propose.models.shared import EDITS, Models, ModelSettings
 
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Settings of a model's calls: answers per call, most tokens of an answer and of the page, temperature, repairs."""
-
-    samples: int = 4
-    max_tokens: int = 512
-    page_tokens: int = 6000
-    temperature: float = 0.8
-    repairs: int = 2
-
-
-WHOLE_KERNELS = ModelSettings(samples=1, max_tokens=16_000, page_tokens=24_000, temperature=1.0, repairs=3)
-"""Settings of calls for whole kernels: conversations of up to four rounds."""
-
-
-@dataclass
-class Models:
-    """The parts that all models of one run share; `say` takes sentences for the user."""
-
-    gate: Gate
-    device: prompt.PromptDevice
-    ledger: Ledger = field(default_factory=Ledger)
-    history: History = field(default_factory=History)
-    say: Callable[[str], None] = lambda text: None
-    grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
-
-    def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
-        """The cached grammar of a parent, with the typed edits that apply; no answer is longer than max_tokens."""
-        key = (parent.digest, max_tokens)
-        if key not in self.grammars:
-            variants = {e.name: e.apply(parent, task) for e in EDITS}
-            edits = {name: v for name, v in variants.items() if not isinstance(v, NotApplicable)}
-            try:
-                self.grammars[key] = build_grammar(parent, task, edits, budget=max_tokens)
-            except NoGrammar as none:
-                self.grammars[key] = none
-        return self.grammars[key]
 
 
 class ModelProposer:
@@ -82,7 +41,7 @@ class ModelProposer:
         self,
         engine: Engine,
         models: Models,
-        settings: ModelSettings = ModelSettings(),
+        settings: ModelSettings = EDITS,
         name: str = "",
         whole: bool = False,
     ) -> None:
@@ -117,9 +76,14 @@ class ModelProposer:
     def can_repair(self, number: int) -> bool:
         return self.is_available(number) and self.repairs.next() is not None
 
+    def can_propose(self, number: int) -> bool:
+        """True if a new question may be asked; a conversation about a whole kernel is ended first."""
+        return self.is_available(number) and not (self.whole and self.can_repair(number))
+
     def has_kept(self, parent: str, seen: Container[str]) -> bool:
         """True if an answer for this parent is there already."""
-        return parent in self._stored or any(k.kernel.digest not in seen for k in self._kept.get(parent, ()))
+        stored = (a.kernel for call in self._stored.get(parent, ()) for a in call.answers if a.kernel)
+        return any(d not in seen for d in (*stored, *(k.kernel.digest for k in self._kept.get(parent, ()))))
 
     # ------------------------------------------------------------ answers that come later
 
@@ -138,6 +102,9 @@ class ModelProposer:
     def ask_ahead(self, request: Request, rng: random.Random) -> None:
         """Begins a call for this parent, if the engine may be asked ahead and no answer is there for the next ask."""
         if self._due or not self.engine.ahead or not self.is_available(request.number):
+            return
+        if self.whole and self.can_repair(request.number):
+            self._ask_repair(request, rng)
             return
         grammar = self._prepare(request)
         if grammar and not self.has_kept(request.parent.digest, request.seen):
@@ -179,10 +146,17 @@ class ModelProposer:
             return WholeKernel(parent, task.sites)
         return self.models.grammar(parent, task, self.settings.max_tokens)
 
-    def write_page(self, page: prompt.PromptPage, budget: int = 0) -> str:
-        """The text of a page within a budget of tokens. Raises TooLong."""
+    def compose_page(self, request: Request, rng: random.Random) -> str:
+        """The page for a request, with a drawn idea. Raises TooLong, or NoGrammar where nothing can be asked."""
+        form = self.make_form(request.parent, request.task)
+        if isinstance(form, NoGrammar):
+            raise form
+        return self.write_page(self._page(request, form, self._idea(request, form, rng)))
+
+    def write_page(self, page: prompt.PromptPage) -> str:
+        """The text of a page within the budget of tokens. Raises TooLong."""
         write = kernel_page.write_page if self.whole else prompt.write_page
-        return write(page, self.engine.count, budget or self.health.page_tokens)
+        return write(page, self.engine.count, self.health.page_tokens)
 
     def _prepare(self, request: Request) -> Form | None:
         """The form for a request's parent; answers of restored calls for it become kernels again."""
@@ -195,18 +169,20 @@ class ModelProposer:
 
     def repair(self, request: Request, rng: random.Random) -> Rewrite | None:
         """A corrected answer to a refused one; its parent is that of the refused one, not the request's."""
+        self._ask_repair(request, rng)
+        return _take_new(self._due, request.seen)
+
+    def _ask_repair(self, request: Request, rng: random.Random) -> None:
         failed = self.repairs.next()
         above = self.models.history.get(failed.parent) if failed else None
         if failed is None or above is None:
-            return None
+            return
         del self.repairs.waiting[failed.kernel]
         self._sent_back.add(failed.kernel)
-        grammar = self.make_form(above.kernel, request.task)
-        if isinstance(grammar, NoGrammar):
-            return None
-        of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
-        self._ask(of_parent, grammar, failed, rng)
-        return _take_new(self._due, request.seen)
+        form = self.make_form(above.kernel, request.task)
+        if not isinstance(form, NoGrammar):
+            of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
+            self._ask(of_parent, form, failed, rng)
 
     def _idea(self, request: Request, grammar: Form, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
