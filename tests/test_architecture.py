@@ -41,7 +41,7 @@ LAYERS = {
         "pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs", "candidates facts finalists strategies", "loop",
+        "contract first_kernel history pending runs", "candidates facts finalists one_kernel strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (

@@ -21,6 +21,9 @@ from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.verify import gate
 
+RUNS = 20
+"""The newest runs whose kernels are recalled."""
+
 
 @dataclass(frozen=True)
 class PageOptions:
@@ -49,7 +52,7 @@ def main(path: str, options: PageOptions) -> int:
         history = History()
         if Path(options.db).is_file():
             store = stack.enter_context(Store.open(options.db))
-            _recall(store, facts, history)
+            _recall(store, facts, bench.where, history)
             bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
             copy_gbps = bench.ceilings.get("copy_gbps")
         parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
@@ -67,9 +70,10 @@ def main(path: str, options: PageOptions) -> int:
     return 0
 
 
-def _recall(store: Store, facts: TaskFacts, history: History) -> None:
-    """Tells the history what the newest run of this task has tried."""
-    for run in store.load_runs(facts.digest)[:1]:
+def _recall(store: Store, facts: TaskFacts, where: str, history: History) -> None:
+    """Tells the history what the newest runs of this task have tried there."""
+    runs = [run for run in store.load_runs(facts.digest) if run.facts.target == where]
+    for run in reversed(runs[:RUNS]):
         structures = store.load_structures(run.id)
         for trial in store.load_trials(run.id):
             structure = structures[trial.kernel]

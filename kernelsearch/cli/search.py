@@ -128,7 +128,7 @@ def propose(task: str, **options: Any) -> None:
 def page(task: str, **options: Any) -> None:
     """Prints what a model is shown of a kernel.
 
-    Of KERNEL, or of TASK's own, with what the database's last run of the task has tried.
+    Of KERNEL, or of TASK's own, with what the database's runs of the task have tried.
     """
     from kernelsearch.cli import run_page
 

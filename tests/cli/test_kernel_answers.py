@@ -25,7 +25,7 @@ def gated(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     y = tl.load(y_ptr + at, mask=at < n, other=0.0)
     tl.store(out_ptr + at, tl.where(x < 0.0, 0.0, x) * y, mask=at < n)
 '''
-WRONG = RIGHT.replace("tl.where(x < 0.0, 0.0, x)", "tl.where(x > 0.0, x, 0.0)")  # it loses a NaN
+WRONG = RIGHT.replace("x) * y", "x) * y * 1.01")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_program_writes_a_kernel_that_is_refused_repaired_tuned_and_stored(run
     assert second.arm == "kernel-repair:answer.py" and "that line is `import os`" in second.page
     wrong = second.answers[0].kernel
     third = next(c for c in calls if c.repairs == wrong)
-    assert "NaN" in third.page and second.page in third.page
+    assert "first wrong element" in third.page and second.page in third.page
     right = third.answers[0].kernel
     assert {t.outcome.verdict.word.value for t in trials if t.kernel == wrong} == {"reject-wrong"}
     tuned = [dict(t.config) for t in trials if t.kernel == right and t.accepted]

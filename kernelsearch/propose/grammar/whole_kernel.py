@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
@@ -46,18 +46,23 @@ class WholeKernel:
             )
         if file is None:
             return AnswerRejection(text, "grammar", f"no kernel file in it: a fenced block with {JIT} functions")
+        result = self.read(file, gate)
+        return replace(result, text=text)
+
+    def read(self, file: str, gate: Callable[[str], Verdict] | None = None) -> Answer | AnswerRejection:
+        """The kernel of a kernel file, or the first stage that refuses it."""
         try:
             kernel = Kernel.parse(file)
         except KernelSyntaxError as error:
-            return AnswerRejection(text, "parses", _point_at(str(error), file))
+            return AnswerRejection(file, "parses", _point_at(str(error), file))
         if all(kernel.steps_at(site, self.sites) is None for site in self.sites):
             if len(self.sites) > 1 or len(kernel.entries) != 1:
-                return AnswerRejection(text, "names", self._explain_names(kernel))
+                return AnswerRejection(file, "names", self._explain_names(kernel))
             kernel = kernel.with_changes(launches={"": kernel.entries})
         verdict = gate(file) if gate else None
         if verdict is not None and not verdict.accepted:
-            return AnswerRejection(text, "gate", _point_at(verdict.reason, file))
-        return Answer(text, kernel, "kernel", why=(ast.get_docstring(parse_python(file)) or "").partition("\n")[0])
+            return AnswerRejection(file, "gate", _point_at(verdict.reason, file))
+        return Answer(file, kernel, "kernel", why=(ast.get_docstring(parse_python(file)) or "").partition("\n")[0])
 
     def _explain_names(self, kernel: Kernel) -> str:
         wanted = " or ".join(self.sites)
@@ -71,8 +76,17 @@ def find_file(text: str, stopped: bool = True) -> str | None:
     files = [block for block in find_blocks(said, stopped) if JIT in block]
     if files:
         return files[-1].strip("\n") + "\n"
+    if stopped and JIT in said and _parses(said):
+        return said
     begin = _IMPORT.search(said)
     return said[begin.start() :].rstrip() + "\n" if begin and stopped and JIT in said and "```" not in said else None
+
+
+def _parses(text: str) -> bool:
+    try:
+        return bool(parse_python(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
 
 
 def _point_at(reason: str, file: str) -> str:
