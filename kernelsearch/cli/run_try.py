@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import formats
-from kernelsearch.core.errors import StoreError
+from kernelsearch.core.errors import DatabaseBusy, StoreError
 from kernelsearch.core.types import WHOLE, TaskFacts, Trial, Verdict, Word
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.contract import Rewrite
@@ -26,9 +27,12 @@ from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
 from kernelsearch.trial.compile_cache import default_folder
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
+from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 WINDOW = 8
+WAIT_S = 120.0
+"""How long to wait for another process that writes the database."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ def main(path: str, options: TryOptions) -> int:
     say = make_say(options.quiet)
     text = referee.read_kernel(options.kernel)
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(options.db))
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
+        store = stack.enter_context(_wait_for_store(options.db, say))
         facts = narrow_to_shapes(bench.facts, options.shapes)
         answer = WholeKernel(bench.seed, facts.sites).read(text, gate.check)
         if isinstance(answer, AnswerRejection):
@@ -69,11 +73,26 @@ def main(path: str, options: TryOptions) -> int:
         one = OneKernel(bench.seed.digest, line, config)
         trials = one.count_trials(options.tune)
         shapes = {"shapes": [s.key for s in facts.shapes]}
-        run = RunFacts(STRATEGY, f"by {options.by}", 0, WINDOW, trials, where, versions(), shapes)
+        run = RunFacts(STRATEGY, STRATEGY, 0, WINDOW, trials, where, versions(), shapes)
         evaluation = Evaluation.of(bench, facts)
         evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
         result = Search(facts, one, one, evaluator, store, Settings(run, workers=2)).run(ending=True)
         return _print(_describe(store, facts, bench.target, result, one, best), options)
+
+
+def _wait_for_store(db: str, say: Say) -> Store:
+    """The database, after whoever writes it: others may try kernels at the same time."""
+    until, waited = time.monotonic() + WAIT_S, False
+    while True:
+        try:
+            return Store.open(db)
+        except DatabaseBusy as busy:
+            if time.monotonic() >= until:
+                raise
+            if not waited:
+                say(f"waiting: {busy}")
+            waited = True
+            time.sleep(0.1)
 
 
 def _find_best(store: Store, facts: TaskFacts, where: str) -> str | None:

@@ -1,12 +1,14 @@
 """`try`: one kernel of a person or an agent, judged, tuned, recorded under its parent; what is wrong is one line."""
 
 import json
-import threading
+import subprocess
+import sys
 
 import pytest
 from test_kernel_answers import RIGHT, WRONG
 from test_propose import TASK
 
+from kernelsearch.core.errors import DatabaseBusy
 from kernelsearch.record.store import Store
 
 OTHER = RIGHT.replace("One element a lane.", "Nothing is masked but the store.").replace(
@@ -33,7 +35,7 @@ def test_a_kernel_is_judged_timed_and_recorded_and_another_is_made_from_it(run, 
     tried = done.json
     assert tried["verdict"]["verdict"] == "accept" and tried["best"] is None and tried["vs_seed"] == tried["vs_parent"]
     (shape,) = tried["shapes"]
-    assert shape["time_us"] > 0 and shape["seed_us"] > 0 and shape["roofline_us"] > 0 and tried["hints"]
+    assert shape["time_us"] > 0 and shape["seed_us"] > 0 and tried["hints"]
     rows, structures = trials(tmp_path)
     assert [t.kernel for t in rows] == [structures[rows[0].kernel].kernel.digest, tried["kernel"]]
     assert dict(rows[1].config) == {"BLOCK": 512, "num_warps": 2} and rows[1].rationale == "One element a lane."
@@ -47,7 +49,12 @@ def test_a_kernel_is_judged_timed_and_recorded_and_another_is_made_from_it(run, 
     last = structures[rows[-1].kernel]
     assert (last.parent, last.edit, last.rationale) == (tried["kernel"], "kernel:anna", "Fewer masks")
     lineage = run("lineage", last.kernel.digest[:8]).out
-    assert "kernel:hand by by hand" in lineage and "One element a lane." in lineage and "Fewer masks" in lineage
+    assert (
+        "kernel:hand by try" in lineage
+        and "kernel:anna by try" in lineage
+        and "One element a lane." in lineage
+        and "Fewer masks" in lineage
+    )
     assert tried["kernel"][:8] in run("leaderboard").out
     page = run("page", task, "right.py", "--quiet").out
     assert "Fewer masks" in page and "One element a lane." in page
@@ -96,17 +103,21 @@ def test_the_tasks_own_kernel_with_another_config_is_the_seed_and_no_child_of_it
     assert len(rows) == 2 and len(structures) == 1
 
 
-def test_two_at_once_lose_and_double_nothing(run, task, tmp_path):
-    codes = {}
-
-    def one(name):
-        codes[name] = run("try", task, name, "--quiet").code
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in ("right.py", "other.py")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert codes == {"right.py": 0, "other.py": 0}
+def test_two_at_once_lose_and_double_nothing(task, tmp_path):
+    ask = [sys.executable, "-m", "kernelsearch.cli", "try", task, "--quiet"]
+    both = [subprocess.Popen([*ask, name], cwd=tmp_path) for name in ("right.py", "other.py")]
+    assert [one.wait(300) for one in both] == [0, 0]
     with Store.open(tmp_path / "kernelsearch.db") as store:
         assert [store.count_trials(r.id) for r in store.load_runs()] == [2, 2]
+
+
+def test_a_database_that_stays_busy_is_one_line(run, task, tmp_path, monkeypatch):
+    from kernelsearch.cli import run_try
+
+    def busy(path):
+        raise DatabaseBusy(f"{path} is being written by process 1")
+
+    monkeypatch.setattr(run_try, "WAIT_S", 0.3)
+    monkeypatch.setattr(run_try.Store, "open", busy)
+    done = run("try", task, "right.py")
+    assert done.code == 2 and "waiting: " in done.err and done.err.rstrip().endswith("by process 1")
