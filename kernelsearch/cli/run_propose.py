@@ -29,7 +29,7 @@ from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.propose.engines import Ask, Failure, Sample
 from kernelsearch.propose.grammar import STAGES as LOCAL
-from kernelsearch.propose.grammar import NoGrammar
+from kernelsearch.propose.grammar import Answer, NoGrammar, WholeKernel
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models.answers import SEEN, Form, check_answer
 from kernelsearch.propose.models.model import ModelProposer
@@ -117,7 +117,10 @@ def main(path: str, options: ProposeOptions) -> int:
 
 def judge_parent(evaluation: Evaluation, facts: TaskFacts, text: str | None, say: Say) -> Parent:
     """The verdict and times of a kernel file's text, or of the task's own kernel."""
-    kernel = Kernel.parse(text) if text is not None else evaluation.bench.seed
+    kernel = evaluation.bench.seed
+    if text is not None:
+        read = WholeKernel(kernel, facts.sites).read(text)
+        kernel = read.kernel if isinstance(read, Answer) else Kernel.parse(text)
     config = referee.config_of(kernel, evaluation.facts) if text is not None else dict(facts.config)
     say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")
     return Parent(kernel, config, evaluation.evaluate(kernel, config))

@@ -57,7 +57,7 @@ def test_a_kernel_is_judged_timed_and_recorded_and_another_is_made_from_it(run, 
     )
     assert tried["kernel"][:8] in run("leaderboard").out
     page = run("page", task, "right.py", "--quiet").out
-    assert "Fewer masks" in page and "One element a lane." in page
+    assert "Fewer masks" in page
 
 
 def test_its_space_is_tuned_and_no_more_than_it_has(run, task, tmp_path):

@@ -13,6 +13,7 @@ import scripted_server as served
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines import Ask, Failure, Reply, open_engine
+from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.engines.secrets import scrub
 
 KEY = "sk-test-0123456789abcdef"
@@ -63,6 +64,16 @@ def test_a_conversation_is_sent_as_turns_and_no_grammar():
         _, _, sent = server.requests[0]
     assert [m["role"] for m in sent["messages"]] == ["system", "user", "assistant", "user"]
     assert "structured_outputs" not in sent and "n" not in sent and sent["max_tokens"] == 16_000
+
+
+def test_recorded_answers_say_which_form_was_asked_for(tmp_path):
+    with served.Server(served.always("hello")) as server:
+        recording = RecordingEngine(opened(f"openai:{server.url}#m"), str(tmp_path / "a.jsonl"))
+        recording.complete(ASK)
+        recording.close()
+    again = open_engine(f"replay:{tmp_path / 'a.jsonl'}")
+    assert again.answers == "kernel" and again.complete(ASK).samples[0].text == "hello"
+    assert open_engine(f"replay:{tmp_path / 'a.jsonl'}?answers=both").answers == "both"
 
 
 # ---------------------------------------------------------------- dialects of openai servers

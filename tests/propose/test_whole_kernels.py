@@ -1,5 +1,6 @@
 """Whole-kernel answers: how they are read, what goes back to the model, what the page holds, how they are tuned."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from searching import BUDGET, SEED, searched, story, task
 
 from kernelsearch.core.types import Hint, Word, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.engines import CUT, Failure, Reply, Sample
 from kernelsearch.propose.grammar import WholeKernel
@@ -295,6 +297,24 @@ def test_other_kernels_on_the_page_differ_from_the_parent_and_from_each_other():
 
 
 # ---------------------------------------------------------------- in a search
+
+
+def test_both_forms_are_two_arms_of_one_engine():
+    opened = Scripted(lambda ask: "no")
+    for answers, names in (("both", ["kernel:scripted", "model:scripted"]), ("edit", ["model:scripted"])):
+        opened.answers = answers
+        options = proposers.ModelOptions(models=("replay:x",))
+        made = proposers.open_proposer(options, shared().device, RunLimits(), print, make=lambda spec: opened)
+        assert [m.name for m in made.models] == names
+
+
+def test_a_whole_kernel_is_compared_with_its_parent_after_its_own_tuning():
+    history = begun([]).models.history
+    kernel = Kernel.parse(FILE)
+    for number, score in ((1, 1.4), (2, 0.7), (3, 0.5)):
+        history.tell(trial(number, kernel.digest, score, "kernel:x", "why"), kernel, SEED.digest)
+    assert history.earned_gain(history.get(kernel.digest), 0.0) == pytest.approx(math.log(2))
+    assert history.earned_gain(history.get(kernel.digest), 9.0) == pytest.approx(math.log(2))
 
 
 def test_its_space_is_what_is_tuned_before_it_is_judged_against_others():
