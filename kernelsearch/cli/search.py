@@ -100,9 +100,9 @@ def optimize(task: str, **options: Any) -> None:
 @json_option
 @quiet_option
 def propose(task: str, **options: Any) -> None:
-    """Asks for edits of a kernel, or for whole kernels, and says how far each comes.
+    """Asks for rewrites of a kernel, and says how far each comes.
 
-    N answers for KERNEL, or for TASK's own, each up to a faster kernel.
+    N edits of KERNEL, or of TASK's own, or whole kernels in its place, each up to a faster one.
     """
     from kernelsearch.cli import run_propose
 
