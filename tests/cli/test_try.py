@@ -76,7 +76,7 @@ def test_a_wrong_kernel_is_recorded_with_its_reason_and_not_tuned(run, task, tmp
 
 
 @pytest.mark.parametrize("text, said", [
-    (RIGHT + "\nimport os\n", "that line is `import os`"), ("x = 1\n", "no @triton.jit function"),
+    (RIGHT + "\nimport os\n", "at `import os`"), ("x = 1\n", "no @triton.jit function"),
     (RIGHT.replace("def gated(", "def gated("  ).replace(":\n    at", "\n    at"), "line 11"),
 ])  # fmt: skip
 def test_what_is_no_kernel_file_is_one_line_and_not_recorded(run, task, tmp_path, text, said):

@@ -114,8 +114,8 @@ def test_one_kernel_of_another_name_takes_the_place_of_the_tasks_own(form):
     ("I cannot do that.", "grammar", "no kernel file"), ("```python\nx = 1\n```", "grammar", "no kernel file"),
     (fenced(FILE.replace("for part in", "for part of")), "parses", "line 26"),
     (fenced(FILE.replace("SPACE = {", "SPACE = dict(x=")), "parses", "not Python"),
-    (fenced(HOST), "gate", "that line is `def column_sum(x):`"),
-    (fenced("import os\n" + FILE), "gate", "that line is `import os`"),
+    (fenced(HOST), "gate", "at `def column_sum(x):`"),
+    (fenced("import os\n" + FILE), "gate", "at `import os`"),
     (fenced(FILE.replace("tl.zeros", "tl.zeroes")), "gate", "zeroes"), ("", "stopped", "empty"),
     ("<think>endless", "grammar", "no kernel file"), (fenced(SEED.render()), "new", "the parent again"),
 ])  # fmt: skip
@@ -191,7 +191,7 @@ def test_what_is_refused_here_goes_back_as_the_next_turn_with_line_and_reason():
     assert first.page == second.page == third.page and [len(a.turns) for a in (first, second, third)] == [0, 1, 2]
     answer, said = second.turns[0]
     assert (
-        "def column_sum(x)" in answer and "long thoughts" not in answer and "that line is `def column_sum(x):`" in said
+        "def column_sum(x)" in answer and "long thoughts" not in answer and "at `def column_sum(x):`" in said
     )
     assert "no kernel file" in third.turns[1][1] and third.messages[-1]["role"] == "user"
     assert made.edit == "kernel-repair:scripted" and made.parent == SEED.digest

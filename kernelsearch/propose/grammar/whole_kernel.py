@@ -94,4 +94,4 @@ def _point_at(reason: str, file: str) -> str:
     line, lines = _LINE.search(reason), file.split("\n")
     if line is None or not 0 < int(line[1]) <= len(lines):
         return reason
-    return f"{reason}; that line is `{lines[int(line[1]) - 1].strip()[:160]}`"
+    return f"at `{lines[int(line[1]) - 1].strip()[:100]}`: {reason}"
