@@ -190,9 +190,7 @@ def test_what_is_refused_here_goes_back_as_the_next_turn_with_line_and_reason():
     first, second, third = model.engine.asks
     assert first.page == second.page == third.page and [len(a.turns) for a in (first, second, third)] == [0, 1, 2]
     answer, said = second.turns[0]
-    assert (
-        "def column_sum(x)" in answer and "long thoughts" not in answer and "at `def column_sum(x):`" in said
-    )
+    assert "def column_sum(x)" in answer and "long thoughts" not in answer and "at `def column_sum(x):`" in said
     assert "no kernel file" in third.turns[1][1] and third.messages[-1]["role"] == "user"
     assert made.edit == "kernel-repair:scripted" and made.parent == SEED.digest
     calls = model.models.ledger.calls
