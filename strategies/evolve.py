@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key
+from kernelsearch.core.types import SAMPLER, Config, Proposal, ProposalKind, Trial, config_key, is_whole_kernel
 from kernelsearch.measure.hints.changes import list_suggested_edits
 from kernelsearch.search.contract import Start
 
@@ -29,7 +29,9 @@ class Params:
     structure in between; young: of the next rung of one that is near the leader; the rest tunes the population. direct:
     the share of rewrites that apply an edit that hints about the parent suggest and that was not tried on it; compose:
     of those that apply several edits that gained. rungs: (score over the leader's, trials that a structure so near may
-    have); patience: trials that one has in any case if a hint asked for it. population: how many kernels may have
+    have); patience: trials that one has in any case if a hint asked for it. whole: trials that a kernel which was
+    written whole has in any case, and fresh: the chance that an ask is one of these, before anything else; its config
+    is a guess, its parent's was tuned. population: how many kernels may have
     children. tournament: how many of them are drawn for one place. relative, neighbour: the chances that a tuning ask
     takes a config that did well for another structure, or a step from the kernel's best; else the sampler's. sharpness:
     how strongly gains move the odds. hinted: the log gain that is expected of an edit that hints suggest, before its
@@ -45,6 +47,8 @@ class Params:
     compose: float = 0.25
     rungs: tuple[tuple[float, int], ...] = ((1.6, 3), (1.15, 6), (1.03, 12))
     patience: int = 6
+    whole: int = 8
+    fresh: float = 0.6
     population: int = 8
     tournament: int = 4
     relative: float = 0.35
@@ -61,7 +65,8 @@ class Member:
 
     edits are all since the seed; inherited is its parent's score then; config is its best one; tried has the scores by
     config; hinted are the edits that hints suggest for its best config; asked are those that were tried on it; wanted:
-    a hint about its parent asked for it; told: there were hints about its best config.
+    a hint about its parent asked for it; told: there were hints about its best config; whole: it was written whole, and
+    has configs left.
     """
 
     edits: tuple[str, ...]
@@ -73,6 +78,7 @@ class Member:
     hinted: tuple[str, ...] = ()
     asked: set[str] = field(default_factory=set)
     wanted: bool = False
+    whole: bool = False
     told: bool = False
 
 
@@ -98,6 +104,9 @@ class Strategy:
         rng, params, budget = self.start.rng(number), self.params, self.start.trials
         if not self.leaders:
             return Proposal(ProposalKind.RETUNE, (self.start.kernel,))
+        fresh = [d for d in self.young if self.members[d].whole and len(self.members[d].tried) < params.whole]
+        if fresh and rng.random() < params.fresh:
+            return Proposal(ProposalKind.RETUNE, (fresh[0],), sampler=params.sampler)
         draw = rng.random()
         if number <= params.warm * budget and draw < self._seed_share():
             return self._tune(rng, self.start.kernel)
@@ -194,14 +203,18 @@ class Strategy:
         own = tuple(trial.edit.split("+")) if trial.edit else ()
         if not parents:
             return Member(own, trial.edit, 1.0)
-        wanted = any(e in parents[0].hinted for e in own)
-        return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents), wanted=wanted)
+        wanted, whole = any(e in parents[0].hinted for e in own), is_whole_kernel(trial.edit)
+        return Member((*parents[0].edits, *own), trial.edit, min(p.best for p in parents), wanted=wanted, whole=whole)
 
     def _note_asked(self, trial: Trial) -> None:
         """Notes the edit that was asked of the parent, whether or not it gave a kernel.
 
-        An edit that was asked for by name stays untried if a model wrote the kernel instead.
+        An edit that was asked for by name stays untried if a model wrote the kernel instead. A whole kernel for which
+        another one was tuned has no configs left.
         """
+        asked_for = self.members.get(trial.proposal.parents[0]) if trial.proposal.parents else None
+        if asked_for and trial.proposal.kind is ProposalKind.RETUNE and trial.proposal.parents[0] != trial.kernel:
+            asked_for.whole = False
         if trial.proposal.kind is ProposalKind.REWRITE and trial.proposal.parents[0] in self.members:
             asked = self.members[trial.proposal.parents[0]].asked
             asked.update(e for e in (trial.edit if _by_a_model(trial.edit) else trial.proposal.edit, trial.edit) if e)
@@ -227,6 +240,8 @@ class Strategy:
     def _may_grow(self, member: Member) -> bool:
         near = member.best / self.members[self.leaders[0]].best
         most = max((n for limit, n in self.params.rungs if near <= limit), default=0)
+        if member.whole and member.best < math.inf:
+            most = max(most, self.params.whole)
         return len(member.tried) < (max(most, self.params.patience) if most and member.wanted else most)
 
     def _credit(self, member: Member, before: float) -> None:

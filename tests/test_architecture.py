@@ -43,7 +43,7 @@ LAYERS = {
         "own_configs pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs steps", "candidates facts finalists strategies", "loop",
+        "contract first_kernel history pending runs steps", "candidates facts finalists one_kernel strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (

@@ -17,8 +17,8 @@ from kernelsearch.cli.database import leaderboard, lineage, show, ui
 from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
 from kernelsearch.cli.help import help_
-from kernelsearch.cli.kernel import hints, measure, verify
-from kernelsearch.cli.search import optimize, propose, study
+from kernelsearch.cli.kernel import hints, measure, try_, verify
+from kernelsearch.cli.search import optimize, page, propose, study
 from kernelsearch.cli.spaces import record, simulate
 from kernelsearch.cli.start import doctor, new, seed
 from kernelsearch.core.errors import KernelsearchError
@@ -52,7 +52,7 @@ def main() -> None:
     """
 
 
-for _command in (optimize, propose, verify, measure, hints, leaderboard, lineage, show, ui):
+for _command in (optimize, propose, page, verify, try_, measure, hints, leaderboard, lineage, show, ui):
     main.add_command(_command)
 for _command in (trials, import_, export, record, simulate, study, new, seed, doctor, help_):
     main.add_command(_command)

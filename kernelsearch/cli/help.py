@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 PAGES = Path(__file__).resolve().parent / "pages"
+KERNEL = PAGES.parents[1] / "kernel" / "kernel_file.md"
+"""The page `kernel`, which models are shown too."""
 TOPICS = {
     "task": "A task file: its three forms and every option, with an example each.",
     "kernel": "A kernel file: what a proposer writes and `verify` takes.",
@@ -26,13 +28,18 @@ def help_(ctx: click.Context, topic: str | None) -> None:
     if topic is None:
         click.echo("\n".join(f"kernelsearch help {name:8}{text}" for name, text in TOPICS.items()))
     elif topic in TOPICS:
-        _show((PAGES / f"{topic}.md").read_text(encoding="utf-8"))
+        _show(path_of(topic).read_text(encoding="utf-8"))
     elif isinstance(group, click.Group) and topic in group.commands:
         command = group.commands[topic]
         with click.Context(command, info_name=topic, parent=ctx.parent) as inner:
             click.echo(command.get_help(inner))
     else:
         raise click.UsageError(f"no page and no command {topic!r}; the pages are {', '.join(TOPICS)}")
+
+
+def path_of(topic: str) -> Path:
+    """The file of a page."""
+    return KERNEL if topic == "kernel" else PAGES / f"{topic}.md"
 
 
 def _show(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands about one kernel: `verify`, `measure` and `hints`."""
+"""The commands about one kernel: `verify`, `try`, `measure` and `hints`."""
 
 from __future__ import annotations
 
@@ -39,6 +39,31 @@ def verify(task: str, kernel: str | None, target: str, explain: bool, require_is
     if explain:
         click.echo(referee.explain(verdict), err=True)
     sys.exit(0 if verdict.accepted else 1)
+
+
+@click.command("try")
+@task_argument
+@click.argument("kernel", type=click.Path(dir_okay=False), metavar="KERNEL.py")
+@click.option(
+    "--parent", default="", metavar="DIGEST|best", help="The kernel it was made from (default: the task's own)."
+)
+@click.option("--why", default="", help="The idea in a sentence (default: the file's docstring).")
+@click.option("--tune", default=0, show_default=True, type=click.IntRange(min=0), help="More trials, for its SPACE.")
+@click.option("--by", default="hand", show_default=True, help="Who wrote it, for the record.")
+@target_option
+@db_option
+@shape_option
+@json_option
+@quiet_option
+def try_(task: str, **options: Any) -> None:
+    """Judges, times and records one kernel.
+
+    As one trial of a search would, with N more for its SPACE: the verdict, times against the seed, the record's best
+    and the roofline, and hints. Exit code 0 for accept, 1 for any other verdict.
+    """
+    from kernelsearch.cli import run_try
+
+    sys.exit(run_try.main(task, run_try.TryOptions(**options)))
 
 
 @click.command()

@@ -13,18 +13,28 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.cli.say import make_say
 from kernelsearch.core.errors import ModelError, TaskError
-from kernelsearch.core.types import Config, Outcome, Proposal, ProposalKind, TaskFacts, Trial, Verdict, config_key
+from kernelsearch.core.types import (
+    WHOLE,
+    Config,
+    Outcome,
+    Proposal,
+    ProposalKind,
+    TaskFacts,
+    Trial,
+    Verdict,
+    config_key,
+)
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.propose.engines import Ask, Failure, Sample
 from kernelsearch.propose.grammar import STAGES as LOCAL
-from kernelsearch.propose.grammar import Grammar, NoGrammar
-from kernelsearch.propose.history import History
+from kernelsearch.propose.grammar import Answer, NoGrammar, WholeKernel
 from kernelsearch.propose.mix import ProposerMix, RunLimits
-from kernelsearch.propose.models import ideas, prompt
-from kernelsearch.propose.models.answers import SEEN, check_answer
-from kernelsearch.propose.models.model import ModelSettings
+from kernelsearch.propose.models.answers import SEEN, Form, check_answer
+from kernelsearch.propose.models.model import ModelProposer
+from kernelsearch.propose.models.sections import TooLong
+from kernelsearch.propose.models.shared import WHOLE_KERNELS, ModelSettings
 from kernelsearch.record.rows import geometric_mean
 from kernelsearch.report import proposal_report as report
 from kernelsearch.report.proposal_report import ProposalReport, ProposalResult
@@ -38,8 +48,6 @@ from kernelsearch.verify import gate
 STAGES = (*LOCAL, "compiles", "right", "faster")
 NOTICED = 0.995
 """A time over the parent's below which a proposal counts as faster."""
-NO_PAGE = "--page is for models: typed edits read no prompt"
-
 AT_ONCE = 8
 
 
@@ -57,13 +65,14 @@ class ProposeOptions:
     record: str | None = None
     target: str = "auto"
     shapes: tuple[str, ...] = ()
-    page: bool = False
     as_json: bool = False
     quiet: bool = False
 
 
 @dataclass(frozen=True)
-class _Parent:
+class Parent:
+    """The kernel that a model is asked about, as it was judged."""
+
     kernel: Kernel
     config: Config
     outcome: Outcome
@@ -76,15 +85,16 @@ class _Parent:
 def main(path: str, options: ProposeOptions) -> int:
     """Asks, judges and prints. Returns 0, or 1 when there was no answer at all or the parent is refused."""
     say = make_say(options.quiet)
-    settings = ModelSettings(min(options.n, AT_ONCE), temperature=options.temperature)
-    model = proposers.ModelOptions(options.proposer, price=options.price, record=options.record, settings=settings)
+    common = {"samples": min(options.n, AT_ONCE), "temperature": options.temperature}
+    settings, whole = ModelSettings(**common), replace(WHOLE_KERNELS, **common)
+    model = proposers.ModelOptions(
+        options.proposer, price=options.price, record=options.record, settings=settings, whole=whole
+    )
     if options.proposer == proposers.MIX:
         raise ModelError("propose asks one proposer: edits, or the spec of a model")
-    if options.page and options.proposer == proposers.EDITS:
-        raise ModelError(NO_PAGE)
     text = referee.read_kernel_argument(path, options.kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
-        return _print_refusal(verdict)
+        return print_refusal(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         facts = narrow_to_shapes(bench.facts, options.shapes)
@@ -93,18 +103,9 @@ def main(path: str, options: ProposeOptions) -> int:
             model, proposers.MachineFacts(bench.where, bench.target), RunLimits(options.n), say
         )
         stack.callback(proposer.close)
-        kernel = Kernel.parse(text) if text is not None else bench.seed
-        config = referee.config_of(kernel, bench.facts) if text is not None else dict(facts.config)
-        say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")
-        parent = _Parent(kernel, config, evaluation.evaluate(kernel, config))
+        parent = judge_parent(evaluation, facts, text, say)
         if not parent.outcome.verdict.accepted:
-            return _print_refusal(parent.outcome.verdict)
-        if options.page:
-            if not isinstance(proposer, ProposerMix):
-                raise ModelError(NO_PAGE)
-            page = _write_page(proposer, _make_grammar(proposer, parent, facts), parent, facts, options.seed)
-            print(f"{prompt.SYSTEM}\n\n{page}")
-            return 0
+            return print_refusal(parent.outcome.verdict)
         answers = _collect_answers(facts, parent, proposer, options, say)
         _judge(evaluation, parent, bench.facts, answers, options)
     if options.as_json:
@@ -114,11 +115,22 @@ def main(path: str, options: ProposeOptions) -> int:
     return 0 if answers.proposals else 1
 
 
+def judge_parent(evaluation: Evaluation, facts: TaskFacts, text: str | None, say: Say) -> Parent:
+    """The verdict and times of a kernel file's text, or of the task's own kernel."""
+    kernel = evaluation.bench.seed
+    if text is not None:
+        read = WholeKernel(kernel, facts.sites).read(text)
+        kernel = read.kernel if isinstance(read, Answer) else Kernel.parse(text)
+    config = referee.config_of(kernel, evaluation.facts) if text is not None else dict(facts.config)
+    say(f"{facts.name}: judging the parent {kernel.digest[:8]} first")
+    return Parent(kernel, config, evaluation.evaluate(kernel, config))
+
+
 # ---------------------------------------------------------------- answers
 
 
 def _collect_answers(
-    facts: TaskFacts, parent: _Parent, proposer: Proposer, options: ProposeOptions, say: Say
+    facts: TaskFacts, parent: Parent, proposer: Proposer, options: ProposeOptions, say: Say
 ) -> ProposalReport:
     answers = ProposalReport(
         facts.name, parent.kernel.digest, options.proposer, STAGES[: STAGES.index(options.until) + 1]
@@ -126,12 +138,14 @@ def _collect_answers(
     if not isinstance(proposer, ProposerMix):
         answers.proposals.extend(_apply_edits(facts, parent, proposer, options))
         return answers
-    (model,) = proposer.models
-    grammar = _make_grammar(proposer, parent, facts)
+    model = proposer.models[0]
+    proposer.shared.history.tell(parent.trial, parent.kernel, None)
+    form = model.make_form(parent.kernel, facts)
     for seed, wanted in enumerate(range(options.n, 0, -AT_ONCE), options.seed):
-        page = _write_page(proposer, grammar, parent, facts, seed)
-        samples, longest = min(wanted, AT_ONCE), model.settings.max_tokens
-        reply = model.engine.complete(Ask(prompt.SYSTEM, page, grammar, samples, longest, options.temperature, seed))
+        page = compose_page(model, parent, facts, seed)
+        samples, longest = min(wanted, AT_ONCE), model.health.answer_tokens
+        held = None if isinstance(form, NoGrammar) else form.for_engine
+        reply = model.engine.complete(Ask(model.system, page, held, samples, longest, options.temperature, seed))
         if isinstance(reply, Failure):
             say(f"model: {reply.reason}")
             answers.failures.append(reply.reason)
@@ -145,34 +159,25 @@ def _collect_answers(
         answers.tokens_cached += reply.tokens_cached
         answers.seconds += reply.seconds
         answers.usd += proposer.shared.ledger.budget.price.of(reply.tokens_in, reply.tokens_out)
-        answers.proposals.extend(_read_sample(s, grammar) for s in reply.samples)
+        answers.proposals.extend(_read_sample(s, form) for s in reply.samples)
         say(f"{len(answers.proposals)} of {options.n} answers")
     return answers
 
 
-def _make_grammar(proposer: ProposerMix, parent: _Parent, facts: TaskFacts) -> Grammar:
-    grammar = proposer.shared.grammar(parent.kernel, facts, proposer.models[0].settings.max_tokens)
-    if isinstance(grammar, NoGrammar):
-        raise TaskError(f"no model can be asked for this kernel: {grammar}")
-    return grammar
-
-
-def _write_page(proposer: ProposerMix, grammar: Grammar, parent: _Parent, facts: TaskFacts, seed: int) -> str:
-    """The page as a search would show it, with nothing tried yet; each seed draws an idea."""
-    (model,), history = proposer.models, History()
-    history.tell(parent.trial, parent.kernel, None)
-    hints = parent.outcome.hints
-    idea = ideas.choose_idea(ideas.list_ideas(hints, grammar.edits), parent.kernel.digest, history, random.Random(seed))
-    page = prompt.PromptPage(grammar, facts, proposer.shared.device, idea, parent.trial, hints=hints)
+def compose_page(model: ModelProposer, parent: Parent, facts: TaskFacts, seed: int) -> str:
+    """The page as a search would show it; each seed draws an idea. Raises TaskError where there is none."""
+    request = Request(parent.kernel, facts, hints=parent.outcome.hints, trial=parent.trial)
     try:
-        return prompt.write_page(page, model.engine.count, model.settings.page_tokens)
-    except prompt.TooLong as least:
-        most = model.settings.page_tokens
+        return model.compose_page(request, random.Random(seed))
+    except NoGrammar as none:
+        raise TaskError(f"no model can be asked for this kernel: {none}") from None
+    except TooLong as least:
+        most = model.health.page_tokens
         raise TaskError(f"the shortest prompt for this kernel has {least.tokens} tokens, {most} are allowed") from None
 
 
-def _read_sample(sample: Sample, grammar: Grammar) -> ProposalResult:
-    end = check_answer(sample, grammar, gate.check)
+def _read_sample(sample: Sample, form: Form) -> ProposalResult:
+    end = check_answer(sample, form, gate.check)
     if end.answer is None:
         passed = LOCAL[: LOCAL.index(end.stage)]
         return ProposalResult(sample.text, "", passed=passed, refused=end.stage, reason=end.reason)
@@ -181,7 +186,7 @@ def _read_sample(sample: Sample, grammar: Grammar) -> ProposalResult:
 
 
 def _apply_edits(
-    facts: TaskFacts, parent: _Parent, proposer: Proposer, options: ProposeOptions
+    facts: TaskFacts, parent: Parent, proposer: Proposer, options: ProposeOptions
 ) -> Iterator[ProposalResult]:
     """n rewrites by typed edits, each once; they pass the stages before the gate by construction."""
     seen: set[str] = set()
@@ -202,13 +207,17 @@ def _apply_edits(
 
 
 def _judge(
-    evaluation: Evaluation, parent: _Parent, facts: TaskFacts, answers: ProposalReport, options: ProposeOptions
+    evaluation: Evaluation, parent: Parent, facts: TaskFacts, answers: ProposalReport, options: ProposeOptions
 ) -> None:
     """Takes each proposal up to the stage `options.until`; equal candidates are judged once."""
     if options.until in LOCAL:
         return
     kernels = [p for p in answers.proposals if p.kernel]
-    configs = [{**parent.config, **referee.config_of(p.kernel, facts), **p.kernel.config} for p in kernels]
+    alone = {p.kernel.digest: p.edit == WHOLE for p in kernels}
+    configs = [
+        {**({} if alone[p.kernel.digest] else parent.config), **referee.config_of(p.kernel, facts), **p.kernel.config}
+        for p in kernels
+    ]
     keys = [(p.kernel.digest, config_key(config)) for p, config in zip(kernels, configs)]
     with ThreadPoolExecutor(2 + len(os.sched_getaffinity(0))) as pool:
         futures = {
@@ -223,7 +232,7 @@ def _judge(
 
 
 def _judge_one(
-    evaluation: Evaluation, parent: _Parent, proposed: ProposalResult, config: Config, until: str
+    evaluation: Evaluation, parent: Parent, proposed: ProposalResult, config: Config, until: str
 ) -> ProposalResult:
     verdict = evaluation.try_compile(proposed.kernel, config)
     if not verdict.accepted:
@@ -253,6 +262,6 @@ def _ratio(outcome: Outcome, parent: Outcome) -> float:
     return geometric_mean([time / base for time, base in times if base]) or 1.0
 
 
-def _print_refusal(verdict: Verdict) -> int:
+def print_refusal(verdict: Verdict) -> int:
     print(f"no proposals for a kernel that is refused: {referee.explain(verdict)}", file=sys.stderr)
     return 1

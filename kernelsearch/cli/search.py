@@ -90,7 +90,8 @@ def optimize(task: str, **options: Any) -> None:
     "--proposer",
     required=True,
     metavar="edits|SPEC",
-    help="Typed edits, or a model: openai:URL#MODEL, hf:PATH, vllm:MODEL, replay:FILE.",
+    help="Typed edits, or a model: openai:URL#MODEL, anthropic:MODEL, command:PROGRAM, hf:PATH, vllm:MODEL or "
+    "replay:FILE.",
 )
 @click.option("-n", "n", default=8, show_default=True, type=click.IntRange(min=1), help="Answers to ask for.")
 @click.option(
@@ -104,17 +105,42 @@ def optimize(task: str, **options: Any) -> None:
 @click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
 @target_option
 @shape_option
-@click.option("--page", is_flag=True, help="Print the prompt and ask nobody.")
 @json_option
 @quiet_option
 def propose(task: str, **options: Any) -> None:
-    """Asks for edits of a kernel, and says how far each comes.
+    """Asks for rewrites of a kernel, and says how far each comes.
 
-    N edits of KERNEL, or of TASK's own, each up to a faster kernel.
+    N edits of KERNEL, or of TASK's own, or whole kernels in its place, each up to a faster one.
     """
     from kernelsearch.cli import run_propose
 
     sys.exit(run_propose.main(task, run_propose.ProposeOptions(**options)))
+
+
+@click.command()
+@task_argument
+@kernel_argument
+@click.option(
+    "--answers",
+    default="kernel",
+    show_default=True,
+    type=click.Choice(["kernel", "edit"]),
+    help="The form that is asked for: a whole kernel file, or an edit of a few lines.",
+)
+@click.option("--tokens", type=click.IntRange(min=1), help="Tokens that the page may have, about three letters each.")
+@click.option("--seed", default=0, show_default=True, help="Draws what is asked for.")
+@db_option
+@target_option
+@shape_option
+@quiet_option
+def page(task: str, **options: Any) -> None:
+    """Prints what a model is shown of a kernel.
+
+    Of KERNEL, or of TASK's own, with what the database's runs of the task have tried.
+    """
+    from kernelsearch.cli import run_page
+
+    sys.exit(run_page.main(task, run_page.PageOptions(**options)))
 
 
 @click.command()

@@ -40,6 +40,10 @@ class StoreError(KernelsearchError):
     """The database cannot be used: newer version, another writer, read-only, or disk full."""
 
 
+class DatabaseBusy(StoreError):
+    """Another process writes the database now: worth another try later."""
+
+
 class WorkerError(KernelsearchError):
     """A trusted worker could not start or died: the set-up is at fault, not a candidate."""
 

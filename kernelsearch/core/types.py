@@ -179,6 +179,15 @@ class Proposal:
             raise ValueError(f"a {self.kind.value} proposal names at least one parent")
 
 
+WHOLE, WHOLE_REPAIR = "kernel", "kernel-repair"
+"""The authors of whole kernels, as `Trial.edit` has them: `kernel:NAME`, `kernel-repair:NAME`."""
+
+
+def is_whole_kernel(edit: str | None) -> bool:
+    """True for a kernel that was written whole: its SPACE and CONFIG stand alone, and are not its parent's."""
+    return edit is not None and edit.partition(":")[0] in (WHOLE, WHOLE_REPAIR)
+
+
 class Word(StrEnum):
     """The verdict words of the contract."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from kernelsearch.core.types import Trial, Verdict
+from kernelsearch.core.types import Trial, Verdict, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 
 
@@ -73,8 +73,11 @@ class History:
         """The log gain that is the change's own and not the tuner's; 0 for a refused kernel.
 
         At its first trial a kernel runs with its parent's best config. The gain of its own tuning after that counts
-        only beyond the usual one (`usual_tuning`): any kernel, a useless one too, gets better by being tuned.
+        only beyond the usual one (`usual_tuning`): any kernel, a useless one too, gets better by being tuned. A whole
+        kernel begins with a config of its own: it is compared after its tuning.
         """
+        if is_whole_kernel(entry.edit) and entry.inherited is not None and entry.best is not None:
+            return math.log(entry.inherited / entry.score)
         if entry.first is None or entry.inherited is None or entry.best is None:
             return 0.0
         tuned = math.log(entry.first / entry.score)

@@ -128,7 +128,7 @@ class ProposerMix(Proposer):
 
     def _order(self, request: Request, rng: random.Random) -> list[str]:
         digest, number = request.parent.digest, request.number
-        arms = [m.name for m in self.models if m.is_available(number) or m.has_kept(digest, request.seen)]
+        arms = [m.name for m in self.models if m.can_propose(number) or m.has_kept(digest, request.seen)]
         arms += [m.repair_name for m in self.models if m.can_repair(number)]
         typed = EDITS if request.edit is None else NAMED
         if not arms:

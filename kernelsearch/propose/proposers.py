@@ -16,7 +16,9 @@ from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.grammar import NoGrammar
 from kernelsearch.propose.mix import ProposerMix, RunLimits
 from kernelsearch.propose.models import prompt
-from kernelsearch.propose.models.model import ModelProposer, Models, ModelSettings
+from kernelsearch.propose.models.model import ModelProposer
+from kernelsearch.propose.models.sections import TooLong
+from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
 from kernelsearch.record.rows import Run
@@ -25,7 +27,8 @@ from kernelsearch.verify import gate
 
 EDITS, MIX = "edits", "mix"
 USUAL_ANSWER = 140
-"""Tokens of a typical answer, for the estimate before a run."""
+USUAL_KERNEL = 4000
+"""Tokens of a typical answer, for the estimate before a run; that of a whole kernel is a guess, thinking included."""
 
 Say = Callable[[str], None]
 MachineFacts = prompt.PromptDevice
@@ -46,6 +49,7 @@ class ModelOptions:
     price: tuple[float, float] | None = None
     record: str | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
+    whole: ModelSettings = WHOLE_KERNELS
 
     def __post_init__(self) -> None:
         if self.proposer == MIX and not self.models:
@@ -108,7 +112,10 @@ def open_proposer(
             engine = RecordingEngine(engine, options.record)
         names[engine.label] = names.get(engine.label, 0) + 1
         name = engine.label if names[engine.label] == 1 else f"{engine.label}-{names[engine.label]}"
-        models.append(ModelProposer(engine, shared, options.settings, name))
+        if engine.answers != "edit":
+            models.append(ModelProposer(engine, shared, options.whole, name, whole=True))
+        if engine.answers != "kernel":
+            models.append(ModelProposer(engine, shared, options.settings, name))
     return ProposerMix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
 
 
@@ -131,16 +138,16 @@ def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     if not isinstance(proposer, ProposerMix):
         return ""
     model, settings = proposer.models[0], proposer.models[0].settings
-    grammar = proposer.shared.grammar(Kernel.parse(task.seed), task, settings.max_tokens)
-    if isinstance(grammar, NoGrammar):
+    form = model.make_form(Kernel.parse(task.seed), task)
+    if isinstance(form, NoGrammar):
         return ""
     try:
-        page = prompt.PromptPage(grammar, task, proposer.shared.device)
-        text = prompt.write_page(page, model.engine.count, settings.page_tokens)
-    except prompt.TooLong as least:
+        text = model.write_page(prompt.PromptPage(form, task, proposer.shared.device))
+    except TooLong as least:
         most = settings.page_tokens
         return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
-    tokens_in, tokens_out = model.engine.count(prompt.SYSTEM + text), settings.samples * USUAL_ANSWER
+    usual = USUAL_KERNEL if model.whole else USUAL_ANSWER
+    tokens_in, tokens_out = model.engine.count(model.system + text), settings.samples * usual
     calls = max(1, trials // 2)
     budget = proposer.shared.ledger.budget
     usd = budget.price.of(calls * tokens_in, calls * tokens_out)
@@ -159,4 +166,5 @@ def as_facts(options: ModelOptions) -> dict[str, Any]:
     if not options.specs:
         return {}
     s = options.settings
-    return dict(samples=s.samples, answer_tokens=s.max_tokens, page_tokens=s.page_tokens, temperature=s.temperature)
+    edits = dict(samples=s.samples, answer_tokens=s.max_tokens, page_tokens=s.page_tokens, temperature=s.temperature)
+    return {**edits, "whole": vars(options.whole)}

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from sqlite_utils import Database
 
-from kernelsearch.core.errors import StoreError
+from kernelsearch.core.errors import DatabaseBusy, StoreError
 from kernelsearch.record.migrations import migrations
 
 WAIT_SECONDS = 5.0
@@ -56,7 +56,7 @@ class DatabaseLock:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
                 who = f"process {owner}" if owner else "another process"
-                raise StoreError(f"{database} is being written by {who}: wait for it, or name another --db") from None
+                raise DatabaseBusy(f"{database} is being written by {who}: wait for it, or name another --db") from None
             if self._is_current(file):
                 os.ftruncate(file, 0)
                 os.write(file, f"{os.getpid()}\n".encode())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelsearch.core.errors import StrategyError
-from kernelsearch.core.types import Config, Proposal, ProposalKind
+from kernelsearch.core.types import Config, Proposal, ProposalKind, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Proposer, Request
 from kernelsearch.record.rows import Structure
@@ -81,10 +81,13 @@ class CandidateMaker:
         if structure is None or structure.kernel.digest in self.state.structures:
             return None
         kernel, parent = structure.kernel, structure.parent or parent
-        space = space_of(kernel, self.tuners.space_by_digest(parent).values)
-        written_over = self.tuners.kernel_by_digest(parent).config or self.state.task.config
-        start = start_of(kernel, self.tuners.best_config(parent), space, written_over)
-        self.tuners.add(kernel, space, start, inherited=True)
+        if alone := is_whole_kernel(structure.edit) and bool(kernel.space):
+            space, start = dict(kernel.space), start_of(kernel, {}, kernel.space)
+        else:
+            space = space_of(kernel, self.tuners.space_by_digest(parent).values)
+            written_over = self.tuners.kernel_by_digest(parent).config or self.state.task.config
+            start = start_of(kernel, self.tuners.best_config(parent), space, written_over)
+        self.tuners.add(kernel, space, start, inherited=not alone)
         self.state.structures[kernel.digest] = structure
         config = self.tuners.ask(kernel.digest, number)
         if config is None:  # its whole space counts as impossible: the compiler decides

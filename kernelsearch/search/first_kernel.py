@@ -176,7 +176,7 @@ class Draft:
                 answers.append(answer)
                 if right:
                     break
-            arm, action = model.name.replace("model:", "first:"), "Write the first kernel."
+            arm, action = f"first:{model.name.partition(':')[2]}", "Write the first kernel."
             call = ModelCall(
                 0, arm, model.engine.name, "", "first", action, ask.system, text, self.body.digest, waited=reply.seconds
             )

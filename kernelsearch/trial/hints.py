@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from kernelsearch.compile.build import Binary
+from kernelsearch.compile.code import mean_width
 from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TensorFact
 from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch
 from kernelsearch.kernel.targets import Target
@@ -94,6 +95,24 @@ def describe_niche(launches: Iterable[DeviceLaunch]) -> dict[str, int | str]:
         "parallelism": round(_log2(main.resident * main.machine.num_warps)),
         "limiter": _find_limiter(main),
     }
+
+
+def describe_resources(call: LauncherCall) -> list[dict[str, int | float | str]]:
+    """What each launch of one launcher call takes of the machine, for people and models who read about the kernel."""
+    return [
+        {
+            "kernel": one.function,
+            "programs": one.programs,
+            "programs_per_sm": one.occupancy,
+            "num_warps": one.machine.num_warps,
+            "registers": one.machine.registers,
+            "stack_bytes": one.machine.stack_bytes,
+            "shared_bytes": one.machine.shared,
+            "load_bytes": round(mean_width(one.machine.mix.loads), 1),
+            "limiter": _find_limiter(one),
+        }
+        for one in call.launches
+    ]
 
 
 def _find_limiter(launched: DeviceLaunch) -> str:

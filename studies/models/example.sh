@@ -10,13 +10,13 @@ $python tests/propose/scripted_server.py 600 > "$folder/url" &
 server=$!
 trap 'kill $server; rm -r "$folder"' EXIT
 while [ ! -s "$folder/url" ]; do sleep 0.1; done
-ask="$python -m kernelsearch propose studies/$task/$task.py --target h100 --quiet --proposer openai:$(cat "$folder/url")#random"
+ask="$python -m kernelsearch propose studies/$task/$task.py --target h100 --quiet --proposer openai:$(cat "$folder/url")#random?answers=edit"
 echo "# One prompt for \`$task\` and four answers to it (\`studies/models/example.sh $task\`)"
 echo
-echo "The system text, then the page, as \`kernelsearch propose --page\` prints them:"
+echo "The system text, then the page, as \`kernelsearch page --answers edit\` prints them:"
 echo
 echo '```'
-$ask --page
+$python -m kernelsearch page studies/$task/$task.py --answers edit --target h100 --quiet
 echo '```'
 echo
 echo "Four answers of random weights to it, as \`--record\` keeps them:"

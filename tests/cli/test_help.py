@@ -4,15 +4,15 @@ import re
 
 import pytest
 
-from kernelsearch.cli.help import PAGES, TOPICS
+from kernelsearch.cli.help import PAGES, TOPICS, path_of
 
 
 def blocks(topic):
-    return re.findall(r"```python\n(.*?)```", (PAGES / f"{topic}.md").read_text(), re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", path_of(topic).read_text(), re.DOTALL)
 
 
 def test_every_page_is_a_topic_and_the_other_way_round():
-    assert {path.stem for path in PAGES.glob("*.md")} == set(TOPICS)
+    assert {path_of(topic) for topic in TOPICS} == {*PAGES.glob("*.md"), path_of("kernel")}
 
 
 def test_help_alone_lists_the_topics(run):
@@ -22,7 +22,7 @@ def test_help_alone_lists_the_topics(run):
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_page_is_printed_as_it_is_where_nobody_looks(run, topic):
-    assert run("help", topic).out == (PAGES / f"{topic}.md").read_text()
+    assert run("help", topic).out == path_of(topic).read_text()
 
 
 def test_the_help_of_a_command_is_that_commands_own(run):

@@ -72,8 +72,8 @@ def test_bad_options_are_one_line_and_exit_2(run, task, options, said):
 
 def test_proposals_come_with_their_fates_and_rates(run, task, tmp_path):
     with served.Server(served.obedient) as server:
-        done = run("propose", task, "--proposer", f"openai:{server.url}#random", "-n", "6", "--until", "right",
-                   "--json",
+        done = run("propose", task, "--proposer", f"openai:{server.url}#random?answers=edit",
+                   "-n", "6", "--until", "right", "--json",
                    "--record", "answers.jsonl")  # fmt: skip
     stages = done.json["stages"]
     assert done.code == 0 and done.json["n"] == 6 and len(done.json["proposals"]) == 6
@@ -88,8 +88,7 @@ def test_proposals_come_with_their_fates_and_rates(run, task, tmp_path):
 
 
 def test_the_page_can_be_read_and_typed_edits_asked(run, task, tmp_path):
-    (tmp_path / "none.jsonl").write_text("")
-    page = run("propose", task, "--proposer", "replay:none.jsonl", "--page", "--quiet")
+    page = run("page", task, "--answers", "edit", "--quiet")
     assert page.code == 0 and "DO THIS" in page.out and "tl.maximum(x, 0.0) * y" in page.out and KEY not in page.out
     edits = run("propose", task, "--proposer", "edits", "-n", "2", "--until", "gate", "--quiet")
     assert edits.code == 0 and "2 answers of edits" in edits.out
@@ -97,7 +96,7 @@ def test_the_page_can_be_read_and_typed_edits_asked(run, task, tmp_path):
 
 def test_a_server_that_refuses_is_one_line_and_the_answer_no(run, task):
     with served.Server(served.refusing(401, f"Incorrect API key provided: {KEY}")) as server:
-        done = run("propose", task, "--proposer", f"openai:{server.url}#m", "-n", "2")
+        done = run("propose", task, "--proposer", f"openai:{server.url}#m?answers=edit", "-n", "2")
     assert done.code == 1 and "401" in done.err and KEY not in done.err + done.out
     assert "no answer: m: 401" in done.out and "grammar" not in done.out  # no table of nothing
 
@@ -108,7 +107,7 @@ def test_a_search_survives_its_server_and_no_secret_is_written(run, task, tmp_pa
         served.refusing(401, f"Incorrect API key provided: {KEY}"),
     )  # fmt: skip
     with served.Server(script) as server:
-        spec = f"openai:{server.url}#m?retries=0"
+        spec = f"openai:{server.url}#m?retries=0&answers=edit"
         done = run("optimize", task, "--trials", "24", "--proposer", spec, "--price", "1", "2", "--json",
                    "--window", "2",
                    "--record", "answers.jsonl")  # fmt: skip
@@ -127,7 +126,17 @@ def test_hostile_answers_cost_a_search_nothing_but_their_tokens(run, task, tmp_p
     marker = tmp_path / "executed"
     hostile = f"LINE 9\n    x = __import__('pathlib').Path({str(marker)!r}).touch()\nEND"
     with served.Server(served.always(hostile, "\x1b[2Jignore the gate", "END\n" * 3000, "")) as server:
-        done = run("optimize", task, "--trials", "8", "--proposer", f"openai:{server.url}#m", "--json", "--window", "2")
+        done = run(
+            "optimize",
+            task,
+            "--trials",
+            "8",
+            "--proposer",
+            f"openai:{server.url}#m?answers=edit",
+            "--json",
+            "--window",
+            "2",
+        )
     assert done.code == 0 and not marker.exists()
     assert "ignores the grammar" in done.err and "\x1b" not in done.err
     assert done.json["models"][0]["kernels"] == 0 and done.json["verdicts"].get("reject-static", 0) == 0

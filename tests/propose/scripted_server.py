@@ -49,7 +49,7 @@ class Server:
                 outer.requests.append((self.path, {k.lower(): v for k, v in self.headers.items()}, request))
                 said = script(request)
                 time.sleep(said.wait_s)
-                body = said.raw if said.raw is not None else json.dumps(_body(said, request)).encode()
+                body = said.raw if said.raw is not None else json.dumps(_body(said, request, self.path)).encode()
                 try:
                     self.send_response(said.status)
                     kind = "application/json" if said.raw is None else "text/html"
@@ -76,9 +76,13 @@ class Server:
         self._server.server_close()
 
 
-def _body(said: Say, request: dict) -> dict:
+def _body(said: Say, request: dict, path: str) -> dict:
     if said.status != 200:
         return {"error": {"message": said.message, "type": "invalid_request_error", "code": said.status}}
+    if path.endswith("/responses"):
+        return _response(said, request)
+    if path.endswith("/v1/messages"):
+        return _message(said, request)
     chat = "messages" in request
     asked = json.dumps(request.get("messages") or request.get("prompt"))
     choices = [
@@ -93,6 +97,26 @@ def _body(said: Say, request: dict) -> dict:
     usage["total_tokens"] = sum(usage.values())
     return {"id": "1", "object": "chat.completion" if chat else "text_completion", "created": 0,
             "model": request["model"], "choices": choices, "usage": usage}  # fmt: skip
+
+
+def _response(said: Say, request: dict) -> dict:
+    """The answer of OpenAI's responses API."""
+    content = [{"type": "output_text", "text": text, "annotations": []} for text in said.texts]
+    output = [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
+    usage = {"input_tokens": 30, "output_tokens": 7, "total_tokens": 37, "input_tokens_details": {"cached_tokens": 5},
+             "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
+    return {"id": "r", "object": "response", "created_at": 0, "model": request["model"], "output": output,
+            "status": "incomplete" if said.finish == "length" else "completed", "usage": usage,
+            "parallel_tool_calls": False, "tool_choice": "auto", "tools": []}  # fmt: skip
+
+
+def _message(said: Say, request: dict) -> dict:
+    """The answer of Anthropic's messages API."""
+    content = [{"type": "text", "text": text} for text in said.texts]
+    return {"id": "m", "type": "message", "role": "assistant", "model": request["model"], "content": content,
+            "stop_reason": {"stop": "end_turn", "length": "max_tokens"}.get(said.finish, said.finish),
+            "stop_sequence": None,
+            "usage": {"input_tokens": 30, "output_tokens": 7, "cache_read_input_tokens": 5}}  # fmt: skip
 
 
 def always(*texts: str, **fields: object) -> Script:

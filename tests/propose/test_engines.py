@@ -53,7 +53,7 @@ def reply_of(script, ask, options=""):
     ("openai:h#m", "is no URL"), ("hf:x?colour=red", "has no option 'colour'"),
     ("hf:/nowhere", "no folder with a model"),
     ("openai:http://h/v1#m?timeout=soon", "is a number"), ("openai:http://h/v1#m?grammar=json", "one of ebnf"),
-    ("openai:http://h/v1#m?api=rest", "chat or completions"), ("replay:/nowhere.jsonl", "cannot be read"),
+    ("openai:http://h/v1#m?api=rest", "chat, completions, responses"), ("replay:/nowhere.jsonl", "cannot be read"),
 ])  # fmt: skip
 def test_a_bad_spec_is_one_sentence(text, said):
     with pytest.raises(ModelError, match=re.escape(said)) as error:

@@ -92,6 +92,7 @@ def test_what_no_skeleton_fits_is_said(case, said):
 def test_an_answer_is_read_by_the_grammar_alone():
     body = Body.of(choose_template(outline({"x": X}, X)))
     assert body.read(SOFTMAX + "\n").count("\n") == 4
+    assert body.read(f"<think>BODY?</think>Here:\n```\n{SOFTMAX}\n```\nEnjoy.") == body.read(SOFTMAX)
     for text in ("", "nonsense", SOFTMAX.replace("(t0 / s1)", "open('/etc/passwd')"), SOFTMAX.replace("s1 =", "s2 ="),
                  "x" * 9999, SOFTMAX.replace("tl.where(mask, t0, 0.0)", "t0")):  # fmt: skip
         found = body.read(text)

@@ -12,7 +12,7 @@ from kernelsearch.core.types import Hint, Verdict, Word
 from kernelsearch.propose.engines import Failure, Reply, Sample
 from kernelsearch.propose.grammar import build_grammar
 from kernelsearch.propose.history import History
-from kernelsearch.propose.models import ideas, prompt, repair
+from kernelsearch.propose.models import ideas, prompt, repair, sections
 from kernelsearch.propose.models.answers import check_answer
 from kernelsearch.propose.models.spending import Budget, Ledger, Price
 from kernelsearch.verify import gate
@@ -220,7 +220,7 @@ def test_what_fails_often_becomes_a_rule():
         repairs.count(f"in the line `x = y{n}`\nname 'y{n}' is not defined")
     repairs.count("something else")
     (rule,) = repairs.rules()
-    assert rule.startswith("5 edits failed with:") and "is not defined" in rule
+    assert rule.startswith("5 answers failed with:") and "is not defined" in rule
 
 
 def test_reports_are_plain_short_lines():
@@ -249,7 +249,7 @@ def test_the_page_fits_its_budget_and_keeps_what_matters():
         assert count(text) + count(prompt.SYSTEM) <= budget
         assert "Load once." in text and "tl.sum(numerator, axis=0)" in text
     assert "idea number 0" in prompt.write_page(many, count, 1200) and "idea number 399" not in text
-    with pytest.raises(prompt.TooLong):
+    with pytest.raises(sections.TooLong):
         prompt.write_page(many, count, 300)
 
 

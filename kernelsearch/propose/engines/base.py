@@ -13,6 +13,8 @@ from typing import Any, Protocol
 STOP = "stop"
 CUT = "length"
 """How an answer ended: by itself, or because it was as long as it was allowed to be."""
+ANSWERS = ("kernel", "edit", "both")
+"""Forms of answers."""
 
 
 class EngineGrammar(Protocol):
@@ -27,34 +29,48 @@ class EngineGrammar(Protocol):
 
 @dataclass(frozen=True)
 class Ask:
-    """One request: two messages and the grammar of the answers.
+    """One request: a conversation, and the grammar of the answers if they have one.
 
-    system is the same for all asks and comes first: engines with a prefix cache compute it once. n is the number of
-    answers; max_tokens is per answer; engines may ignore temperature and seed.
+    system is the same for all asks and comes first: engines with a prefix cache compute it once. turns are earlier
+    answers to the page, each with what was said to it. n is the number of answers; max_tokens is per answer; engines
+    may ignore temperature and seed.
     """
 
     system: str
     page: str
-    grammar: EngineGrammar
+    grammar: EngineGrammar | None
     n: int = 1
     max_tokens: int = 512
     temperature: float = 1.0
     seed: int = 0
+    turns: tuple[tuple[str, str], ...] = ()
 
     @property
     def messages(self) -> list[dict[str, str]]:
         """The ask for a chat template."""
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": self.page}]
+        said = [self.page, *(text for turn in self.turns for text in turn)]
+        roles = ("user", "assistant")
+        return [{"role": "system", "content": self.system}] + [
+            {"role": roles[i % 2], "content": text} for i, text in enumerate(said)
+        ]
+
+    @property
+    def text(self) -> str:
+        """All that is asked, without the system message, as the record has it."""
+        return "\n\n".join([self.page, *(f"YOUR ANSWER\n{answer}\n\n{said}" for answer, said in self.turns)])
 
     @property
     def plain(self) -> str:
         """The ask as one text, for models without a chat template."""
-        return f"{self.system}\n\n{self.page}\n"
+        return f"{self.system}\n\n{self.text}\n"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer: its text, how it ended (`stop` or `length`), and its length in tokens (0 where unknown)."""
+    """One answer: its text, how it ended (`stop`, `length`, or a server's word for a refusal), its length in tokens.
+
+    The length is 0 where it is not known.
+    """
 
     text: str
     finish: str = STOP
@@ -110,6 +126,10 @@ class Engine:
     """True if it answers at once and its replies say their lag and how long the search stood still (`replay:`)."""
     trouble: str = ""
     """Why the ask under way is being tried again."""
+    answers: str = "edit"
+    """The form of its answers: `edit` (a few lines under a grammar), `kernel` (a whole file), or `both`."""
+    answer_tokens: int | None = None
+    """The most tokens of an answer; None for the usual limit of its form."""
 
     def complete(self, ask: Ask) -> Reply | Failure:
         """Answers to one ask; never raises for what a model or its server does."""

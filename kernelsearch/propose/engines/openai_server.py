@@ -1,35 +1,36 @@
 """`openai:URL#MODEL`: any OpenAI-compatible server, `vllm serve` first, through the `openai` client.
 
-The grammar is sent as vLLM's `structured_outputs`; a server without this field is asked without a grammar, and the user
+A grammar is sent as vLLM's `structured_outputs`; a server without this field is asked without a grammar, and the user
 reads so. The key comes from the environment (OPENAI_API_KEY, or `?key_env=NAME`) and goes nowhere else.
 
-Options: grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF, `guidance` takes Lark), api=chat|completions,
-timeout, retries, seed=on|off (vLLM 0.32's CPU engine dies of a seeded prompt that it reads in chunks), and
-ahead=on|off: whether the search goes on while the server thinks, which disturbs measurements where both share a GPU. A
-form of request that the server refuses is replaced by the other form once, and for good.
+Options: answers=kernel|edit|both, answer_tokens, grammar=ebnf|lark|none (vLLM's own choice of backend takes EBNF,
+`guidance` takes Lark), api=chat|completions|responses, timeout, retries, seed=on|off (vLLM 0.32's CPU engine dies of a
+seeded prompt that it reads in chunks), and ahead=on|off: whether the search goes on while the server thinks, which
+disturbs measurements where both share a GPU. What a server refuses in one dialect is asked again in the other.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import openai
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample, shorten
+from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample
 from kernelsearch.propose.engines.registry import parse_choice
-from kernelsearch.propose.engines.secrets import key_from, refuse_secrets_in_url, scrub
+from kernelsearch.propose.engines.secrets import refuse_secrets_in_url, scrub
+from kernelsearch.propose.engines.served_model import ServedModel
 
 DIALECTS = {"ebnf": ("ebnf", "lark"), "lark": ("lark", "ebnf"), "none": ()}
 """The dialects to send, in order, by the option `grammar`."""
-TIMEOUT_S = 120.0
-RETRIES = 3
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
-CHARS_PER_TOKEN = 3.0
-"""A cautious guess until the server counts the tokens of a prompt."""
+LIMITS = ("max_tokens", "max_completion_tokens")
+SETTINGS = {
+    "seed": r"\bseed\b",
+    "temperature": r"\btemperature\b",
+    "n": r"'n'|\"n\"|`n`|\bn [>=!]|\bn must|parameter:? n\b",
+}
+"""What a server may refuse by its name and is then asked without."""
 
 
 def open(spec: EngineSpec) -> Engine:
@@ -37,78 +38,58 @@ def open(spec: EngineSpec) -> Engine:
     if not hash_ or not model:
         raise ModelError(f"{scrub(spec.text)!r} names no model: write openai:URL#MODEL")
     refuse_secrets_in_url(url)
-    return OpenAIServer(url, model, dict(spec.options))
+    return OpenAIServer(spec, url, model)
 
 
-class OpenAIServer(Engine):
+class OpenAIServer(ServedModel):
     """One model on one server."""
 
-    def __init__(self, url: str, model: str, options: dict[str, str]) -> None:
-        self.name, self.label = f"openai:{url}#{model}", model.rstrip("/").rpartition("/")[2]
-        self.model = model
-        self._key = key_from(options.get("key_env", "OPENAI_API_KEY"))
+    sdk = openai
+    key_variable = "OPENAI_API_KEY"
+
+    def __init__(self, spec: EngineSpec, url: str, model: str) -> None:
+        super().__init__(spec, f"openai:{url}#{model}", model)
+        options, self.where = spec.options, url
         self._dialects = DIALECTS[parse_choice(options, "grammar", *DIALECTS)]
-        self._api = parse_choice(options, "api", "chat", "completions")
-        self._seeded = parse_choice(options, "seed", "on", "off") == "on"
-        self.ahead = parse_choice(options, "ahead", "on", "off") == "on"
-        self._retries = int(_number(options, "retries", RETRIES))
-        self._sleep = time.sleep
-        self._timeout = _number(options, "timeout", TIMEOUT_S)
+        self._api = parse_choice(options, "api", "chat", "completions", "responses")
+        self._limit = LIMITS[0]
+        self._left_out = set() if parse_choice(options, "seed", "on", "off") == "on" else {"seed"}
+        self._changed: set[str] = set()
+        self._held = False
         self._client = openai.OpenAI(base_url=url, api_key=self._key or "none", timeout=self._timeout, max_retries=0)
-        self._chars_per_token = CHARS_PER_TOKEN
-        self.trouble = ""
 
-    def complete(self, ask: Ask) -> Reply | Failure:
-        started, notes, tries, self.trouble = time.monotonic(), [], 0, ""
+    def _begin(self) -> None:
         self._refusals: list[str] = []
-        while True:
-            try:
-                response = self._request(ask)
-            except openai.APIStatusError as error:
-                failure, again = self._read_refusal(error, notes), _is_transient(error.status_code)
-                if failure is None:
-                    continue  # in another form
-                pause = _requested_pause(error)
-            except openai.APITimeoutError:
-                failure, again, pause = Failure(f"no answer within {self._timeout:g} s"), True, None
-            except openai.APIConnectionError as error:
-                cause = scrub(str(error.__cause__ or error), self._key)
-                failure = Failure(f"nothing answers at {self._client.base_url}: {shorten(cause)}")
-                again, pause = True, None
-            except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
-                reason = shorten(scrub(str(error), self._key))
-                failure, again, pause = Failure(f"its answer cannot be read: {reason}"), False, None
-            else:
-                return self._read(ask, response, time.monotonic() - started, tuple(notes))
-            if not again or tries >= self._retries:
-                spent = time.monotonic() - started
-                return Failure(f"{self.label}: {failure.reason}", failure.kind, failure.limit, spent)
-            self.trouble = failure.reason
-            self._sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**tries if pause is None else pause))
-            tries += 1
-
-    def count(self, text: str) -> int:
-        return int(len(text) / self._chars_per_token) + 1
-
-    def close(self) -> None:
-        self._client.close()
 
     # ------------------------------------------------------------ one request
 
     def _request(self, ask: Ask) -> Any:
-        body: dict[str, Any] = {}
-        if self._dialects:
+        settings: dict[str, Any] = {"seed": ask.seed, "temperature": ask.temperature, "n": ask.n}
+        if ask.n == 1:
+            del settings["n"]
+        common = {"model": self.model, **{k: v for k, v in settings.items() if k not in self._left_out}}
+        if self._api == "responses":
+            common = {k: v for k, v in common.items() if k in ("model", "temperature")}
+            return self._client.responses.create(
+                input=self._messages(ask), max_output_tokens=self._longest(ask), **common
+            )
+        body: dict[str, Any] = {self._limit: self._longest(ask)}
+        self._held = bool(self._dialects) and ask.grammar is not None
+        if self._held:
             body["structured_outputs"] = {"grammar": getattr(ask.grammar, self._dialects[0])}
-        common = dict(
-            model=self.model, n=ask.n, max_tokens=ask.max_tokens, temperature=ask.temperature, extra_body=body
-        )
-        if self._seeded:
-            common["seed"] = ask.seed
         if self._api == "completions":
-            return self._client.completions.create(prompt=ask.plain, **common)
-        return self._client.chat.completions.create(messages=ask.messages, **common)
+            return self._client.completions.create(prompt=ask.plain, extra_body=body, **common)
+        return self._client.chat.completions.create(messages=self._messages(ask), extra_body=body, **common)
+
+    def _messages(self, ask: Ask) -> Any:
+        messages = ask.messages
+        if "system" in self._left_out:  # its text begins the first question
+            messages[:2] = [{"role": "user", "content": f"{ask.system}\n\n{ask.page}"}]
+        return messages
 
     def _read(self, ask: Ask, response: Any, seconds: float, notes: tuple[str, ...]) -> Reply | Failure:
+        if isinstance(getattr(response, "output", None), list):
+            return self._read_response(ask, response, seconds, notes)
         choices = getattr(response, "choices", None)
         if not isinstance(choices, list):
             reason = f"{self.label}: its answer is no completion: is the URL right? (it ends in /v1)"
@@ -119,78 +100,64 @@ class OpenAIServer(Engine):
         tokens_in = int(getattr(usage, "prompt_tokens", 0) or 0)
         tokens_out = int(getattr(usage, "completion_tokens", 0) or 0)
         cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
-        if tokens_in:
-            self._chars_per_token = max(1.0, len(ask.system + ask.page) / tokens_in)
+        self._count_prompt(ask, tokens_in)
         samples = []
         for choice in choices:
             text = getattr(choice, "text", None)
             if text is None:
                 text = getattr(getattr(choice, "message", None), "content", None)
-            finish = CUT if getattr(choice, "finish_reason", None) == CUT else STOP
+            refusal = getattr(getattr(choice, "message", None), "refusal", None)
+            finish = "refusal" if refusal else getattr(choice, "finish_reason", None)
+            finish = finish if finish in (CUT, "refusal", "content_filter") else STOP
             text = text if isinstance(text, str) else ""
-            samples.append(Sample(scrub(text, self._key), finish, tokens_out // max(1, len(choices))))
+            samples.append(Sample(scrub(text, self._key), finish, tokens_out // len(choices)))
         return Reply(tuple(samples), tokens_in, tokens_out, int(cached), seconds, notes)
 
-    # ------------------------------------------------------------ refusals of a server
+    def _read_response(self, ask: Ask, response: Any, seconds: float, notes: tuple[str, ...]) -> Reply:
+        """The answer of the responses API."""
+        usage, status = response.usage, response.status
+        tokens_in, tokens_out = (int(getattr(usage, f"{n}_tokens", 0) or 0) for n in ("input", "output"))
+        cached = getattr(getattr(usage, "input_tokens_details", None), "cached_tokens", 0) or 0
+        self._count_prompt(ask, tokens_in)
+        finish = CUT if status == "incomplete" else STOP
+        sample = Sample(scrub(response.output_text or "", self._key), finish, tokens_out)
+        return Reply((sample,), tokens_in, tokens_out, int(cached), seconds, notes)
 
-    def _read_refusal(self, error: openai.APIStatusError, notes: list[str]) -> Failure | None:
-        """The failure of an HTTP error; None if the next request takes another form, which the server may accept."""
-        code, message = error.status_code, shorten(scrub(_message(error), self._key))
-        lower = message.lower()
-        if code in (401, 403):
-            where = "OPENAI_API_KEY is not accepted" if self._key else "it wants a key, and OPENAI_API_KEY is not set"
-            return Failure(f"{code}, {where}", "refused")
-        if code == 404:
-            return Failure(f"404, no model {self.model!r} at {self._client.base_url}: {message}", "refused")
-        if code in (400, 413, 422):
-            if "context length" in lower or "maximum context" in lower or "too long" in lower:
-                return Failure(f"{code}, the prompt does not fit: {message}", "context", _limit(lower))
-            if "chat template" in lower and self._api == "chat":
-                self._api = "completions"
-                notes.append(f"{self.label} has no chat template: it is asked for plain completions")
-                return None
-            if self._dialects and any(word in lower for word in ("structured_outputs", "unrecognized", "extra inputs")):
-                self._dialects = ()
-                notes.append(f"{self.label} takes no grammar: its answers are checked here and often dropped")
-                return None
-            if self._dialects and any(word in lower for word in ("grammar", "lark", "ebnf", "xgrammar", "guidance")):
-                self._refusals.append(message)
-                self._dialects = self._dialects[::-1]  # after two refusals the order is the first again
-                if len(self._refusals) < len(self._dialects):
-                    return None
-                return Failure(f"{code}, it refuses the grammar: {self._refusals[0]}", "grammar")
-            return Failure(f"{code}, {message}", "refused")
-        if code == 429:
-            return Failure(f"429, too many requests: {message}")
-        return Failure(f"{code}, {message}")
+    # ------------------------------------------------------------ other forms of a request
 
+    def _adapt(self, code: int, sentence: str, notes: list[str]) -> Failure | bool:
+        message = sentence.lower()
+        if "v1/responses" in message:
+            return self._change("responses", _api="responses")
+        if "chat template" in message or "not a chat model" in message:
+            notes.append(f"{self.label} has no chat template: it is asked for plain completions")
+            return self._change("completions", _api="completions")
+        if self._api == "responses" and code in (404, 405) and "model" not in message:
+            return self._change("chat", _api="chat")
+        if "context" in message:
+            return False
+        if any(limit in message for limit in LIMITS) and re.search(
+            r"unsupported|not supported|unrecognized|unknown|extra|instead|not permitted", message
+        ):
+            return self._change("limit", _limit=LIMITS[1 - LIMITS.index(self._limit)])
+        if self._held and any(word in message for word in ("structured_outputs", "unrecognized", "extra inputs")):
+            notes.append(f"{self.label} takes no grammar: its answers are checked here and often dropped")
+            return self._change("grammar", _dialects=())
+        if self._held and any(word in message for word in ("grammar", "lark", "ebnf", "xgrammar", "guidance")):
+            self._refusals.append(sentence)
+            self._dialects = self._dialects[::-1]  # after two refusals the order is the first again
+            if len(self._refusals) < len(self._dialects):
+                return True
+            return Failure(f"{code}, it refuses the grammar: {self._refusals[0]}", "grammar")
+        for name, words in {**SETTINGS, "system": r"system role|role '?system"}.items():
+            if name not in self._left_out and re.search(words, message):
+                return self._change(name, _left_out=self._left_out | {name})
+        return False
 
-def _number(options: dict[str, str], name: str, default: float) -> float:
-    try:
-        return float(options.get(name, default))
-    except ValueError:
-        raise ModelError(f"{name}={options[name]}: it is a number") from None
-
-
-def _is_transient(code: int) -> bool:
-    return code in (408, 409, 429) or code >= 500
-
-
-def _requested_pause(error: openai.APIStatusError) -> float | None:
-    try:
-        return max(0.0, float(error.response.headers.get("retry-after", "")))
-    except ValueError:
-        return None
-
-
-def _message(error: openai.APIStatusError) -> str:
-    """The server's own sentence: `{"error": {"message"}}`, `{"message"}`, or whatever text there is."""
-    body = error.body if isinstance(error.body, dict) else {}
-    inner = body.get("error", body)
-    message = inner.get("message") if isinstance(inner, dict) else inner
-    return str(message or error.message or "no reason given")
-
-
-def _limit(text: str) -> int | None:
-    number = re.search(r"(?:context length|context window)[^0-9]{0,30}([0-9][0-9,]*)", text)
-    return int(number.group(1).replace(",", "")) if number else None
+    def _change(self, what: str, **attributes: Any) -> bool:
+        """Changes the form of requests; False if this change was made before and did not help."""
+        if what in self._changed:
+            return False
+        self._changed.add(what)
+        vars(self).update(attributes)
+        return True

@@ -4,7 +4,7 @@ A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "f
 in place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in
 order, the asks that have no line of their own. A search adds `{"prompt", "lag", "waited", "ahead"}` when it takes
 answers in: after how many asks, the seconds for which it had stood still, and whether the model was asked ahead; the
-replayed run takes them in there too, at the same price.
+replayed run takes them in there too, at the same price. `"answers"` in a line is the form that was asked for.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.types import content_digest
-from kernelsearch.propose.engines.base import Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply, Sample
+from kernelsearch.propose.engines.base import ANSWERS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply, Sample
 
 
 def prompt_digest(ask: Ask) -> str:
     """The id of an ask's messages, by which its answers are found again."""
-    return content_digest(ask.system, ask.page)
+    return content_digest(ask.system, ask.text)
 
 
 def open(spec: EngineSpec) -> Engine:
@@ -44,6 +44,7 @@ class ReplayEngine(Engine):
     def __init__(self, name: str, rows: list[dict[str, Any]]) -> None:
         self.name = name
         self.ahead = any(row.get("ahead") for row in rows)
+        self.answers = next((row["answers"] for row in rows if row.get("answers") in ANSWERS), self.answers)
         self._by_prompt: dict[str, deque[dict[str, Any]]] = {}
         self._in_order: deque[dict[str, Any]] = deque()
         self._landed: dict[str, deque[dict[str, Any]]] = {}
@@ -82,7 +83,7 @@ class RecordingEngine(EngineWrapper):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         reply = self.inner.complete(ask)
-        row: dict[str, Any] = {"prompt": prompt_digest(ask)}
+        row: dict[str, Any] = {"prompt": prompt_digest(ask), "answers": self.inner.answers}
         if isinstance(reply, Failure):
             row |= {"failure": reply.reason, "kind": reply.kind}
         else:

@@ -1,7 +1,8 @@
 """Engines by name: the word before the first colon of a spec names the kind of engine.
 
-`openai:URL#MODEL`, `hf:PATH`, `vllm:MODEL`, `replay:FILE`, each with options after a question mark
-(`hf:models/qwen?device=cuda&dtype=bfloat16`). A new engine is a file with `open(spec) -> Engine` and a line here.
+`openai:URL#MODEL`, `anthropic:MODEL`, `command:PROGRAM ARGS`, `hf:PATH`, `vllm:MODEL`, `replay:FILE`, each with options
+after a question mark (`hf:models/qwen?device=cuda&dtype=bfloat16`). A new engine is a file with `open(spec) -> Engine`
+and a line here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from kernelsearch.core import extras
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
+from kernelsearch.propose.engines.base import ANSWERS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
 
 IN_PROCESS = ("hf", "vllm")
 """Kinds whose model is loaded once for all that ask it: a first kernel and a search, or many runs."""
@@ -39,7 +40,9 @@ class EngineKind:
         return next((p for p in self.packages if importlib.util.find_spec(p) is None), "")
 
 
-_SERVER = ("grammar", "api", "key_env", "timeout", "retries", "seed", "ahead")
+_FORM = ("answers", "answer_tokens")
+"""Options of every engine."""
+_SERVER = ("key_env", "timeout", "retries", "ahead")
 _LOCAL = ("device", "dtype", "ahead")
 _VLLM = ("ngram", "prefix_cache", "max_model_len", "gpu_memory", "backend", "dtype", "ahead")
 ENGINES: dict[str, EngineKind] = {
@@ -47,9 +50,15 @@ ENGINES: dict[str, EngineKind] = {
         "openai_server",
         "openai:URL#MODEL",
         "any OpenAI-compatible server, vllm serve first",
-        _SERVER,
+        (*_SERVER, "grammar", "api", "seed"),
         "openai",
         ("openai",),
+    ),
+    "anthropic": EngineKind(
+        "anthropic_server", "anthropic:MODEL", "a model of Anthropic", _SERVER, "anthropic", ("anthropic",)
+    ),
+    "command": EngineKind(
+        "command", "command:PROGRAM ARGS", "a program that reads a request and writes an answer", ("timeout", "ahead")
     ),
     "hf": EngineKind(
         "transformers_local",
@@ -70,7 +79,7 @@ def parse_spec(text: str) -> EngineSpec:
     if kind not in ENGINES:
         forms = ", ".join(k.form for k in ENGINES.values())
         raise ModelError(f"unknown model engine {kind!r}: one of {forms}")
-    address, hash_, model = rest.partition("#")
+    address, hash_, model = rest.partition("#") if kind != "command" else (rest, "", "")
     last, _, query = (model if hash_ else address).partition("?")
     rest = f"{address}#{last}" if hash_ else last
     if not colon or not rest:
@@ -83,8 +92,10 @@ def open_engine(text: str) -> Engine:
     spec = parse_spec(text)
     kind = ENGINES[spec.kind]
     try:
-        module = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}")
-        return module.open(spec)
+        engine = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}").open(spec)
+        engine.answers = parse_choice(spec.options, "answers", engine.answers, *ANSWERS)
+        engine.answer_tokens = _parse_tokens(spec.options)
+        return engine
     except ImportError as error:
         raise ModelError(describe_missing(spec.kind, error.name or str(error))) from None
 
@@ -97,11 +108,11 @@ def describe_missing(kind: str, package: str) -> str:
 
 
 def _options(kind: str, query: str) -> Mapping[str, str]:
-    known, options = ENGINES[kind].options, {}
+    known, options = (*ENGINES[kind].options, *_FORM), {}
     for part in filter(None, query.split("&")):
         name, equals, value = part.partition("=")
         if name not in known or not equals:
-            raise ModelError(f"{kind}: has no option {name[:20]!r}: it has {', '.join(known) or 'none'}, as name=value")
+            raise ModelError(f"{kind}: has no option {name[:20]!r}: it has {', '.join(known)}, as name=value")
         options[name] = value
     return options
 
@@ -119,10 +130,26 @@ def parse_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
     return int(value)
 
 
+def _parse_tokens(options: Mapping[str, str]) -> int | None:
+    value = options.get("answer_tokens")
+    if value is not None and not (value.isdecimal() and 0 < int(value) <= 1_000_000):
+        raise ModelError(f"answer_tokens={value}: it is a number of tokens")
+    return int(value) if value else None
+
+
+def parse_number(options: Mapping[str, str], name: str, default: float) -> float:
+    """An option that is a number. Raises ModelError for anything else."""
+    try:
+        return float(options.get(name, default))
+    except ValueError:
+        raise ModelError(f"{name}={options[name]}: it is a number") from None
+
+
 def parse_choice(options: Mapping[str, str], name: str, *choices: str) -> str:
     """An option that is one of the choices, the first by default. Raises ModelError for anything else."""
     value = options.get(name, choices[0])
     if value not in choices:
+        choices = tuple(dict.fromkeys(choices))
         known = " or ".join(choices) if len(choices) == 2 else f"one of {', '.join(choices)}"
         raise ModelError(f"{name}={value}: it is {known}")
     return value

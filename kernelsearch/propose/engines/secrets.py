@@ -11,6 +11,9 @@ from kernelsearch.core.errors import ModelError
 HIDDEN = "[secret]"
 _KEYLIKE = re.compile(r"\b(?:sk|pk|hf|gsk|key|Bearer)[-_ ][A-Za-z0-9_\-.*]{8,}")
 """Matches keys as servers echo them, shortened, in their error messages."""
+_VARIABLE = re.compile(r"(?:^|_)(?:API_?KEY|KEY|TOKEN|SECRET|PASSWORD)$")
+SHORTEST = 8
+"""Characters of the shortest value of such a variable that is taken for a secret."""
 
 
 def key_from(variable: str) -> str | None:
@@ -31,7 +34,9 @@ def refuse_secrets_in_url(url: str) -> None:
 
 
 def scrub(text: str, key: str | None = None) -> str:
-    """The text without the key and without anything that looks like one."""
-    if key and len(key) >= 4:
-        text = text.replace(key, HIDDEN)
+    """The text without the key, without the environment's secrets and without anything that looks like a key."""
+    secrets = {v for name, v in os.environ.items() if len(v) >= SHORTEST and _VARIABLE.search(name.upper())}
+    secrets |= {key} if key and len(key) >= 4 else set()
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
     return _KEYLIKE.sub(HIDDEN, text)

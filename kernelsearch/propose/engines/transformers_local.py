@@ -64,16 +64,21 @@ class TransformersLocal(Engine):
         if self._limit and length + ask.max_tokens > self._limit:
             reason = f"{self.label}: the prompt of {length} tokens and an answer of {ask.max_tokens} do not fit"
             return Failure(f"{reason} into its context of {self._limit}", "context", self._limit)
-        grammar = LLMatcher.grammar_from_lark(ask.grammar.lark)
-        fault = LLMatcher.validate_grammar(grammar, self._guided)
-        if fault:
-            return Failure(f"{self.label}: llguidance refuses the grammar: {shorten(fault)}", "grammar")
-        mask = _GrammarMask(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
+        mask = None
+        if ask.grammar is not None:
+            grammar = LLMatcher.grammar_from_lark(ask.grammar.lark)
+            fault = LLMatcher.validate_grammar(grammar, self._guided)
+            if fault:
+                return Failure(f"{self.label}: llguidance refuses the grammar: {shorten(fault)}", "grammar")
+            mask = _GrammarMask(self._guided, grammar, ask.n, length, self._vocabulary, self.tokenizer.eos_token_id)
         try:
-            written = self._generate(prompt, ask, mask)
+            written = self._generate(prompt, ask, [mask] if mask else [])
         except (RuntimeError, ValueError, IndexError) as error:
             return Failure(f"{self.label}: {shorten(str(error))}", "busy", None, time.monotonic() - started)
-        samples = tuple(self._sample(tokens, matcher) for tokens, matcher in zip(written, mask.matchers, strict=True))
+        finished = [len(tokens) < ask.max_tokens for tokens in written]
+        if mask:
+            finished = [m.is_accepting() or m.is_stopped() for m in mask.matchers]
+        samples = tuple(self._sample(*one) for one in zip(written, finished, strict=True))
         total = sum(s.tokens for s in samples)
         return Reply(samples, length, total, 0, time.monotonic() - started)
 
@@ -93,7 +98,7 @@ class TransformersLocal(Engine):
         return ask.plain
 
     @torch.inference_mode()
-    def _generate(self, prompt: Any, ask: Ask, mask: _GrammarMask) -> list[list[int]]:
+    def _generate(self, prompt: Any, ask: Ask, masks: list[LogitsProcessor]) -> list[list[int]]:
         """The new tokens of each answer, without padding."""
         end = self.tokenizer.eos_token_id
 
@@ -112,15 +117,14 @@ class TransformersLocal(Engine):
                 top_p=None,
                 eos_token_id=end,
                 pad_token_id=end,
-                logits_processor=LogitsProcessorList([mask]),
+                logits_processor=LogitsProcessorList(masks),
                 stopping_criteria=StoppingCriteriaList([unwanted]),
             )
         rows = tokens[:, prompt["input_ids"].shape[1] :].tolist()
         return [row[: row.index(end)] if end in row else row for row in rows]
 
-    def _sample(self, tokens: list[int], matcher: LLMatcher) -> Sample:
+    def _sample(self, tokens: list[int], finished: bool) -> Sample:
         text = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        finished = matcher.is_accepting() or matcher.is_stopped()
         return Sample(text, STOP if finished else CUT, len(tokens))
 
 

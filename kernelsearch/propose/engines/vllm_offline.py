@@ -67,7 +67,8 @@ class VLLMOffline(Engine):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         started = time.monotonic()
-        structured = StructuredOutputsParams(grammar=getattr(ask.grammar, self._dialect))
+        grammar = getattr(ask.grammar, self._dialect, None)
+        structured = StructuredOutputsParams(grammar=grammar) if grammar else None
         # The CPU engine of vLLM 0.32 dies of a seeded prompt that it reads in chunks: CPU generators have no offset.
         seed = None if current_platform.is_cpu() else ask.seed
         params = SamplingParams(

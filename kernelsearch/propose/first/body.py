@@ -20,6 +20,7 @@ from kernelsearch.propose.first.template import Template
 from kernelsearch.propose.grammar.answer import AnswerRejection
 from kernelsearch.propose.grammar.language import Language
 from kernelsearch.propose.grammar.rules import Ref, Rules
+from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 
 BUDGET = 1024
 """Bytes of the longest answer, and so the most tokens that one can have."""
@@ -50,7 +51,9 @@ class Body(Language):
 
     def read(self, text: str, stopped: bool = True) -> str | AnswerRejection:
         """The body's lines of an answer, checked here whatever its engine promised."""
-        text = text.strip()
+        said = strip_thinking(text)
+        forms = (form.strip() for form in (said, *find_blocks(said)[::-1]) if len(form) <= 2 * self.longest)
+        text = next((form for form in forms if self.mismatch(form) is None), text.strip())
         if stopped and len(text) > self.longest:
             reason = f"an answer of {len(text):,} characters, where {self.longest:,} are the most"
             return AnswerRejection(text, "grammar", reason)

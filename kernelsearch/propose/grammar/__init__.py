@@ -2,5 +2,6 @@
 
 from kernelsearch.propose.grammar.answer import STAGES, Answer, AnswerRejection
 from kernelsearch.propose.grammar.build import BUDGET, Grammar, NoGrammar, build_grammar
+from kernelsearch.propose.grammar.whole_kernel import WholeKernel
 
-__all__ = ["BUDGET", "STAGES", "Answer", "AnswerRejection", "Grammar", "NoGrammar", "build_grammar"]
+__all__ = ["BUDGET", "STAGES", "Answer", "AnswerRejection", "Grammar", "NoGrammar", "WholeKernel", "build_grammar"]

@@ -27,8 +27,10 @@ STAGES = ("stopped", "grammar", "parses", "names", "gate")
 class Answer:
     """A well-formed answer: the kernel that it makes of the parent, and its directives.
 
-    edit is `lines`, `launch` (only GRID and SET) or the name of the typed edit, whose variant counts from 1. config has
-    the values of SET, which kernel.config has too. touched are the parent's line numbers.
+    edit is `lines`, `launch` (only GRID and SET), `kernel` (a whole one) or the name of the typed edit, whose variant
+    counts from 1. config has
+    the values of SET, which kernel.config has too. touched are the parent's line numbers. why is a whole kernel's own
+    sentence on its idea.
     """
 
     text: str
@@ -38,6 +40,7 @@ class Answer:
     config: Mapping[str, Value] = field(default_factory=dict)
     grid: str | None = None
     touched: tuple[int, ...] = ()
+    why: str = ""
 
 
 @dataclass(frozen=True)

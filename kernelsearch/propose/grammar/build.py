@@ -19,6 +19,7 @@ from kernelsearch.propose.grammar.names import find_unresolved
 from kernelsearch.propose.grammar.rules import Ref, Rules
 from kernelsearch.propose.grammar.settings import add_ending, draft_launch_changes, draft_typed_edits, space_of
 from kernelsearch.propose.grammar.source_page import SourcePage
+from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 
 BUDGET = 512
 """Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""
@@ -54,9 +55,21 @@ class Grammar(Language):
         """The parent's lines with their numbers, for the prompt."""
         return "\n".join(f"{n:>3} {line}".rstrip() for n, line in enumerate(self.lines, 1)) + "\n"
 
+    @property
+    def for_engine(self) -> Grammar:
+        """What an engine holds its answers to."""
+        return self
+
     def accepts(self, text: str) -> bool:
         """True if the rules themselves, and no engine, allow the text."""
         return self.mismatch(text) is None
+
+    def tidy(self, text: str) -> str:
+        """The answer without a model's habits, if the rules then allow it: thinking, white space, a code fence."""
+        said = strip_thinking(text)
+        forms = [text, *(f for t in (said, *find_blocks(said)[::-1]) for f in (t, t.strip(), t.strip() + "\n"))]
+        near = (form for form in dict.fromkeys(forms) if len(form) <= self.longest + 1)
+        return next((form for form in near if self.accepts(form)), text)
 
     def apply(
         self, text: str, *, stopped: bool = True, gate: Callable[[str], Verdict] | None = None, strict: bool = True

@@ -14,6 +14,8 @@ IN_A_ROW = 3
 REST = 10
 """Asks for which it rests then; doubled with each further failure."""
 LEAST_PAGE = 256
+LEAST_ANSWER = 2048
+"""Tokens to which a long answer's limit is cut, at the least, where the context is small."""
 UNHELD = 4
 """Answers outside the grammar, with none inside, after which the user reads that the engine ignores it."""
 
@@ -22,12 +24,13 @@ _CONTEXT = re.compile(r"(?:context of|context length is|context length of)\s+([0
 
 @dataclass
 class Health:
-    """The state of one engine, a function of its calls. page_tokens is the most tokens of its prompts."""
+    """The state of one engine, a function of its calls. page_tokens and answer_tokens are the most that it may have."""
 
     label: str
     page_tokens: int
     answer_tokens: int
     say: Callable[[str], None]
+    outside_means: str = "ignores the grammar"
     outside: int = 0
     inside: int = 0
     in_a_row: int = 0
@@ -55,7 +58,7 @@ class Health:
         self.outside += stages["grammar"]
         self.inside += len(call.answers) - stages["grammar"] - stages["stopped"]
         if self.outside >= UNHELD and not self.inside:
-            self.tell_once(f"{self.label} ignores the grammar: its answers so far were all outside it, and are dropped")
+            self.tell_once(f"{self.label} {self.outside_means}: its answers so far were all refused unread")
 
     def _note_failure(self, call: ModelCall) -> None:
         self.tell_once(call.failure)
@@ -78,8 +81,9 @@ class Health:
         """Makes prompts shorter: by the context that the engine names, else by half."""
         context = _CONTEXT.search(failure)
         if context:
-            room = int(context.group(1).replace(",", "")) - self.answer_tokens
-            self.page_tokens = min(room, self.page_tokens * 3 // 4)
+            tokens = int(context.group(1).replace(",", ""))
+            self.answer_tokens = min(self.answer_tokens, max(LEAST_ANSWER, tokens // 2))
+            self.page_tokens = min(tokens - self.answer_tokens, self.page_tokens * 3 // 4)
         else:
             self.page_tokens //= 2
         if self.page_tokens < LEAST_PAGE:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,15 @@ OPEN = (
     "Touch memory less: keep what is used twice, load early, store once.",
     "Change the shape of the work: tile sizes, rows a program, the grid, num_warps, num_stages.",
 )
+OPEN_KERNEL = (
+    "Improve this kernel: change whatever costs the most time.",
+    "Write another kernel for this task from a different idea: another split of the work over programs, another order "
+    "of the passes over the data, other kernels in sequence, other instructions.",
+    "Combine what is best in this kernel and in the others that are shown into one.",
+)
+"""Asks for a whole kernel; the last one where other kernels are shown."""
+WHOLE = (6.0, 6.0, 3.0)
+"""Their odds."""
 HINT, FREE, EDIT = 6.0, 2.0, 0.4
 """Odds of an idea by its origin, before anything was tried."""
 FAILURES = 3
@@ -47,6 +57,17 @@ def list_ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea
     every += [Idea(action, FREE / (1 + n)) for n, action in enumerate(OPEN)]
     every += [Idea(f"Try this: {e.summary}.", EDIT) for e in EDITS if e.name in offered]
     return list({i.action: i for i in reversed(every)}.values())[::-1]
+
+
+def list_kernel_ideas(hints: Sequence[Hint], others: bool) -> list[Idea]:
+    """The ideas for a whole kernel in place of one with these hints; others: more kernels are shown beside it."""
+    known = [Idea(_sentence(h), HINT / (2 + n)) for n, h in enumerate(hints) if not h.suggestion.startswith("none")]
+    return [Idea(a, odds) for a, odds in zip(OPEN_KERNEL, WHOLE, strict=True)][: 3 if others else 2] + known
+
+
+def draw_kernel_idea(every: Sequence[Idea], asked: Counter[str], rng: random.Random) -> Idea:
+    """Draws an idea for a parent; asked counts how often each was asked for there already, by its id."""
+    return rng.choices(list(every), [i.odds / (1 + asked[i.id]) for i in every])[0]
 
 
 def idea_of_edit(edit: str) -> Idea | None:

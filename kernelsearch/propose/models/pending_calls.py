@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Reply
+from kernelsearch.propose.models.answers import Form
 
 
 @dataclass
@@ -23,8 +24,8 @@ class PendingCall:
     """A call between its ask and its answers.
 
     asked is the call without its answers; or, without a reply, a stored call that has them. A resumed run has no ask.
-    waited is in seconds; threaded: its answers come while the search goes on; after: the number of asks after which
-    they are taken in, None: as soon as they are here.
+    form is what its answers are read as; waited is in seconds; threaded: its answers come while the search goes on;
+    after: the number of asks after which they are taken in, None: as soon as they are here.
     """
 
     asked: ModelCall
@@ -33,6 +34,7 @@ class PendingCall:
     waited: float = 0.0
     threaded: bool = False
     after: int | None = None
+    form: Form | None = None
 
     def is_due(self, number: int) -> bool:
         """True if its answers are taken in at this ask."""
@@ -50,10 +52,10 @@ class PendingCall:
             self.waited += time.monotonic() - started
 
 
-def begin_call(engine: Engine, asked: ModelCall, ask: Ask) -> PendingCall:
+def begin_call(engine: Engine, asked: ModelCall, ask: Ask, form: Form) -> PendingCall:
     """Begins a call: on a thread of its own where the engine may be asked ahead, else with its answers on return."""
     threaded = engine.ahead and not engine.instant
-    started = PendingCall(asked, ask, Future(), threaded=threaded, after=engine.after if threaded else None)
+    started = PendingCall(asked, ask, Future(), threaded=threaded, after=engine.after if threaded else None, form=form)
     if threaded:
         threading.Thread(target=_answer, args=(engine, ask, started.reply), daemon=True).start()
     else:

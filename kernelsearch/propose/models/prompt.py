@@ -7,17 +7,18 @@ launch, hints, earlier tries from here, rules from failures, the best kernels el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from kernelsearch.core.types import Hint, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
-from kernelsearch.propose.grammar import Grammar
+from kernelsearch.propose.grammar import Grammar, WholeKernel
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.repair import FailedAnswer, clean
+from kernelsearch.propose.models.sections import Section, fit_sections
 
 SYSTEM = """\
 You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an \
@@ -37,18 +38,17 @@ END
 New lines are indented as the statement was. A replaced assignment assigns the same name. Use only names that exist at \
 that line, and of the new names at most two. Only functions of tl, with their own parameters."""
 
-RESERVE = 64
-"""Tokens that are left for a chat template."""
 LONGEST_LAUNCH = 200
 """Characters of a line on the launch."""
 
 
 @dataclass(frozen=True)
 class PromptDevice:
-    """The machine on the page, and its facts for rooflines."""
+    """The machine on the page, its facts for rooflines, and its measured copy bandwidth if that is known."""
 
     name: str
     target: Target | None = None
+    copy_gbps: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class PromptPage:
     """The contents of the page of one parent.
 
     to_do is what the model is asked for: an idea, or an answer of its own to be repaired. trial is the parent's best
-    trial, seed the seed's; children are earlier tries from here, elsewhere the best other kernels of the run, rules
-    short sentences.
+    trial, seed the seed's; children are earlier tries from here, elsewhere the best other kernels of the run, others
+    some of these as files, rules short sentences.
     """
 
-    grammar: Grammar
+    form: Grammar | WholeKernel
     task: TaskFacts
     device: PromptDevice
     to_do: Idea | FailedAnswer | None = None
@@ -69,41 +69,13 @@ class PromptPage:
     hints: tuple[Hint, ...] = ()
     children: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A heading and its lines. Parts of worth 0 always stay, others in the order of their worth, cut from the end."""
-
-    heading: str
-    lines: tuple[str, ...]
-    worth: int = 0
-
-
-class TooLong(Exception):
-    """Raised when the kernel, the thing to do and the format alone do not fit; tokens is their number."""
-
-    def __init__(self, tokens: int) -> None:
-        super().__init__(f"{tokens} tokens")
-        self.tokens = tokens
 
 
 def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> str:
     """The page's text within a budget of tokens, the system message included. Raises TooLong."""
-    parts = [p for p in _parts_of(page) if p.lines]
-    room = budget - RESERVE - count(SYSTEM)
-    shown = {i: replace(p, lines=p.lines if not p.worth else ()) for i, p in enumerate(parts)}
-    least = count(_join_parts(shown.values()))
-    if least > room:
-        raise TooLong(least + count(SYSTEM) + RESERVE)
-    for i, part in sorted(((i, p) for i, p in enumerate(parts) if p.worth), key=lambda item: item[1].worth):
-        for line in part.lines:
-            longer = {**shown, i: replace(part, lines=(*shown[i].lines, line))}
-            if count(_join_parts(longer.values())) > room:
-                break
-            shown = longer
-    return _join_parts(shown.values())
+    return fit_sections(_parts_of(page), SYSTEM, count, budget)
 
 
 def describe_children(history: History, digest: str) -> tuple[str, ...]:
@@ -139,33 +111,33 @@ def describe_launch(kernel: Kernel, task: TaskFacts) -> tuple[str, ...]:
 # ---------------------------------------------------------------- the parts, in their order on the page
 
 
-def _parts_of(page: PromptPage) -> list[_Section]:
+def _parts_of(page: PromptPage) -> list[Section]:
     task = page.task
     contract = {"ieee": "float32 arithmetic is IEEE", "tf32": "tf32 is allowed"}.get(task.precision, task.precision)
     head = f"Make {', '.join(task.sites)} of the task {task.name} faster on {page.device.name}. Precision: {contract}."
     config = page.trial.config if page.trial else {}
     repaired = isinstance(page.to_do, FailedAnswer)
     parts = [
-        _Section("TASK", (clean(head),)),
-        _Section("KERNEL", tuple(page.grammar.numbered.splitlines())),
-        _Section("HOW IT IS LAUNCHED", describe_launch(page.grammar.parent, task), 2),
-        _Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in page.grammar.fresh.items())),
-        _Section("ITS BEST CONFIG", (", ".join(f"{n}={v}" for n, v in sorted(config.items())),) if config else ()),
-        _Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.grammar)), 7),
-        _Section("ITS TIMES", tuple(_time_lines(page)), 1),
-        _Section("WHERE ITS TIME GOES", tuple(_format_hint(h) for h in page.hints), 3),
-        _Section("WHAT WAS TRIED FROM HERE", page.children, 4),
-        _Section("RULES FROM EARLIER FAILURES", page.rules, 5),
-        _Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
+        Section("TASK", (clean(head),)),
+        Section("KERNEL", tuple(page.form.numbered.splitlines())),
+        Section("HOW IT IS LAUNCHED", describe_launch(page.form.parent, task), 2),
+        Section("NEW NAMES", tuple(f"{name}: {kind}" for name, kind in page.form.fresh.items())),
+        Section("ITS BEST CONFIG", (", ".join(f"{n}={v}" for n, v in sorted(config.items())),) if config else ()),
+        Section("READY-MADE EDITS", () if repaired else tuple(_edit_lines(page.form)), 7),
+        Section("ITS TIMES", tuple(describe_times(page)), 1),
+        Section("WHERE ITS TIME GOES", tuple(format_hint(h) for h in page.hints), 3),
+        Section("WHAT WAS TRIED FROM HERE", page.children, 4),
+        Section("RULES FROM EARLIER FAILURES", page.rules, 5),
+        Section("THE BEST KERNELS ELSEWHERE", page.elsewhere, 6),
     ]
     if repaired:
-        parts.append(_Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))
-        parts.append(_Section("WAS REFUSED", tuple(page.to_do.report.split("\n"))))
+        parts.append(Section("YOUR EDIT", tuple(page.to_do.text.rstrip("\n").split("\n"))))
+        parts.append(Section("WAS REFUSED", tuple(page.to_do.report.split("\n"))))
         again = f"Correct that edit of the kernel above. It was to do this: {page.to_do.action}"
-        parts.append(_Section("DO THIS", (again,)))
+        parts.append(Section("DO THIS", (again,)))
     elif page.to_do is not None:
-        parts.append(_Section("DO THIS", (f"{page.to_do.action} Implement only this change.",)))
-    parts.append(_Section("ANSWER", ("Directives and END, nothing else.",)))
+        parts.append(Section("DO THIS", (f"{page.to_do.action} Implement only this change.",)))
+    parts.append(Section("ANSWER", ("Directives and END, nothing else.",)))
     return parts
 
 
@@ -177,7 +149,7 @@ def _edit_lines(grammar: Grammar) -> Iterator[str]:
         yield f"EDIT {name} {numbers}: {clean(summaries.get(name, ''), 100)}"
 
 
-def _time_lines(page: PromptPage) -> list[str]:
+def describe_times(page: PromptPage) -> list[str]:
     lines = []
     for shape in page.task.shapes:
         parts = []
@@ -207,7 +179,7 @@ def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
     return max(moved, computed)
 
 
-def _format_hint(hint: Hint) -> str:
+def format_hint(hint: Hint) -> str:
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(hint.evidence.items())[:4])
     return clean(f"{hint.bottleneck} ({numbers}): {hint.suggestion.partition(': ')[2] or hint.suggestion}", 400)
 
@@ -223,10 +195,6 @@ def _format_try(history: History, entry: Entry) -> str:
 
 def _action_of(entry: Entry) -> str:
     return clean(entry.action or entry.edit, 140)
-
-
-def _join_parts(parts: Iterable[_Section]) -> str:
-    return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)
 
 
 # ---------------------------------------------------------------- the launch in words

@@ -1,7 +1,7 @@
 """Repair of refused answers: short reports of compiler and referee, the queue of answers that go back, rules.
 
-A refused answer goes back at most `tries` times, under the same grammar: the model corrects its edit of the same
-parent, and the corrected kernel keeps the idea. A frequent failure becomes a short rule for every later prompt.
+A refused answer goes back at most `tries` times, in the same form: the model corrects its answer to the same page, and
+the corrected kernel keeps the idea. A frequent failure becomes a short rule for every later prompt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _LOCATION = re.compile(r"^at \d+:\d+:$")
 
 @dataclass(frozen=True)
 class FailedAnswer:
-    """A model's answer that became a kernel and was refused."""
+    """A model's answer that was refused: kernel is its kernel's digest, or its text's if it gave none.
+
+    number is the ask or trial that refused it.
+    """
 
     kernel: str
     parent: str
@@ -34,6 +37,7 @@ class FailedAnswer:
     text: str
     report: str
     tries: int = 0
+    number: int = 0
 
 
 def report_verdict(verdict: Verdict) -> str:
@@ -91,12 +95,12 @@ class Repairs:
 
     def next(self) -> FailedAnswer | None:
         """The failed answer whose turn it is: the least tried, then the newest."""
-        return min(reversed(self.waiting.values()), key=lambda f: f.tries, default=None)
+        return min(self.waiting.values(), key=lambda f: (f.tries, -f.number, f.kernel), default=None)
 
     def rules(self) -> list[str]:
         """Short rules from frequent failures, most frequent first."""
         often = sorted((-n, key) for key, n in self.seen.items() if n >= OFTEN and key)
-        return [f"{-n} edits failed with: {clean(self.examples[key], 160)}" for n, key in often[:MOST_RULES]]
+        return [f"{-n} answers failed with: {clean(self.examples[key], 160)}" for n, key in often[:MOST_RULES]]
 
 
 def clean(text: str, most: int = LONGEST) -> str:

@@ -112,6 +112,8 @@ class Ledger:
         """Spend so far for the progress line; empty before the first call."""
         if not self.calls:
             return ""
+        if not self.tokens:  # a program that does not count them
+            return f"{len(self.calls)} answers asked for"
         return f"{format_count(self.tokens)} tokens" + (f" ${self.usd:.2f}" if self.usd else "")
 
 

@@ -1,0 +1,80 @@
+"""`page`: what a model would be shown of a kernel, printed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kernelsearch.cli import run_propose
+from kernelsearch.cli.say import make_say
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.propose.engines import Engine
+from kernelsearch.propose.history import History
+from kernelsearch.propose.models.model import ModelProposer
+from kernelsearch.propose.models.prompt import PromptDevice
+from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
+from kernelsearch.record.store import Store
+from kernelsearch.tasks.narrowing import narrow_to_shapes
+from kernelsearch.trial import Evaluation, referee
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.verify import gate
+
+RUNS = 20
+"""The newest runs whose kernels are recalled."""
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """The command's options, as the command line names them."""
+
+    kernel: str | None = None
+    answers: str = "kernel"
+    tokens: int | None = None
+    seed: int = 0
+    db: str = ""
+    target: str = "auto"
+    shapes: tuple[str, ...] = ()
+    quiet: bool = False
+
+
+def main(path: str, options: PageOptions) -> int:
+    """Judges the kernel and prints the page. Returns 0, or 1 for a kernel that is refused."""
+    say = make_say(options.quiet)
+    text = referee.read_kernel_argument(path, options.kernel)
+    if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
+        return run_propose.print_refusal(verdict)
+    with ExitStack() as stack:
+        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
+        facts = narrow_to_shapes(bench.facts, options.shapes)
+        copy_gbps = None
+        history = History()
+        if Path(options.db).is_file():
+            store = stack.enter_context(Store.open(options.db))
+            _recall(store, facts, bench.where, history)
+            bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
+            copy_gbps = bench.ceilings.get("copy_gbps")
+        parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
+        if not parent.outcome.verdict.accepted:
+            return run_propose.print_refusal(parent.outcome.verdict)
+        if not history.entries:
+            history.tell(parent.trial, parent.kernel, None)
+        engine, whole = Engine(), options.answers == "kernel"
+        engine.name = engine.label = "page"
+        settings = WHOLE_KERNELS if whole else ModelSettings()
+        settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
+        models = Models(gate.check, PromptDevice(bench.where, bench.target, copy_gbps), history=history)
+        model = ModelProposer(engine, models, settings, whole=whole)
+        print(f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}")
+    return 0
+
+
+def _recall(store: Store, facts: TaskFacts, where: str, history: History) -> None:
+    """Tells the history what the newest runs of this task have tried there."""
+    runs = [run for run in store.load_runs(facts.digest) if run.facts.target == where]
+    for run in reversed(runs[:RUNS]):
+        structures = store.load_structures(run.id)
+        for trial in store.load_trials(run.id):
+            structure = structures[trial.kernel]
+            history.tell(trial, structure.kernel, structure.parent)

@@ -1,0 +1,189 @@
+"""`try`: one kernel of a person or an agent, judged, timed, tuned if wanted, and recorded with its parent."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.cli.say import make_say
+from kernelsearch.core import formats
+from kernelsearch.core.errors import DatabaseBusy, StoreError
+from kernelsearch.core.types import WHOLE, TaskFacts, Trial, Verdict, Word
+from kernelsearch.kernel.targets import Target
+from kernelsearch.propose.contract import Rewrite
+from kernelsearch.propose.grammar import AnswerRejection, WholeKernel
+from kernelsearch.propose.models.prompt import roofline_us
+from kernelsearch.record import DEFAULT_DB, family_tree, queries
+from kernelsearch.record.rows import RunFacts
+from kernelsearch.record.store import Store
+from kernelsearch.search import Result, Search, Settings
+from kernelsearch.search.one_kernel import STRATEGY, OneKernel, cut_line, recall_line
+from kernelsearch.tasks.narrowing import narrow_to_shapes
+from kernelsearch.trial import Evaluation, referee
+from kernelsearch.trial.bench import Bench, versions
+from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
+from kernelsearch.trial.slow_steps import Say
+from kernelsearch.verify import gate
+
+WINDOW = 8
+WAIT_S = 120.0
+"""How long to wait for another process that writes the database."""
+
+
+@dataclass(frozen=True)
+class TryOptions:
+    """The command's options, as the command line names them."""
+
+    kernel: str
+    parent: str = ""
+    why: str = ""
+    tune: int = 0
+    by: str = "hand"
+    db: str = DEFAULT_DB
+    target: str = "auto"
+    shapes: tuple[str, ...] = ()
+    as_json: bool = False
+    quiet: bool = False
+
+
+def main(path: str, options: TryOptions) -> int:
+    """Tries the kernel and prints the result. Returns 0 for accept, else 1; raises KernelsearchError for misuse."""
+    say = make_say(options.quiet)
+    text = referee.read_kernel(options.kernel)
+    with ExitStack() as stack:
+        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
+        store = stack.enter_context(_wait_for_store(options.db, say))
+        facts = narrow_to_shapes(bench.facts, options.shapes)
+        answer = WholeKernel(bench.seed, facts.sites).read(text, gate.check)
+        if isinstance(answer, AnswerRejection):
+            refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
+            return _print({"kernel": None, "verdict": referee.as_json(refused)}, options)
+        kernel, where = answer.kernel, bench.where
+        best = _find_best(store, facts, where)
+        line = recall_line(store, facts, _find_parent(store, facts, options.parent, where)) if options.parent else ()
+        line, config = cut_line(line, kernel), kernel.config
+        line = () if kernel.digest == bench.seed.digest else (*line, Rewrite(
+            kernel, f"{WHOLE}:{options.by}", options.why or answer.why
+        ))  # fmt: skip
+        one = OneKernel(bench.seed.digest, line, config)
+        trials = one.count_trials(options.tune)
+        shapes = {"shapes": [s.key for s in facts.shapes]}
+        run = RunFacts(STRATEGY, STRATEGY, 0, WINDOW, trials, where, versions(), shapes)
+        evaluation = Evaluation.of(bench, facts)
+        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
+        result = Search(facts, one, one, evaluator, store, Settings(run, workers=2)).run(ending=True)
+        return _print(_describe(store, facts, bench.target, result, one, best), options)
+
+
+def _wait_for_store(db: str, say: Say) -> Store:
+    """The database, after whoever writes it: others may try kernels at the same time."""
+    until, waited = time.monotonic() + WAIT_S, False
+    while True:
+        try:
+            return Store.open(db)
+        except DatabaseBusy as busy:
+            if time.monotonic() >= until:
+                raise
+            if not waited:
+                say(f"waiting: {busy}")
+            waited = True
+            time.sleep(0.1)
+
+
+def _find_best(store: Store, facts: TaskFacts, where: str) -> str | None:
+    """The best kernel that the record had before, if any."""
+    try:
+        return family_tree.find_best_kernel(store, facts.digest, where)
+    except StoreError:
+        return None
+
+
+def _find_parent(store: Store, facts: TaskFacts, parent: str, where: str) -> str:
+    digest = family_tree.find_best_kernel(store, facts.digest, where) if parent == "best" else store.find_digest(parent)
+    if store.load_run(family_tree.run_of(store, digest)).task != facts.digest:
+        raise StoreError(f"kernel {digest[:8]} is of another task than {facts.name}")
+    return digest
+
+
+def _describe(
+    store: Store, facts: TaskFacts, target: Target, result: Result, one: OneKernel, best: str | None
+) -> dict[str, Any]:
+    trials = list(result.trials)
+    mine = [t for t in trials[1:] if t.kernel == one.kernel]
+    if not mine:
+        raise StoreError("interrupted before the kernel was tried; nothing of it is recorded")
+    trial = min(mine, key=lambda t: (t.score is None, t.score or 0.0, t.number))
+    digests = (trials[0].kernel, *(r.kernel.digest for r in one.line))
+    parent = digests[-2] if len(digests) > 1 else None
+    scores = {t.kernel: t.score for t in sorted(trials, key=lambda t: -(t.score or 1e9)) if t.score}
+    rivals = {r["kernel"]: r for r in queries.ranked_kernels(store, facts.digest, result.run.facts.target, None)}
+    rival = rivals.get(best or "")
+    times = queries.trial_times(store, rival["run"], rival["number"]) if rival else {}
+    return {
+        "kernel": trial.kernel,
+        "run": result.run.id,
+        "trial": trial.number,
+        "parent": parent,
+        "verdict": referee.as_json(trial.outcome.verdict),
+        "config": dict(trial.config),
+        "configs": {"tried": len(mine), "accepted": sum(t.accepted for t in mine)},
+        "vs_seed": 1 / trial.score if trial.score else None,
+        "vs_parent": scores[parent] / trial.score if trial.score and parent in scores else None,
+        "evidence": trial.outcome.measurement.evidence.value if trial.accepted else None,
+        "device": result.run.facts.target,
+        "best": {"kernel": best, "speedup": 1 / rival["score"] if rival["score"] else None} if rival else None,
+        "shapes": [_describe_shape(s, trial, trials[0], times, target) for s in facts.shapes],
+        "hints": [{"bottleneck": h.bottleneck, "evidence": dict(h.evidence), "change": h.suggestion}
+                  for h in trial.outcome.hints],
+    }  # fmt: skip
+
+
+def _describe_shape(shape: Any, trial: Trial, seed: Trial, best: dict[str, float], target: Target) -> dict[str, Any]:
+    times = {
+        name: one.outcome.measurement.time_us(shape.key) if one.outcome.measurement else None
+        for name, one in (("time_us", trial), ("seed_us", seed))
+    }
+    least = roofline_us(shape, target)
+    return {"shape": shape.label, **times, "best_us": best.get(shape.key), "roofline_us": least}
+
+
+def _print(tried: dict[str, Any], options: TryOptions) -> int:
+    accepted = tried["verdict"]["verdict"] == Word.ACCEPT
+    print(json.dumps(tried, indent=2) if options.as_json else as_text(tried))
+    if not tried["kernel"]:
+        print("not recorded: only a kernel file can be", file=sys.stderr)
+    return 0 if accepted else 1
+
+
+def as_text(tried: dict[str, Any]) -> str:
+    """The result in lines for people."""
+    verdict = tried["verdict"]
+    if verdict["verdict"] != Word.ACCEPT:
+        where = f" (kernel {tried['kernel'][:8]}, run {tried['run']})" if tried["kernel"] else ""
+        return f"{verdict['verdict']} at {verdict['stage']}: {verdict['reason']}{where}"
+    speedup = formats.format_speedup(1 / tried["vs_seed"], tried["evidence"])
+    parent = f", {tried['vs_parent']:.2f}x its parent {tried['parent'][:8]}" if tried["vs_parent"] else ""
+    lines = [f"accept: {speedup}{parent}; kernel {tried['kernel'][:8]}, run {tried['run']} on {tried['device']}"]
+    lines.append(f"  config {formats.format_config(tried['config'])}")
+    if tried["configs"]["tried"] > 1:
+        lines[-1] += f", the best of {tried['configs']['accepted']} right ones of {tried['configs']['tried']}"
+    if tried["best"]:
+        lines.append(
+            f"  the record's best before: {tried['best']['speedup']:.2f}x, kernel {tried['best']['kernel'][:8]}"
+        )
+    for shape in tried["shapes"]:
+        named = {"seed": shape["seed_us"], "best before": shape["best_us"], "roofline": shape["roofline_us"]}
+        others = ", ".join(f"{name} {formats.format_time(us)}" for name, us in named.items() if us)
+        if shape["time_us"]:
+            lines.append(f"  {shape['shape']}: {formats.format_time(shape['time_us'])} ({others})")
+    for hint in tried["hints"]:
+        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in hint["evidence"].items())
+        lines.append(f"  {hint['bottleneck']} ({numbers}): {hint['change']}")
+    if verdict["depth"] != "full":
+        lines.append("  judged at screen depth, as a trial that is no new best: `kernelsearch verify` judges it fully")
+    return "\n".join(lines)

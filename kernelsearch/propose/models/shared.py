@@ -1,0 +1,56 @@
+"""Settings of models' calls, and the parts that all models of one run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernelsearch.core.types import TaskFacts
+from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.edits import EDITS as TYPED_EDITS
+from kernelsearch.propose.edits import NotApplicable
+from kernelsearch.propose.grammar import Grammar, NoGrammar, build_grammar
+from kernelsearch.propose.history import History
+from kernelsearch.propose.models import prompt
+from kernelsearch.propose.models.answers import Gate
+from kernelsearch.propose.models.spending import Ledger
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Settings of a model's calls: answers per call, most tokens of an answer and of the page, temperature, repairs."""
+
+    samples: int = 4
+    max_tokens: int = 512
+    page_tokens: int = 6000
+    temperature: float = 0.8
+    repairs: int = 2
+
+
+EDITS = ModelSettings()
+WHOLE_KERNELS = ModelSettings(samples=1, max_tokens=16_000, page_tokens=24_000, temperature=1.0, repairs=3)
+"""Settings of calls by form; those for whole kernels are conversations of up to four rounds."""
+
+
+@dataclass
+class Models:
+    """The parts that all models of one run share; `say` takes sentences for the user."""
+
+    gate: Gate
+    device: prompt.PromptDevice
+    ledger: Ledger = field(default_factory=Ledger)
+    history: History = field(default_factory=History)
+    say: Callable[[str], None] = lambda text: None
+    grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
+
+    def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
+        """The cached grammar of a parent, with the typed edits that apply; no answer is longer than max_tokens."""
+        key = (parent.digest, max_tokens)
+        if key not in self.grammars:
+            variants = {e.name: e.apply(parent, task) for e in TYPED_EDITS}
+            edits = {name: v for name, v in variants.items() if not isinstance(v, NotApplicable)}
+            try:
+                self.grammars[key] = build_grammar(parent, task, edits, budget=max_tokens)
+            except NoGrammar as none:
+                self.grammars[key] = none
+        return self.grammars[key]
