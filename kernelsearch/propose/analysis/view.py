@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.flow import Flow
+from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike
 from kernelsearch.propose.analysis.reader import Shapes
 
 Tunable = tuple[tuple[Value, ...], Value]
@@ -118,12 +119,19 @@ class View:
         functions = tuple(new if f.name == name else f for f in self.kernel.functions)
         return View(self.kernel.with_changes(functions=functions), new, self.task)
 
-    def without_carried_pointers(self) -> View | None:
-        """The view without pointers that a loop advances and arguments that change; None if it has neither."""
-        fresh = View(self.kernel, self.function, self.task).fresh_name
-        settled = settle_arguments(self.text, fresh)
-        text = compute_pointers(settled or self.text, self.function, fresh("start"), fresh("at")) or settled
-        return self.with_text(text) if text else None
+    def in_normal_form(self) -> View | None:
+        """The view with arguments that stay, and loops over ranges of elements; None if it is in this form already."""
+        text, fresh = self.text, View(self.kernel, self.function, self.task).fresh_name
+        rewrites: tuple[Callable[[str], str | None], ...] = (
+            lambda text: settle_arguments(text, fresh),
+            count_while_loops,
+            lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
+            count_elements,
+            name_loops_alike,
+        )
+        for rewrite in rewrites:
+            text = rewrite(text) or text
+        return self.with_text(text) if text != self.text else None
 
     def rewrite(
         self,

@@ -42,14 +42,14 @@ class Edit:
         return NotApplicable("; ".join(dict.fromkeys(reasons)) or "the rewritten kernel is the same or too large")
 
     def _changes(self, view: View) -> list[Change]:
-        """The changes of the function as it is, or else of its form without carried pointers."""
+        """The changes of the function as it is, or else of its normal form."""
         try:
             return self._change_or_refuse(view)
         except NotApplicable:
-            computed = view.without_carried_pointers()
-            if computed is None:
+            normal = view.in_normal_form()
+            if normal is None:
                 raise
-            return self._change_or_refuse(computed)
+            return self._change_or_refuse(normal)
 
     def _change_or_refuse(self, view: View) -> list[Change]:
         if changes := list(self.change(view)):
