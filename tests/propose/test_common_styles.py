@@ -7,9 +7,9 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
-from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 from kernelsearch.propose.analysis.lanes import sum_lanes
 from kernelsearch.propose.analysis.view import View
+from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 
 CARRIED = """
 import triton

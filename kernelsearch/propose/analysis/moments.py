@@ -226,9 +226,9 @@ def _by_tile(view: View, place: list[ast.stmt], loop: ast.For) -> Iterator[Momen
             *_, squares, mean, seen = names = [name for name, _ in pairs]
             gone = [loop, *(_starts(place, loop, (seen, mean, squares)))]
             found = Moments(view, place, loop, gone, body, block, mask, reduction, mean, squares, False)
-            if len(gone) == 4 and _is_written(step, _format_tile_step(found, names)):
-                if not tree.reads(found.after) & set(names) - {mean, squares}:
-                    yield found
+            others = set(names) - {mean, squares}
+            if len(gone) == 4 and _is_written(step, _format_tile_step(found, names), found, others):
+                yield found
 
 
 def _by_lane(view: View, place: list[ast.stmt], loop: ast.For, finish: list[ast.stmt]) -> Iterator[Moments]:
@@ -241,9 +241,9 @@ def _by_lane(view: View, place: list[ast.stmt], loop: ast.For, finish: list[ast.
             gone = [loop, *finish, *_starts(place, loop, (names[0], *names[2:4]))]
             found = Moments(view, place, loop, gone, body, block, mask, whole, names[5], names[7], True)
             text = _format_lane_step(found, names[:4]) + _format_finish(found, names[4:], names[:4], found.size)
-            if len(gone) == 8 and _is_written([*step, *finish], text):
-                if not tree.reads(found.after) & set(names) - {names[5], names[7]}:
-                    yield found
+            others = set(names) - {names[5], names[7]}
+            if len(gone) == 8 and _is_written([*step, *finish], text, found, others):
+                yield found
 
 
 def _starts(place: list[ast.stmt], loop: ast.For, names: tuple[str, ...]) -> list[ast.stmt]:
@@ -254,8 +254,10 @@ def _starts(place: list[ast.stmt], loop: ast.For, names: tuple[str, ...]) -> lis
     return [stmt for stmt, (_, value) in zeros if is_identity(value, "sum")]
 
 
-def _is_written(body: list[ast.stmt], text: str) -> bool:
-    return [tree.text_of(s) for s in body] == [tree.text_of(s) for s in tree.statements(text)]
+def _is_written(body: list[ast.stmt], text: str, found: Moments, others: set[str]) -> bool:
+    """Whether a body is this text, and nothing behind it reads the other names."""
+    alike = [tree.text_of(s) for s in body] == [tree.text_of(s) for s in tree.statements(text)]
+    return alike and not tree.reads(found.after) & others
 
 
 def _centred_mask(fold: Fold, mean: str, block: ast.expr) -> ast.expr | None:
