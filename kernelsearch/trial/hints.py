@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TensorFact
@@ -14,6 +15,7 @@ from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED_RESERVED, BinaryResources
 from kernelsearch.measure.static_model.rates import calibrate_target
+from kernelsearch.propose.edits import edit_named
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.worker.messages import jobs
 
@@ -28,10 +30,19 @@ def describe_calls(
     """The launcher's call at each of these shapes, as `measure.hints` reads it."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
-    calls = []
+    kernel, calls = candidate.kernel, []
+
+    @cache
+    def applies(function: str, edit: str) -> bool:
+        known = edit_named(edit)
+        return (
+            known is not None and function in kernel.entries and known.applies(kernel, function, candidate.bench.facts)
+        )
+
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
-        calls.append(LauncherCall(shape, launches, measurement.time_us(shape) if measurement else None, measured))
+        time_us = measurement.time_us(shape) if measurement else None
+        calls.append(LauncherCall(shape, launches, time_us, measured, applies))
     return tuple(calls)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
-from kernelsearch.propose.analysis.lanes import sum_lanes
+from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.view import View
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
 
@@ -175,5 +175,5 @@ def test_lanes_that_are_more_than_a_sum_stay(line):
     after = "mean = tl.sum(lanes, axis=0) / n_cols"
     text = LANES.replace(after, f"{after}\n    {line}") if line.startswith("peak") else LANES.replace(plain, line)
     kernel = Kernel.parse(text)
-    summed = sum_lanes(View(kernel, kernel.functions[0], seeds.facts(text)))
+    summed = reduce_tiles(View(kernel, kernel.functions[0], seeds.facts(text)))
     assert summed is None or "tl.sum(lanes, axis=0)" in summed.text

@@ -19,7 +19,7 @@ from kernelsearch.propose.analysis.accumulate import format_identity, format_red
 from kernelsearch.propose.analysis.flow import find_dependent, strip_axes, terms
 from kernelsearch.propose.analysis.idle import ZERO, Idle
 from kernelsearch.propose.analysis.kinds import Shape
-from kernelsearch.propose.analysis.lanes import sum_lanes
+from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.reader import axis_of
 from kernelsearch.propose.analysis.tiles import conjuncts
@@ -167,7 +167,7 @@ def _format_finish(m: Moments, names: list[str], lanes: list[str], extent: str) 
 
 def find_moments(view: View) -> Iterator[Moments]:
     """The moments that a function computes, in whichever form."""
-    summed = sum_lanes(view)
+    summed = reduce_tiles(view)
     for form in (view, *([summed] if summed else [])):
         for place in tree.blocks(form.body):
             for at, loop in enumerate(place):
