@@ -95,6 +95,8 @@ def small(kernel: Kernel, config) -> dict:
             out[name] = 16
         elif base in SMALL and name not in config:
             out[name] = SMALL[base]
+        if f"tl.arange(0, {name})" in kernel.code and name in out:
+            out[name] = 1 << (out[name] - 1).bit_length()
     return out
 
 

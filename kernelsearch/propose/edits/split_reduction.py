@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.accumulate import COMBINE, format_identity, is_identity, update_of
+from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
 from kernelsearch.propose.analysis.moments import Moments, find_moments
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -133,17 +133,17 @@ class _Split:
             launches=_launches(kernel, name, first),
         )
         why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
-        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32, 64), 8)}), why)
+        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32, 64, 128), 8)}), why)
 
-    def slots(self, part: str, acc: Accumulator) -> str:
-        """The address of a part's slot in an accumulator's scratch."""
+    def slots(self, part: str, acc: Accumulator, across: str = "") -> str:
+        """The address of a part's slot in an accumulator's scratch; across lays the slot along an axis."""
         programs, program = [], "0"
         for a in reversed(self.view.axes):
             programs.insert(0, f"tl.num_programs({a})")
             program = f"tl.program_id({a})" + ("" if program == "0" else f" + tl.num_programs({a}) * ({program})")
         slot = f"({part} * ({' * '.join(programs) or '1'}) + {program}).to(tl.int64)"
         address = f"{self.pointers[acc.name]} + {slot} * ({acc.numel})"
-        return f"{address} + ({acc.index})" if acc.index else address
+        return f"{address} + ({acc.index}){across}" if acc.index else address
 
     def write_share(self) -> str:
         """The statement that computes how much of the range a part has: whole steps."""
@@ -244,6 +244,8 @@ class _SplitMoments(_Split):
 
     def find_accumulators(self) -> list[Accumulator]:
         m = self.moments
+        if len(m.shape) > 1:
+            raise NotApplicable("the mean has two axes")
         return [Accumulator(name, "sum", m.shape) for name in (m.mean, m.squares)]
 
     def write_part(self, begin: str, end: str) -> list[ast.stmt]:
@@ -252,17 +254,19 @@ class _SplitMoments(_Split):
         return tree.statements(head + self.moments.write(self.lanes, begin, last, extent))
 
     def write_merge(self) -> str:
-        """Each part's mean and squares count by the number of its elements."""
-        m, count, apart = self.moments, self.view.fresh_name("count"), self.view.fresh_name("apart")
-        mean, squares = (f"tl.load({self.slots(self.part, a)})" for a in self.accumulators)
-        zero = format_identity(m.shape, "sum")
-        number = f"tl.maximum(tl.minimum({self.share}, {m.size} - {self.part} * {self.share}), 0).to(tl.float32)"
-        unrolled = "tl.static_range" if self.view.axes else "range"
-        loop = f"for {self.part} in {unrolled}({self.split}):\n    {count} = {number}\n"
+        """Each part's mean and squares count by the number of its elements; all parts are one block."""
+        m, fresh = self.moments, self.view.fresh_name
+        count, means, apart = fresh("count"), fresh("means"), fresh("apart")
+        down, across = ("[:, None]", "[None, :]") if m.shape else ("", "")
+        mean, squares = (f"tl.load({self.slots(self.part, a, across)})" for a in self.accumulators)
         return (
-            f"{self.write_share()}{m.mean} = {zero}\n{m.squares} = {zero}\n"
-            f"{loop}    {m.mean} += {mean} * ({count} / {m.size})\n"
-            f"{loop}    {apart} = {mean} - {m.mean}\n    {m.squares} += {squares} + {count} * {apart} * {apart}\n"
+            f"{self.write_share()}{self.part} = tl.arange(0, {self.split}){down}\n"
+            f"{count} = tl.minimum({self.share}, {m.size} - {self.part} * {self.share})\n"
+            f"{count} = tl.maximum({count}, 0).to(tl.float32)\n"
+            f"{means} = {mean}\n"
+            f"{m.mean} = tl.sum({means} * ({count} / {m.size}), axis=0)\n"
+            f"{apart} = {means} - {m.mean}{across}\n"
+            f"{m.squares} = tl.sum({squares} + {count} * {apart} * {apart}, axis=0)\n"
         )
 
 
