@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from kernelsearch.compile.build import Binary
-from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TensorFact
+from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TaskFacts, TensorFact
 from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
@@ -30,20 +31,23 @@ def describe_calls(
     """The launcher's call at each of these shapes, as `measure.hints` reads it."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
-    kernel, calls = candidate.kernel, []
-
-    @cache
-    def applies(function: str, edit: str) -> bool:
-        known = edit_named(edit)
-        return (
-            known is not None and function in kernel.entries and known.applies(kernel, function, candidate.bench.facts)
-        )
-
+    applies, calls = ask_edits(candidate.kernel, candidate.bench.facts), []
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
         time_us = measurement.time_us(shape) if measurement else None
         calls.append(LauncherCall(shape, launches, time_us, measured, applies))
     return tuple(calls)
+
+
+def ask_edits(kernel: Kernel, facts: TaskFacts) -> Callable[[str, str], bool]:
+    """Whether an edit makes anything of a launched function of the kernel, by their names; asked once each."""
+
+    @cache
+    def applies(function: str, edit: str) -> bool:
+        known = edit_named(edit)
+        return known is not None and function in kernel.entries and known.applies(kernel, function, facts)
+
+    return applies
 
 
 def launches_of(

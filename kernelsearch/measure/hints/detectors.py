@@ -104,7 +104,8 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
     if possible >= 2 * actual:
-        words = dict.fromkeys([_choose_alignment_word(launch, main), "align_rows", "peel_tail", "contiguity_hint"])
+        first = "tile_loop: loop over tiles of a row, whose starts align_rows and peel_tail can then align"
+        words = [_choose_alignment_word(launch, main), first, "align_rows", "peel_tail", "contiguity_hint"]
         return make_finding(lost, "issue", *words, load_bytes_per_thread=actual, possible_bytes_per_thread=possible)
     if has_thin_tiles(launch):
         lost = max(lost, min(0.8, 1 - launch.bytes_in_flight / launch.bytes_needed_in_flight))
