@@ -21,6 +21,9 @@ CHAINS = (
 )  # fmt: skip
 
 
+CODE = seeds.seed("column_moments").code
+
+
 def apply(edit: str, kernel: Kernel) -> list[Kernel]:
     result = edit_named(edit).apply(kernel, seeds.facts(kernel.render()))
     return [] if isinstance(result, NotApplicable) else [rewrite.kernel for rewrite in result]
@@ -63,14 +66,17 @@ def test_a_split_has_one_pass_over_the_rows_and_hands_on_mean_and_squares():
         assert len(kernel.scratch) == 2 and kernel.launches
 
 
+@pytest.mark.parametrize("mean", ["total * (1.0 / rows)", "total / rows.to(tl.float32)", "(1.0 / rows) * total"])
+def test_a_mean_may_be_written_as_a_product(mean):
+    kernel = Kernel.parse(seeds.HEAD + CODE.partition("\n\n\n")[2].replace("total / rows", mean))
+    assert len(apply("fused_passes", kernel)) == len(apply("split_reduction", kernel)) == 2
+
+
 def test_two_accumulators_of_one_loop_are_split_and_kept_by_lane():
     seed = seeds.seed("column_sums")
     made = [*chained("split_reduction", seed), *chained("lane_accumulator+split_reduction", seed)]
     assert len(made) >= 3 and all(len(k.scratch) == 2 for k in made)
     assert_right([("column_sums", k) for k in made])
-
-
-CODE = seeds.seed("column_moments").code
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ from kernelsearch.propose.analysis.reader import axis_of
 from kernelsearch.propose.analysis.tiles import conjuncts
 from kernelsearch.propose.analysis.view import Change, View
 
+MEANS = ("{t} / {n}", "{t} / {n}.to(tl.float32)", "{t} * (1.0 / {n})", "{t} * (1 / {n})", "1.0 / {n} * {t}")
+"""How the mean is written, of the total t of n elements."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -182,7 +185,8 @@ def _by_passes(view: View, passes: TwoPasses) -> Iterator[Moments]:
     """The moments if the first loop sums x, `mean = total / size` follows, and the second loop sums (x - mean)²."""
     first, second, between = passes.first, passes.second, passes.between
     size = tree.text_of(tree.range_of(first.loop)[1])  # type: ignore[index]
-    means = [s for s in between if (p := tree.assignment(s)) and tree.text_of(p[1]) == f"{first.name} / {size}"]
+    forms = [f.format(t=first.name, n=size) for f in MEANS]
+    means = [s for s in between if (p := tree.assignment(s)) and tree.text_of(p[1]) in forms]
     if len(means) != 1 or not isinstance(means[0], ast.Assign):
         return
     mean = tree.assignment(means[0])[0]  # type: ignore[index]
