@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
-from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TensorFact
+from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TaskFacts, TensorFact
 from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.measure.static_model.counts import LaunchCounts
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED_RESERVED, BinaryResources
 from kernelsearch.measure.static_model.rates import calibrate_target
+from kernelsearch.propose.edits import edit_named
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.worker.messages import jobs
 
@@ -29,11 +32,23 @@ def describe_calls(
     """The launcher's call at each of these shapes, as `measure.hints` reads it."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
-    calls = []
+    applies, calls = ask_edits(candidate.kernel, candidate.bench.facts), []
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
-        calls.append(LauncherCall(shape, launches, measurement.time_us(shape) if measurement else None, measured))
+        time_us = measurement.time_us(shape) if measurement else None
+        calls.append(LauncherCall(shape, launches, time_us, measured, applies))
     return tuple(calls)
+
+
+def ask_edits(kernel: Kernel, facts: TaskFacts) -> Callable[[str, str], bool]:
+    """Whether an edit makes anything of a launched function of the kernel, by their names; asked once each."""
+
+    @cache
+    def applies(function: str, edit: str) -> bool:
+        known = edit_named(edit)
+        return known is not None and function in kernel.entries and known.applies(kernel, function, facts)
+
+    return applies
 
 
 def launches_of(

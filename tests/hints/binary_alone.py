@@ -10,7 +10,7 @@ from kernelsearch.kernel.launch import bind_launch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.tasks import facts as task_facts
-from kernelsearch.trial.hints import launches_of
+from kernelsearch.trial.hints import ask_edits, launches_of
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.messages import jobs
 
@@ -55,5 +55,6 @@ def calls(path: Path, target: str = "h100") -> tuple[LauncherCall, ...]:
                 built = build(seed.code, "k", spec, machine.capability, machine.shared_per_program)
                 assert isinstance(built, Built), built
                 binaries[jobs.spec_key(spec, one.of_seed)] = built.binary
-        found.append(LauncherCall(shape.label, launches_of(bound, binaries, machine)))
+        launches = launches_of(bound, binaries, machine)
+        found.append(LauncherCall(shape.label, launches, applies=ask_edits(seed, described)))
     return tuple(found)

@@ -193,6 +193,33 @@ def test_only_what_programs_share_is_said_to_be_shared(others, word):
     assert found.hint.bottleneck == "memory bandwidth" and word_of(found.hint) == word
 
 
+@pytest.mark.parametrize("path", binary_alone.KERNELS, ids=lambda p: p.stem)
+def test_where_no_edit_applies_none_is_named(path):
+    calls = [replace(call, applies=lambda function, edit: False) for call in binary_alone.calls(path)]
+    assert not list_suggested_edits(hinting.make_hints(calls))
+
+
+def test_the_first_edit_that_applies_is_named():
+    launch = row_sum(programs=32)
+    words = {}
+    for edits in (("split_reduction", "loop_stages"), ("loop_stages",), ()):
+        call = hinting.LauncherCall("s", (launch,), applies=lambda function, edit: function == "k" and edit in edits)  # noqa: B023
+        words[edits] = [word_of(f.hint) for f in hinting.diagnose(call)]
+    assert list(words.values()) == [["split_reduction"], ["tile size"], ["tile size"]]
+
+
+def test_a_row_that_registers_cannot_hold_is_not_to_be_one_tile():
+    """The columns of 65,536 rows, read twice, and rows of 4,096 elements."""
+    launch = row_sum(mix=InstructionCounts(loads={16: 3}))
+    first, store = launch.code.accesses
+    words = []
+    for n in (4096, 65536):
+        args = {**launch.args, "x": TensorFact("fp32", (65536, n), (n, 1)), "n": n}
+        twice = replace(launch, args=args, code=replace(launch.code, accesses=(first, first, store)))
+        words.append(word_of(detect_second_read(twice).hint))
+    assert words == ["tile size", "fused_passes"]
+
+
 def test_a_launch_without_loads_has_no_chain_of_them():
     """A fill reads nothing: its time by dependent loads is one round of one latency, no error."""
     launch = SimpleNamespace(main_loads=(), programs=1, occupancy=1, target=SimpleNamespace(num_sms=132))

@@ -7,8 +7,9 @@ import pytest
 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
+from kernelsearch.propose.analysis.lanes import reduce_tiles
+from kernelsearch.propose.analysis.view import View
 from kernelsearch.propose.edits import EDITS, NotApplicable, edit_named
-from kernelsearch.propose.edits.fused_passes import sum_lanes
 
 CARRIED = """
 import triton
@@ -173,4 +174,6 @@ def test_lanes_that_are_more_than_a_sum_stay(line):
     plain = "lanes = tl.zeros([BLOCK], dtype=tl.float32)"
     after = "mean = tl.sum(lanes, axis=0) / n_cols"
     text = LANES.replace(after, f"{after}\n    {line}") if line.startswith("peak") else LANES.replace(plain, line)
-    assert "tl.sum(lanes, axis=0)" in sum_lanes(Kernel.parse(text).functions[0].text)
+    kernel = Kernel.parse(text)
+    summed = reduce_tiles(View(kernel, kernel.functions[0], seeds.facts(text)))
+    assert summed is None or "tl.sum(lanes, axis=0)" in summed.text

@@ -203,13 +203,24 @@ def test_tf32_only_where_the_task_allows_it():
     assert 'input_precision="tf32"' in variant.kernel.code
 
 
-@pytest.mark.parametrize(("index", "applies"), [("i * 2", True), ("i + tl.program_id(0)", False)])
-def test_persistent_looks_into_helpers(index, applies):
-    helper = f"@triton.jit\ndef helper(i):\n    return {index}\n\n\n"
+@pytest.mark.parametrize(
+    ("body", "applies"),
+    [
+        ("return i * 2", True),
+        ("return i + tl.program_id(0)", True),
+        ("if i > 2:\n        return i\n    return i + tl.program_id(0)", False),  # it cannot be inlined
+    ],
+)
+def test_persistent_looks_into_helpers(body, applies):
+    helper = f"@triton.jit\ndef helper(i):\n    {body}\n\n\n"
     kernel = seeds.drawn("row = tl.program_id(0)\ntl.store(y_ptr + helper(row), 1.0)")
     both = Kernel.parse(kernel.render().replace("@triton.jit", helper + "@triton.jit"))
     assert both.entries == ("drawn_kernel",)
-    assert isinstance(apply("persistent", both), list) == applies
+    made = apply("persistent", both)
+    assert isinstance(made, list) == applies
+    for rewrite in made if applies else ():
+        text = rewrite.kernel.function("drawn_kernel").text  # each program id that is left is the loop's start
+        assert rewrite.kernel.entries == ("drawn_kernel",) and text.count("tl.program_id(0)") == 1
 
 
 TILE = """

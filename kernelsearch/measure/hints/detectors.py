@@ -32,26 +32,33 @@ OPERAND_RATE = 0.6
 """The assumed share of it that matrix kernels reach; by it, 128 x 256 tiles are large enough."""
 ISSUE_BUSY = 75.0
 """From this percentage of busy issue slots on, warps wait for each other, not for memory."""
+MORE_IN_FLIGHT = ("loop_stages", "loop_unroll", "tile size: larger tiles, so that more bytes are under way")
+LARGER = ("rows_2d: several rows a program", "tile size: larger tiles")
+WIDEST_ROW = 64 * 1024
+"""The most bytes of a row that the registers of one program hold as one tile: a quarter of an SM's."""
 MMA_SHARE = 0.62
 """Rate of `mma.sync` over that of `wgmma` on Hopper: a round number."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A hint and the share of the time that its fault costs."""
+    """A hint and the share of the time that its fault costs.
+
+    others are the suggestions to make instead, in order, where the hint's own edit does not apply to the kernel.
+    """
 
     lost: float
     hint: Hint
+    others: tuple[str, ...] = ()
 
 
-def make_finding(lost: float, bottleneck: str, advice: str, **evidence: float) -> Finding:
-    """A finding; advice is a word of `changes.CHANGES`, or `word: sentence`; evidence is at most four numbers."""
+def make_finding(lost: float, bottleneck: str, *advice: str, **evidence: float) -> Finding:
+    """A finding; advice is words of `changes.CHANGES`, or `word: sentence`, the best first; at most four numbers."""
     if bottleneck not in BOTTLENECKS or len(evidence) > 4:
         raise ValueError(f"no such finding: {bottleneck!r} with {len(evidence)} numbers")
-    word, _, sentence = advice.partition(": ")
-    return Finding(
-        lost, Hint(bottleneck, {k: round_for_people(v) for k, v in evidence.items()}, format_suggestion(word, sentence))
-    )
+    parts = (text.partition(": ") for text in advice)
+    first, *others = (format_suggestion(word, sentence) for word, _, sentence in parts)
+    return Finding(lost, Hint(bottleneck, {k: round_for_people(v) for k, v in evidence.items()}, first), tuple(others))
 
 
 def round_for_people(value: float) -> float:
@@ -97,8 +104,9 @@ def detect_narrow_loads(launch: DeviceLaunch) -> Finding | None:
         return None
     lost = NARROW_LOSS.get(2 ** round(math.log2(max(1.0, actual))), 0.1)
     if possible >= 2 * actual:
-        advice = _choose_alignment_word(launch, main)
-        return make_finding(lost, "issue", advice, load_bytes_per_thread=actual, possible_bytes_per_thread=possible)
+        first = "tile_loop: loop over tiles of a row, whose starts align_rows and peel_tail can then align"
+        words = [_choose_alignment_word(launch, main), first, "align_rows", "peel_tail", "contiguity_hint"]
+        return make_finding(lost, "issue", *words, load_bytes_per_thread=actual, possible_bytes_per_thread=possible)
     if has_thin_tiles(launch):
         lost = max(lost, min(0.8, 1 - launch.bytes_in_flight / launch.bytes_needed_in_flight))
         fewer = max(1, 2 ** int(math.log2(max(1, tile_bytes / (32 * 16)))))
@@ -140,7 +148,7 @@ def detect_second_read(launch: DeviceLaunch) -> Finding | None:
     return make_finding(
         share,
         "memory bandwidth",
-        _advise_to_load_once(launch, bool(reloaded and not again)),
+        *_advise_to_load_once(launch, bool(reloaded and not again)),
         times_read=times,
         read_again_gb=extra / 1e9,
         needed_gb=(total - extra) / 1e9,
@@ -167,16 +175,17 @@ def detect_latency(launch: DeviceLaunch) -> Finding | None:
         bytes_needed_per_sm=launch.bytes_needed_in_flight,
     )
     if waits and any(loops[: len(body)] == body for loops in launch.code.reduced):
-        return make_finding(1 - ratio, "memory latency", "lane_accumulator", **evidence)
+        return make_finding(1 - ratio, "memory latency", "lane_accumulator", *MORE_IN_FLIGHT, **evidence)
     if possible_warps <= launch.target.warps_per_sm / 2:
         possible = launch.target.warps_per_sm
-        return make_finding(1 - ratio, "occupancy", _advise_on_occupancy(launch), warps_possible=possible, **evidence)
-    advice = "loop_stages"
-    if not any(a.loops for a in launch.main_accesses):
-        flat = all(len(a.shape) < 2 for a in launch.args.values() if isinstance(a, TensorFact))
-        advice = "tile size: larger tiles" if flat else "rows_2d: several rows a program"
-        advice += ", so that each program has more bytes under way"
-    return make_finding(1 - ratio, "memory latency", advice, **evidence)
+        advice = (_advise_on_occupancy(launch), "tile size: smaller tiles, so that more programs fit an SM")
+        return make_finding(1 - ratio, "occupancy", *advice, warps_possible=possible, **evidence)
+    if any(a.loops for a in launch.main_accesses):
+        return make_finding(1 - ratio, "memory latency", *MORE_IN_FLIGHT, **evidence)
+    advice = [f"{what}, so that each program has more bytes under way" for what in LARGER]
+    if all(len(a.shape) < 2 for a in launch.args.values() if isinstance(a, TensorFact)):
+        advice = advice[1:]
+    return make_finding(1 - ratio, "memory latency", *advice, **evidence)
 
 
 # ---------------------------------------------------------------- the machine's width
@@ -188,9 +197,10 @@ def detect_idle_sms(launch: DeviceLaunch) -> Finding | None:
     if launch.programs >= 0.9 * sms:
         return None
     looped = any(a.loops for a in launch.main_accesses) or any(d.loops for d in launch.code.dots)
-    advice = "split_reduction" if looped else "tile size: smaller tiles, so that there are more programs than SMs"
+    advice = ("split_reduction",) if looped else ()
+    smaller = "tile size: smaller tiles, so that there are more programs than SMs"
     evidence = {"programs": launch.programs, "num_sms": sms, "num_warps": launch.machine.num_warps}
-    return make_finding(1 - launch.programs / sms, "occupancy", advice, **evidence)
+    return make_finding(1 - launch.programs / sms, "occupancy", *advice, smaller, **evidence)
 
 
 def detect_tail_wave(launch: DeviceLaunch) -> Finding | None:
@@ -207,10 +217,10 @@ def detect_tail_wave(launch: DeviceLaunch) -> Finding | None:
     if unit != sms:  # the last wave has the memory alone and takes as long as its own loads
         rounds = math.ceil(programs / (sms * launch.occupancy))
         lost = min(lost, launch.chain_us / rounds / max(launch.expected_us, launch.chain_us))
-    advice = "tile size: another tile size, so that the programs fill whole waves"
+    advice = ["tile size: another tile size, so that the programs fill whole waves"]
     if launch.code.dots:
-        advice = "split_reduction: smaller shares of work a program, so that the last wave is short"
-    return make_finding(lost, "tail wave", advice, waves=waves, programs=programs, programs_per_wave=unit)
+        advice.insert(0, "split_reduction: smaller shares of work a program, so that the last wave is short")
+    return make_finding(lost, "tail wave", *advice, waves=waves, programs=programs, programs_per_wave=unit)
 
 
 def detect_spills(launch: DeviceLaunch) -> Finding | None:
@@ -220,15 +230,14 @@ def detect_spills(launch: DeviceLaunch) -> Finding | None:
         return None
     traffic_us = 2.0 * stack * 32 * warps * launch.programs / (launch.target.l2_bandwidth_gbps * 1e3)
     lost = min(0.9, max(0.15, traffic_us / (traffic_us + launch.expected_us)))
+    advice = ["tile_loop", "tile size: smaller tiles, so that each thread holds less"]
     if launch.options.get("maxnreg"):
-        advice = "maxnreg: allow more registers a thread"
+        advice = ["maxnreg: allow more registers a thread"]
     elif warps < 16:
-        advice = f"num_warps: {2 * warps} warps or more, so that each thread holds less of the tile"
-    else:
-        advice = "tile_loop"
+        advice = [f"num_warps: {2 * warps} warps or more, so that each thread holds less of the tile"]
     registers = launch.machine.registers
     evidence = {"stack_bytes_per_thread": stack, "registers_per_thread": registers, "num_warps": warps}
-    return make_finding(lost, "spills", advice, **evidence)
+    return make_finding(lost, "spills", *advice, **evidence)
 
 
 def detect_bank_conflicts(launch: DeviceLaunch) -> Finding | None:
@@ -306,11 +315,11 @@ def detect_slow_arithmetic(launch: DeviceLaunch) -> Finding | None:
         return None
     kinds = {w.kind for w in launch.code.work}
     special = launch.special_us >= launch.issue_us
-    word = "reciprocal" if "divide" in kinds else "exp2" if "special" in kinds else "hoist_invariant"
+    words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds) + ["hoist_invariant"]
     return make_finding(
         1 - rest / slowest,
         "issue",
-        word,
+        *words,
         issue_us=launch.issue_us,
         special_us=launch.special_us,
         memory_us=rest,
@@ -356,15 +365,19 @@ def _choose_alignment_word(launch: DeviceLaunch, access: Access) -> str:
     return "contiguity_hint"
 
 
-def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> str:
+def _advise_to_load_once(launch: DeviceLaunch, only_stored: bool) -> list[str]:
+    """What to do about a second read, best first: a row is one tile only where a program's registers hold it."""
     if only_stored:
-        return "store_forwarding"
-    reads = max(Counter((a.base, a.address) for a in launch.main_loads).values())
-    if any(w.kind == "special" and w.loops for w in launch.code.work):
-        return "online"
-    if reads >= 3:
-        return "fused_passes"
-    return "tile size: one tile as wide as the row, so that it is read once and stays in registers"
+        return ["store_forwarding"]
+    places = Counter((a.base, a.address) for a in launch.main_loads)
+    base, address = max(places, key=lambda key: places[key])
+    again = [a for a in launch.main_loads if (a.base, a.address) == (base, address)]
+    row_bytes = max(map(launch.moved_bytes_of, again)) / launch.programs
+    special = any(w.kind == "special" and w.loops for w in launch.code.work)
+    advice = ["online"] * special + ["fused_passes"] * (len(again) >= 3)
+    if row_bytes <= WIDEST_ROW:
+        advice.append("tile size: one tile as wide as the row, so that it is read once and stays in registers")
+    return [*advice, "fused_passes"]
 
 
 def _advise_on_occupancy(launch: DeviceLaunch) -> str:

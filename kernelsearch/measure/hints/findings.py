@@ -7,11 +7,11 @@ than the difference between the time and the roofline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.types import Hint
-from kernelsearch.measure.hints.changes import word_of
+from kernelsearch.measure.hints.changes import NOT_EDITS, word_of
 from kernelsearch.measure.hints.detectors import DETECTORS, Finding, make_finding
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
@@ -28,12 +28,16 @@ MEASURED_LAUNCH_US = 1.0
 
 @dataclass(frozen=True)
 class LauncherCall:
-    """One launcher call at one shape: its launches in order, and its time if there is one (measured, or estimated)."""
+    """One launcher call at one shape: its launches in order, and its time if there is one (measured, or estimated).
+
+    applies says of a function of the kernel whether an edit makes anything of it.
+    """
 
     shape: str
     launches: tuple[DeviceLaunch, ...]
     time_us: float | None = None
     measured: bool = False
+    applies: Callable[[str, str], bool] = field(default=lambda function, edit: True, compare=False)
 
 
 def make_hints(calls: Sequence[LauncherCall]) -> tuple[Hint, ...]:
@@ -57,13 +61,26 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         return (start,)
     limit, whole = _gap_of(call), sum(map(weight_of, call.launches))
     faults = [
-        replace(fault, lost=min(fault.lost * (weight_of(launch) / whole), limit))
+        replace(settle_advice(call, launch, fault), lost=min(fault.lost * (weight_of(launch) / whole), limit))
         for launch in call.launches
         for detect in DETECTORS
         if (fault := detect(launch)) is not None
     ]
     worth = sorted((f for f in faults if f.lost >= WORTH), key=lambda f: -f.lost)
-    return tuple(worth) or (find_binding_resource(call, max(call.launches, key=weight_of)),)
+    if worth:
+        return tuple(worth)
+    main = max(call.launches, key=weight_of)
+    return (settle_advice(call, main, find_binding_resource(call, main)),)
+
+
+def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding) -> Finding:
+    """The finding with its first suggestion that can be followed: no edit, or one that applies to the launch."""
+    for text in (finding.hint.suggestion, *finding.others):
+        hint = replace(finding.hint, suggestion=text)
+        if word_of(hint) in NOT_EDITS or call.applies(launch.function, word_of(hint)):
+            return Finding(finding.lost, hint)
+    sentence = finding.hint.suggestion.partition(": ")[2]
+    return Finding(finding.lost, replace(finding.hint, suggestion=f"none: no edit does it here: {sentence}"))
 
 
 def weight_of(launch: DeviceLaunch) -> float:

@@ -46,10 +46,11 @@ class TwoPasses:
         return patch
 
 
-def find_two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[TwoPasses]:
+def find_two_passes(view: View, first_kind: str, second_kind: str, stores: bool = False) -> Iterator[TwoPasses]:
     """All neighbouring loops over the same range that fold reductions of these kinds along the same axis.
 
     Neither accumulator is used in the loops except to fold, but the second loop may read the first accumulator.
+    With stores there may be some between the loops.
     """
     for block in tree.blocks(view.body):
         for one, other in pairwise(s for s in block if isinstance(s, ast.For)):
@@ -66,7 +67,8 @@ def find_two_passes(view: View, first_kind: str, second_kind: str) -> Iterator[T
                 continue
             if second.name in tree.reads([one, *second.body]):
                 continue
-            if not _has_effects([*one.body, *other.body, *between]):
+            kept = [s for s in between if not (stores and isinstance(s, ast.Expr) and tree.is_tl(s.value, "store"))]
+            if not _has_effects([*one.body, *other.body, *kept]):
                 yield TwoPasses(first, second, between, block[block.index(other) + 1 :])
 
 

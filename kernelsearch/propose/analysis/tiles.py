@@ -139,7 +139,7 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     """The bound of each range of the mask, by axis and range."""
     mask = tree.mask_of(call)
     bounds: dict[tuple[int, str], str] = {}
-    for part in _conjuncts(view, _expand_blocks(view, mask, stmt)) if mask is not None else ():
+    for part in conjuncts(view, _expand_blocks(view, mask, stmt)) if mask is not None else ():
         if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Lt)):
             raise NotApplicable("a mask is more than ranges below bounds")
         axis, index = _placed(part.left)
@@ -150,12 +150,12 @@ def _bounds(view: View, call: ast.Call, stmt: ast.stmt) -> dict[tuple[int, str],
     return bounds
 
 
-def _conjuncts(view: View, mask: ast.expr) -> list[ast.expr]:
+def conjuncts(view: View, mask: ast.expr) -> list[ast.expr]:
     """The comparisons of a mask, without the constexprs of `drop_mask`, which mean that a comparison is always true."""
     match mask:
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return [*_conjuncts(view, left), *_conjuncts(view, right)]
+            return [*conjuncts(view, left), *conjuncts(view, right)]
         case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Name(id=name)):
             if name in view.kernel.args.get(view.function.name, {}):
-                return _conjuncts(view, left)
+                return conjuncts(view, left)
     return [mask]

@@ -165,6 +165,11 @@ def strip_docstrings(body: list[ast.stmt]) -> list[ast.stmt]:
     return [s for s in body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
 
 
+def is_assertion(stmt: ast.stmt) -> bool:
+    """Whether a statement only asserts something before the launch."""
+    return isinstance(stmt, ast.Expr) and is_tl(stmt.value, "static_assert")
+
+
 def assignment(stmt: ast.stmt) -> tuple[str, ast.expr] | None:
     """(name, value) of `name = value` or `name: type = value`, or of `name op= value` as `name op value`; else None."""
     match stmt:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value
@@ -14,6 +15,9 @@ from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.flow import Flow
+from kernelsearch.propose.analysis.folding import fold_branches, read_launched, split_pairs
+from kernelsearch.propose.analysis.inlining import inline_helpers
+from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike
 from kernelsearch.propose.analysis.reader import Shapes
 
 Tunable = tuple[tuple[Value, ...], Value]
@@ -40,11 +44,15 @@ Changes = Iterable[Change]
 
 @dataclass(frozen=True)
 class View:
-    """One launched function of a kernel, its analyses, and new kernels with another text of it."""
+    """One launched function of a kernel, its analyses, and new kernels with another text of it.
+
+    assumed are conditions under which its text is that of the kernel; what is made of it asserts them.
+    """
 
     kernel: Kernel
     function: Function
     task: TaskFacts
+    assumed: tuple[str, ...] = ()
 
     @cached_property
     def text(self) -> str:
@@ -56,7 +64,7 @@ class View:
 
     @cached_property
     def body(self) -> list[ast.stmt]:
-        return tree.strip_docstrings(self.node.body)
+        return [s for s in tree.strip_docstrings(self.node.body) if not tree.is_assertion(s)]
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -116,14 +124,50 @@ class View:
         new = parse_function(text)
         new = replace(new, calls=new.calls & {f.name for f in self.kernel.functions})
         functions = tuple(new if f.name == name else f for f in self.kernel.functions)
-        return View(self.kernel.with_changes(functions=functions), new, self.task)
+        called = set().union(*(f.calls for f in functions))
+        functions = tuple(f for f in functions if f.name in self.kernel.entries or f.name in called)
+        return View(self.kernel.with_changes(functions=functions), new, self.task, self.assumed)
 
-    def without_carried_pointers(self) -> View | None:
-        """The view without pointers that a loop advances and arguments that change; None if it has neither."""
-        fresh = View(self.kernel, self.function, self.task).fresh_name
-        settled = settle_arguments(self.text, fresh)
-        text = compute_pointers(settled or self.text, self.function, fresh("start"), fresh("at")) or settled
-        return self.with_text(text) if text else None
+    def in_normal_form(self) -> View | None:
+        """The view without branches that all launches decide, with one form of loops; None if it is in this form."""
+        text, fresh = self.text, View(self.kernel, self.function, self.task).fresh_name
+        folded = fold_branches(text, self._launched())
+        if folded is not None:
+            text = folded[0]
+        helpers = {f.name: f for f in self.kernel.functions if f.name in self._helpers()}
+        rewrites: tuple[Callable[[str], str | None], ...] = (
+            lambda text: inline_helpers(text, helpers, fresh),
+            split_pairs,
+            lambda text: settle_arguments(text, fresh),
+            count_while_loops,
+            lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
+            count_elements,
+            name_loops_alike,
+        )
+        for rewrite in rewrites:
+            text = rewrite(text) or text
+        if text == self.text:
+            return None
+        return replace(self, assumed=(*self.assumed, *(folded[1] if folded else ()))).with_text(text)
+
+    def _helpers(self) -> set[str]:
+        """The functions that this one calls, directly or not."""
+        found: set[str] = set()
+        todo = set(self.function.calls)
+        while todo:
+            found |= todo
+            todo = set().union(*(self.kernel.function(name).calls for name in todo)) - found
+        return found
+
+    def _launched(self) -> dict[str, Any]:
+        """The arguments that are the same in every launch of this function, and that no config changes."""
+        sites = self.kernel.sites_of(self.function.name)
+        tuned = {
+            n.rpartition(".")[2] for names in (self.kernel.space, self.kernel.config, self.task.space) for n in names
+        }
+        tuned |= set(self.kernel.args.get(self.function.name, ()))
+        seen = [launch for launch in self.launches if launch.site in sites]
+        return read_launched(seen, self.function.constexprs, {*tuned, *self.task.config})
 
     def rewrite(
         self,
@@ -160,12 +204,28 @@ class View:
         """
         gone = {p for f in self.kernel.functions for p in f.params} - {p for f in kernel.functions for p in f.params}
         gone -= _spec_names(kernel)
+        kernel = kernel.with_changes(functions=tuple(self._assert_assumed(f) for f in kernel.functions))
         keep = lambda values: {k: v for k, v in values.items() if k.rpartition(".")[2] not in gone}  # noqa: E731
         space, config = self.kernel.space or self.task.space, self.kernel.config or self.task.config
         return kernel.with_changes(
             space=keep({**space, **{name: values for name, (values, _) in tunables.items()}}),
             config=keep({**config, **{name: start for name, (_, start) in tunables.items()}}),
         )
+
+    def _assert_assumed(self, function: Function) -> Function:
+        """A function that was made of this one, with the conditions under which it is right; others as they are."""
+        kept = [tree.text_of(s) for s in self.node.body if tree.is_assertion(s)]
+        wanted = [*kept, *(f"tl.static_assert({condition})" for condition in self.assumed)]
+        if function.text in {f.text for f in self.kernel.functions} or not wanted:
+            return function
+        patch = tree.Patch(function.text)
+        there = {tree.text_of(s) for s in patch.node.body}
+        missing = [w for w in wanted if w not in there and tree.reads(tree.expression(w)) <= set(function.params)]
+        if not missing:
+            return function
+        first = tree.strip_docstrings(patch.node.body)[0]
+        patch.insert_before(first, "".join(f"{w}\n" for w in missing))
+        return replace(parse_function(patch.text()), calls=function.calls)
 
 
 def _spec_names(kernel: Kernel) -> set[str]:

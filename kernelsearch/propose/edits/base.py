@@ -25,9 +25,16 @@ class Edit:
 
     def apply(self, kernel: Kernel, task: TaskFacts) -> list[Rewrite] | NotApplicable:
         """The new kernels, without duplicates, that the edit makes of this one; at least one, or the reason."""
+        return self._apply(kernel, kernel.entries, task)
+
+    def applies(self, kernel: Kernel, function: str, task: TaskFacts) -> bool:
+        """Whether the edit makes anything of this launched function of the kernel."""
+        return not isinstance(self._apply(kernel, (function,), task), NotApplicable)
+
+    def _apply(self, kernel: Kernel, functions: tuple[str, ...], task: TaskFacts) -> list[Rewrite] | NotApplicable:
         variants: dict[str, Rewrite] = {}
         reasons: list[str] = []
-        for name in kernel.entries:
+        for name in functions:
             try:
                 changes = self._changes(View(kernel, kernel.function(name), task))
             except NotApplicable as refused:
@@ -42,14 +49,14 @@ class Edit:
         return NotApplicable("; ".join(dict.fromkeys(reasons)) or "the rewritten kernel is the same or too large")
 
     def _changes(self, view: View) -> list[Change]:
-        """The changes of the function as it is, or else of its form without carried pointers."""
+        """The changes of the function as it is, or else of its normal form."""
         try:
             return self._change_or_refuse(view)
         except NotApplicable:
-            computed = view.without_carried_pointers()
-            if computed is None:
+            normal = view.in_normal_form()
+            if normal is None:
                 raise
-            return self._change_or_refuse(computed)
+            return self._change_or_refuse(normal)
 
     def _change_or_refuse(self, view: View) -> list[Change]:
         if changes := list(self.change(view)):

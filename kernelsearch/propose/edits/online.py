@@ -13,6 +13,7 @@ from textwrap import indent
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import format_identity, format_reduction
+from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import TwoPasses, find_two_passes, inline_names
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
@@ -23,10 +24,12 @@ class Online(Edit):
     refusal = "no loop for a maximum is followed by a loop for a sum of exponentials of the same block"
 
     def change(self, view: View) -> Changes:
-        for passes in find_two_passes(view, "max", "sum"):
-            if _is_softmax(passes):
-                yield from (_merged(view, passes, lanes) for lanes in (True, False))
-                return
+        reduced = reduce_tiles(view)
+        for form in (view, *([reduced] if reduced else [])):
+            for passes in find_two_passes(form, "max", "sum"):
+                if _is_softmax(passes):
+                    yield from (_merged(form, passes, lanes) for lanes in (True, False))
+                    return
 
 
 def _is_softmax(passes: TwoPasses) -> bool:

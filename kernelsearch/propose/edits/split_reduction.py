@@ -1,7 +1,8 @@
-"""Split-k and split-rows: SPLIT programs share one long accumulation, and a second kernel adds the partials.
+"""Split-k and split-rows: SPLIT programs share one long accumulation, and a second kernel merges the parts.
 
 Stage one stores each program's float32 accumulators in scratch, densely and by program, so it needs no mask.
-Stage two has the grid of the original, sums the partials in a fixed order and runs the epilogue.
+Stage two has the grid of the original, merges the parts in a fixed order and runs what follows the accumulation:
+sums, maxima and minima of one loop, or the mean and the squares of what is left of one or two.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, is_identity, update_of
+from kernelsearch.propose.analysis.moments import Moments, find_moments
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 
 
 @dataclass(frozen=True)
 class Accumulator:
-    """One accumulator of the loop: its name, the kind of its reduction, and the shape of its block."""
+    """One value that a part hands on: its name, the kind of its reduction, and the shape of its block."""
 
     name: str
     kind: str
@@ -40,7 +43,7 @@ class Accumulator:
 
 
 class SplitReduction(Edit):
-    summary = "split-k / split-rows: partial accumulators in scratch, summed by a second kernel"
+    summary = "split-k / split-rows: partial accumulators in scratch, merged by a second kernel"
 
     def change(self, view: View) -> Changes:
         if set(view.function.params) & set(view.kernel.scratch):
@@ -50,71 +53,60 @@ class SplitReduction(Edit):
         steps = [name for names in view.kernel.launches.values() for name in names]
         if steps.count(view.function.name) > 1:
             raise NotApplicable("it is launched more than once at a site")
-        loop = _one_loop(view)
         free = [a for a in (0, 1, 2) if a not in view.axes]
         if not free:
             raise NotApplicable("all three grid axes are in use")
-        yield _Split(view, loop, free[0]).change()
+        moments = _outermost_moments(view)
+        if moments is None:
+            yield _SplitSums(view, free[0]).change()
+        elif moments.lanes is None:
+            yield _SplitMoments(moments, True, free[0]).change()
+            yield _SplitMoments(_outermost_moments(replace(view)), False, free[0]).change()  # type: ignore[arg-type]
+        else:
+            yield _SplitMoments(moments, moments.lanes, free[0]).change()
 
 
-def _one_loop(view: View) -> ast.For:
-    loops = tree.loops(view.body)
-    if len(loops) != 1 or loops[0] not in view.body:
-        raise NotApplicable("it does not have exactly one loop, outside of branches")
-    if tree.range_of(loops[0]) is None or tree.callee(loops[0].iter) == "tl.static_range":
-        raise NotApplicable("the loop does not run over a range")
-    if any(isinstance(s, (ast.While, ast.Return, ast.If)) for s in tree.all_statements(view.body)):
-        raise NotApplicable("it has branches")
-    return loops[0]
+def _outermost_moments(view: View) -> Moments | None:
+    """The moments whose loop is outside of any other and of branches."""
+    return next((m for m in find_moments(view) if m.place is m.view.body), None)
 
 
 class _Split:
-    """The two stages of a function with one loop; axis is the free grid axis that stage one uses."""
+    """The two stages of a function that accumulates in loop; axis is the free grid axis that stage one uses."""
 
-    def __init__(self, view: View, loop: ast.For, axis: int) -> None:
-        self.view, self.loop, self.axis = view, loop, axis
-        at = view.body.index(loop)
-        self.before, self.after = view.body[:at], view.body[at + 1 :]
-        if any(tree.calls(s, "store", "atomic_add") for s in [*self.before, loop]):
+    def __init__(self, view: View, axis: int, loop: ast.For, before: list[ast.stmt], after: list[ast.stmt]) -> None:
+        self.view, self.axis, self.loop, self.before, self.after = view, axis, loop, before, after
+        if tree.callee(loop.iter) == "tl.static_range" or tree.range_of(loop) is None:
+            raise NotApplicable("the loop does not run over a range")
+        if any(isinstance(s, (ast.While, ast.Return)) for s in tree.all_statements(view.body)):
+            raise NotApplicable("it has a while loop or a return")
+        if any(isinstance(s, ast.If) for s in tree.all_statements(loop.body)):
+            raise NotApplicable("the loop has branches")
+        if any(tree.calls(s, "store", "atomic_add") for s in [*before, loop]):
             raise NotApplicable("it stores before the loop is over")
         if set(view.function.params) & tree.writes(view.body):
             raise NotApplicable("it assigns to a parameter")
-        self.accumulators = [self._accumulator(name) for name in self._carried()]
-        if not self.accumulators:
-            raise NotApplicable("the loop accumulates nothing")
+        self.low, self.high, self.step = map(tree.text_of, tree.range_of(loop))  # type: ignore[arg-type]
         self.split = view.fresh_name("SPLIT")
+        self.share, self.part = view.fresh_name("share"), view.fresh_name("part")
+        self.accumulators = self.find_accumulators()
+        constexprs = set(view.function.constexprs)
+        for a in self.accumulators:
+            if len(a.shape) > 2 or not all(tree.reads(tree.expression(d)) <= constexprs for d in a.shape):
+                raise NotApplicable(f"the shape of {a.name} is not known before the launch")
         self.pointers = {a.name: view.fresh_name(f"{a.name}_partial_ptr") for a in self.accumulators}
 
-    # ------------------------------------------------------------ accumulators
+    def find_accumulators(self) -> list[Accumulator]:
+        """What a part hands on."""
+        raise NotImplementedError
 
-    def _accumulator(self, name: str) -> Accumulator:
-        writers = [s for s in self.loop.body if name in tree.writes(s)]
-        update = update_of(writers[0]) if len(writers) == 1 else None
-        if update is None:
-            raise NotApplicable(f"{name} is not a plain accumulator of the loop")
-        if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
-            raise NotApplicable(f"the loop reads its accumulator {name}")
-        starts = [s for s in self.before if name in tree.writes(s)]
-        pair = tree.assignment(starts[-1]) if starts else None
-        if pair is None or len(starts) != 1 or not is_identity(pair[1], update.kind):
-            raise NotApplicable(f"{name} does not start as a float32 identity")
-        shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
-        shape = self.view.shapes.of(pair[1]) if shape is None else shape
-        constexprs = set(self.view.function.constexprs)
-        if shape is None or len(shape) > 2 or not all(tree.reads(tree.expression(d)) <= constexprs for d in shape):
-            raise NotApplicable(f"the shape of {name} is not known before the launch")
-        return Accumulator(name, update.kind, shape)
+    def write_part(self, begin: str, end: str) -> list[ast.stmt]:
+        """The statements that accumulate from begin to end, both expressions."""
+        raise NotImplementedError
 
-    def _carried(self) -> list[str]:
-        """Names that an iteration takes over from the one before it, or that are read after the loop."""
-        inside = tree.writes(self.loop.body)
-        carried: dict[str, None] = {}
-        for body in (self.loop.body, self.after):
-            written: set[str] = set()
-            for stmt in body:
-                carried |= dict.fromkeys(sorted(tree.reads(stmt) & inside - written))
-                written |= tree.writes(stmt)
-        return list(carried)
+    def write_merge(self) -> str:
+        """The statements that make the accumulators of those of all parts."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------ the two stages
 
@@ -141,41 +133,41 @@ class _Split:
             launches=_launches(kernel, name, first),
         )
         why = f"{split} programs share each accumulation, so that few large outputs still fill the device."
-        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32), 4)}), why)
+        return Change(view.complete(new, {split: ((2, 4, 8, 16, 32, 64, 128), 8)}), why)
 
-    def _slots(self, part: str, acc: Accumulator) -> str:
-        """The address of a part's slot in an accumulator's scratch."""
+    def slots(self, part: str, acc: Accumulator, across: str = "") -> str:
+        """The address of a part's slot in an accumulator's scratch; across lays the slot along an axis."""
         programs, program = [], "0"
         for a in reversed(self.view.axes):
             programs.insert(0, f"tl.num_programs({a})")
             program = f"tl.program_id({a})" + ("" if program == "0" else f" + tl.num_programs({a}) * ({program})")
         slot = f"({part} * ({' * '.join(programs) or '1'}) + {program}).to(tl.int64)"
         address = f"{self.pointers[acc.name]} + {slot} * ({acc.numel})"
-        return f"{address} + ({acc.index})" if acc.index else address
+        return f"{address} + ({acc.index}){across}" if acc.index else address
+
+    def write_share(self) -> str:
+        """The statement that computes how much of the range a part has: whole steps."""
+        length = self.high if self.low == "0" else f"{self.high} - ({self.low})"
+        whole = f"tl.cdiv(tl.cdiv({length}, {self.step}), {self.split})"
+        return f"{self.share} = {whole} * {tree.parenthesise(self.step)}\n"
 
     def _stage_one(self) -> list[ast.stmt]:
         """The body that runs a share of the loop's iterations and stores the accumulators."""
-        part, share, begin = map(self.view.fresh_name, ("part", "share", "begin"))
-        low, high, step = map(tree.text_of, tree.range_of(self.loop))  # type: ignore[arg-type]
-        length = high if low == "0" else f"{high} - ({low})"
-        head = f"{part} = tl.program_id({self.axis})\n"
-        head += f"{share} = tl.cdiv(tl.cdiv({length}, {step}), {self.split}) * {tree.parenthesise(step)}\n"
-        head += f"{begin} = {part} * {share}\n" if low == "0" else f"{begin} = {low} + {part} * {share}\n"
-        loop = tree.with_range(self.loop, begin, f"tl.minimum({begin} + {share}, {high})", step)
-        stores = "".join(f"tl.store({self._slots(part, a)}, {a.name})\n" for a in self.accumulators)
-        before = self._needed_before([*self.loop.body, self.loop.iter])
-        return [*before, *tree.statements(head), loop, *tree.statements(stores)]
+        begin = self.view.fresh_name("begin")
+        start = "" if self.low == "0" else f"{self.low} + "
+        head = f"{self.part} = tl.program_id({self.axis})\n{self.write_share()}"
+        head += f"{begin} = {start}{self.part} * {self.share}\n"
+        work = self.write_part(begin, f"tl.minimum({begin} + {self.share}, {self.high})")
+        stores = "".join(f"tl.store({self.slots(self.part, a)}, {a.name})\n" for a in self.accumulators)
+        before = self._needed_before([*work, self.loop.iter])
+        return [*before, *tree.statements(head), *work, *tree.statements(stores)]
 
     def _stage_two(self) -> list[ast.stmt]:
-        """The body that adds the parts and goes on as after the loop."""
-        part = self.view.fresh_name("part")
-        text = f"for {part} in range({self.split}):\n"
-        for a in self.accumulators:
-            load = f"tl.load({self._slots(part, a)})"
-            text += f"    {a.name} = {COMBINE[a.kind].format(a=a.name, b=load)}\n"
-        return [*self._needed_before(self.after), *tree.statements(text), *self.after]
+        """The body that merges the parts and goes on as after the loop."""
+        merge = tree.statements(self.write_merge())
+        return [*self._needed_before([*merge, *self.after]), *merge, *self.after]
 
-    def _needed_before(self, body: list[ast.AST]) -> list[ast.stmt]:
+    def _needed_before(self, body: Sequence[ast.AST]) -> list[ast.stmt]:
         """The statements before the loop that the body and the accumulators depend on."""
         needed = tree.reads(body) | set(self.pointers)
         statements: list[ast.stmt] = []
@@ -184,6 +176,98 @@ class _Split:
                 statements.insert(0, stmt)
                 needed |= tree.reads(stmt)
         return statements
+
+
+class _SplitSums(_Split):
+    """The stages of a function with one loop, whose accumulators are sums, maxima and minima."""
+
+    def __init__(self, view: View, axis: int) -> None:
+        loops = tree.loops(view.body)
+        if len(loops) != 1 or loops[0] not in view.body:
+            raise NotApplicable("it does not have exactly one loop, outside of branches")
+        at = view.body.index(loops[0])
+        super().__init__(view, axis, loops[0], view.body[:at], view.body[at + 1 :])
+
+    def find_accumulators(self) -> list[Accumulator]:
+        if found := [self._accumulator(name) for name in self._carried()]:
+            return found
+        raise NotApplicable("the loop accumulates nothing")
+
+    def write_part(self, begin: str, end: str) -> list[ast.stmt]:
+        return [tree.with_range(self.loop, begin, end, self.step)]
+
+    def write_merge(self) -> str:
+        text = f"for {self.part} in range({self.split}):\n"
+        for a in self.accumulators:
+            load = f"tl.load({self.slots(self.part, a)})"
+            text += f"    {a.name} = {COMBINE[a.kind].format(a=a.name, b=load)}\n"
+        return text
+
+    def _accumulator(self, name: str) -> Accumulator:
+        writers = [s for s in self.loop.body if name in tree.writes(s)]
+        update = update_of(writers[0]) if len(writers) == 1 else None
+        if update is None:
+            raise NotApplicable(f"{name} is not a plain accumulator of the loop")
+        if name in tree.reads([s for s in self.loop.body if s is not writers[0]]):
+            raise NotApplicable(f"the loop reads its accumulator {name}")
+        starts = [s for s in self.before if name in tree.writes(s)]
+        pair = tree.assignment(starts[-1]) if starts else None
+        if pair is None or len(starts) != 1 or not is_identity(pair[1], update.kind):
+            raise NotApplicable(f"{name} does not start as a float32 identity")
+        shape = self.view.shapes.names.get(name) if name not in tree.writes(self.after) else None
+        shape = self.view.shapes.of(pair[1]) if shape is None else shape
+        if shape is None:
+            raise NotApplicable(f"the shape of {name} is not known before the launch")
+        return Accumulator(name, update.kind, shape)
+
+    def _carried(self) -> list[str]:
+        """Names that an iteration takes over from the one before it, or that are read after the loop."""
+        inside = tree.writes(self.loop.body)
+        carried: dict[str, None] = {}
+        for body in (self.loop.body, self.after):
+            written: set[str] = set()
+            for stmt in body:
+                carried |= dict.fromkeys(sorted(tree.reads(stmt) & inside - written))
+                written |= tree.writes(stmt)
+        return list(carried)
+
+
+class _SplitMoments(_Split):
+    """The stages of a function whose loops give mean and squares; lanes says how a part keeps them."""
+
+    def __init__(self, moments: Moments, lanes: bool, axis: int) -> None:
+        self.moments, self.lanes = moments, lanes
+        view, before, after = moments.view, moments.before, moments.after
+        if tree.loops([*before, *after]):
+            raise NotApplicable("it has loops beside those for mean and variance")
+        super().__init__(view, axis, moments.loop, before, after)
+
+    def find_accumulators(self) -> list[Accumulator]:
+        m = self.moments
+        if len(m.shape) > 1:
+            raise NotApplicable("the mean has two axes")
+        return [Accumulator(name, "sum", m.shape) for name in (m.mean, m.squares)]
+
+    def write_part(self, begin: str, end: str) -> list[ast.stmt]:
+        last, extent = self.view.fresh_name("end"), self.view.fresh_name("extent")
+        head = f"{last} = {end}\n{extent} = tl.maximum({last} - {begin}, 1)\n"
+        return tree.statements(head + self.moments.write(self.lanes, begin, last, extent))
+
+    def write_merge(self) -> str:
+        """Each part's mean and squares count by the number of its elements; all parts are one block."""
+        m, fresh = self.moments, self.view.fresh_name
+        count, means, apart = fresh("count"), fresh("means"), fresh("apart")
+        down, across = ("[:, None]", "[None, :]") if m.shape else ("", "")
+        mean, squares = (f"tl.load({self.slots(self.part, a, across)})" for a in self.accumulators)
+        return (
+            f"{self.write_share()}{self.part} = tl.arange(0, {self.split}){down}\n"
+            f"{count} = tl.minimum({self.share}, {m.size} - {self.part} * {self.share})\n"
+            f"{count} = tl.maximum({count}, 0).to(tl.float32)\n"
+            f"{means} = {mean}\n"
+            f"{m.mean} = tl.sum({means} * ({count} / {m.size}), axis=0)\n"
+            f"{apart} = {means} - {m.mean}{across}\n"
+            f"{m.squares} = tl.sum({squares} + {count} * {apart} * {apart}, axis=0)\n"
+        )
 
 
 def _launches(kernel: Kernel, name: str, first: str) -> dict[str, tuple[str, ...]]:

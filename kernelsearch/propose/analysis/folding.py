@@ -1,0 +1,149 @@
+"""Branches that a launch decides: `if HAS_BIAS:` with the value that every launch passes, and pairs taken apart.
+
+A folded function holds for these values only, so that the caller adds the conditions to the function as assertions.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelsearch.core.types import LaunchFact, TensorFact
+from kernelsearch.propose.analysis import tree
+
+_COMPARISONS = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
+    ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+}  # fmt: skip
+_ARITHMETIC = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod, ast.BitAnd: operator.and_, ast.BitOr: operator.or_,
+}  # fmt: skip
+_PRESENT = object()
+"""Stands for an argument that is not None, and of which nothing else is known."""
+
+
+@dataclass
+class _Undecided(Exception):
+    """An expression has no value before the launch."""
+
+
+def read_launched(launches: Iterable[LaunchFact], constexprs: Iterable[str], tuned: Iterable[str]) -> dict[str, Any]:
+    """The values that all launches pass: of constexprs that nobody tunes, and None or not None of the others."""
+    known: dict[str, list[Any]] = {}
+    every, fixed = list(launches), set(constexprs) - set(tuned)
+    for launch in every:
+        for name, value in launch.args.items():
+            plain = value is None or (name in fixed and isinstance(value, (bool, int, str)))
+            if plain or isinstance(value, TensorFact):
+                known.setdefault(name, []).append(value if plain else _PRESENT)
+    alike = {name: v[0] for name, v in known.items() if len(v) == len(every) and all(w is v[0] or w == v[0] for w in v)}
+    return {name: value for name, value in alike.items() if len({type(v) for v in known[name]}) == 1}
+
+
+def fold_branches(text: str, known: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """The function without branches that the known values decide, and the conditions under which that is right."""
+    used: set[str] = set()
+    node = tree.function_of(text)
+    names = {name: value for name, value in known.items() if name not in tree.writes(node.body)}
+    before = ast.unparse(node)
+    folded = tree.rebuild(node, _fold_block(node.body, names, used))
+    if before == ast.unparse(folded.node):
+        return None
+    return folded.text(), [_condition(name, known[name]) for name in sorted(used)]
+
+
+def _condition(name: str, value: Any) -> str:
+    if value is None or value is _PRESENT:
+        return f"{name} is None" if value is None else f"{name} is not None"
+    return f"{name} == {value!r}"
+
+
+def _fold_block(block: list[ast.stmt], known: Mapping[str, Any], used: set[str]) -> list[ast.stmt]:
+    body: list[ast.stmt] = []
+    for stmt in block:
+        if isinstance(stmt, ast.If) and (decided := _decide(stmt.test, known, used)) is not None:
+            body += _fold_block(stmt.body if decided else stmt.orelse, known, used)
+            continue
+        for name in ("body", "orelse"):
+            if inner := getattr(stmt, name, None):
+                setattr(stmt, name, _fold_block(inner, known, used) or ([ast.Pass()] if name == "body" else []))
+        body.append(tree.transform(stmt, lambda n: _choose(n, known, used)))  # type: ignore[arg-type]
+    return body
+
+
+def _choose(node: ast.AST, known: Mapping[str, Any], used: set[str]) -> ast.AST | None:
+    """The side that a conditional expression takes, if that is decided."""
+    if isinstance(node, ast.IfExp) and (decided := _decide(node.test, known, used)) is not None:
+        return node.body if decided else node.orelse
+    return None
+
+
+def _decide(test: ast.expr, known: Mapping[str, Any], used: set[str]) -> bool | None:
+    """The truth of a condition, whose names are added to used; None if it is not decided before the launch."""
+    needed: set[str] = set()
+    try:
+        value = bool(_value(test, known, needed))
+    except (_Undecided, TypeError, ZeroDivisionError):
+        return None
+    used |= needed
+    return value
+
+
+def _value(node: ast.expr, known: Mapping[str, Any], needed: set[str]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name) if name in known and known[name] is not _PRESENT:
+            needed.add(name)
+            return known[name]
+        case ast.Compare(
+            left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
+        ):
+            if known.get(name, _Undecided) is _PRESENT:
+                needed.add(name)
+                return isinstance(op, ast.IsNot)
+            return _COMPARISONS[type(op)](_value(node.left, known, needed), None)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISONS:
+            return _COMPARISONS[type(op)](_value(left, known, needed), _value(right, known, needed))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _ARITHMETIC[type(op)](_value(left, known, needed), _value(right, known, needed))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _value(operand, known, needed)
+        case ast.BoolOp(op=op, values=values):
+            return _join(op, values, known, needed)
+    raise _Undecided
+
+
+def _join(op: ast.boolop, values: list[ast.expr], known: Mapping[str, Any], needed: set[str]) -> bool:
+    """The value of `and` or `or`: one side may decide it alone."""
+    stops, undecided = isinstance(op, ast.Or), False
+    for value in values:
+        own: set[str] = set()
+        try:
+            if bool(_value(value, known, own)) is stops:
+                needed |= own
+                return stops
+            needed |= own
+        except _Undecided:
+            undecided = True
+    if undecided:
+        raise _Undecided
+    return not stops
+
+
+def split_pairs(text: str) -> str | None:
+    """The function with `a, b = x, y` as two statements, where no value needs a name assigned before it."""
+    patch = tree.Patch(text)
+    for stmt in tree.all_statements(patch.node.body):
+        match stmt:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                plain = all(isinstance(n, ast.Name) for n in names)
+                early = [tree.writes(names[:at]) & tree.reads(value) for at, value in enumerate(values)]
+                if plain and not any(early):
+                    pairs = zip(names, values, strict=True)
+                    patch.replace_stmt(stmt, "".join(f"{tree.text_of(n)} = {tree.text_of(v)}\n" for n, v in pairs))
+    return None if patch.is_empty else patch.text()

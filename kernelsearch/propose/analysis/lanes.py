@@ -1,0 +1,81 @@
+"""Accumulators with one element per lane as reductions of every tile: the inverse of `lane_accumulator`."""
+
+from __future__ import annotations
+
+import ast
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.accumulate import (
+    COMBINE,
+    Update,
+    format_identity,
+    format_reduction,
+    is_float32,
+    is_identity,
+    reduction_of,
+    update_of,
+)
+from kernelsearch.propose.analysis.view import View
+
+
+def reduce_tiles(view: View) -> View | None:
+    """The view with its accumulators by lane as sums, maxima and minima of every tile; None if it has none.
+
+    An accumulator starts as a float32 block of the operation's identity, is updated once in a loop, and is read once
+    more: by the same reduction after it. Where that reduction gets a name, the accumulator takes it.
+    """
+    patch = tree.Patch(view.text)
+    for block in tree.blocks(view.body):
+        for place, loop in enumerate(block):
+            for stmt in loop.body if isinstance(loop, ast.For) else ():
+                update = update_of(stmt)
+                if update is not None and not tree.calls(update.value, "dot", update.kind):
+                    _reduce(view, patch, update, [*block[:place], loop], block[place + 1 :])
+    return None if patch.is_empty else view.with_text(patch.text())
+
+
+def _reduce(view: View, patch: tree.Patch, update: Update, before: list[ast.stmt], after: list[ast.stmt]) -> None:
+    """Adds to the patch what makes a reduction of every tile of one accumulator, if it has the form.
+
+    before are the statements up to the loop and with it.
+    """
+    name, kind = update.name, update.kind
+    start = _start(before[:-1], name, kind)
+    calls = [(s, c) for s in after for c in tree.calls(s, kind) if _is_of(c, name, kind)]
+    if start is None or not calls or _reads(view.node, name) != _reads(update.stmt, name) + 1:
+        return
+    stmt, total = calls[0]
+    shape = view.shapes.of(total)
+    if shape is None or view.shapes.of(update.value) != view.shapes.of(start.value):
+        return
+    target = name
+    if isinstance(stmt, ast.Assign) and stmt.value is total and (pair := tree.assignment(stmt)):
+        once = sum(pair[0] in tree.writes(s) for s in tree.all_statements(view.body)) == 1
+        target = pair[0] if once and pair[0] not in tree.reads(before) else name
+    patch.replace_stmt(start, f"{target} = {format_identity(shape, kind)}")
+    folded = COMBINE[kind].format(a=target, b=format_reduction(total, tree.text_of(update.value)))
+    patch.replace_stmt(update.stmt, f"{target} = {folded}")
+    if target == name:
+        patch.replace_expr(total, name)
+    else:
+        patch.replace_stmt(stmt, "")
+
+
+def _reads(node: ast.AST, name: str) -> int:
+    names = (n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name)
+    return sum(isinstance(n.ctx, ast.Load) for n in names)
+
+
+def _start(before: list[ast.stmt], name: str, kind: str) -> ast.Assign | None:
+    """The statement that makes the lanes, a float32 block of the identity."""
+    writers = [s for s in before if name in tree.writes(s)]
+    if len(writers) != 1 or not isinstance(writers[0], ast.Assign) or not tree.is_tl(writers[0].value, "zeros", "full"):
+        return None
+    value = writers[0].value
+    return writers[0] if is_identity(value, kind) and is_float32(value) else None
+
+
+def _is_of(call: ast.Call, name: str, kind: str) -> bool:
+    """Whether a reduction of this kind is of this name and has no other arguments than axis and keep_dims."""
+    plain = reduction_of(call, kind)
+    return plain is not None and isinstance(plain.args[0], ast.Name) and plain.args[0].id == name
