@@ -29,11 +29,13 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "body precision regime_words regimes tolerance blind_spots cures widest", "expectation", "gate judge", "sampled_judge",
+        "body precision regime_words regimes tolerance blind_spots cures widest",
+        "expectation", "gate judge", "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (
-        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first inductor mix", "proposers",
+        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first inductor mix",
+        "proposers",
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),
     "trial": (

@@ -1,4 +1,4 @@
-"""The reference in the widest arithmetic in which it runs: float64 also where it names float32, else float32 on the CPU.
+"""The reference in the widest arithmetic in which it runs: float64 also where it names float32, or float32 on the CPU.
 
 An exact answer that was rounded to float32 on its way would have eager's own roundings: eager's error would look like
 none, and a kernel that rounds elsewhere like a wrong one.

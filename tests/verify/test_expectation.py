@@ -1,4 +1,4 @@
-"""What the right answer is where float64 and eager PyTorch overflow differently, and where a reference names float32."""
+"""The right answer where float64 and eager PyTorch overflow differently, and where a reference names float32."""
 
 import pytest
 import torch
