@@ -45,12 +45,14 @@ def _shapes(task: Task, key: str, target: Target) -> tuple[dict[str, Argument], 
     """Inputs and outputs of one shape; nothing is computed if the reference runs on meta tensors."""
     for device in ("meta", "cpu"):
         with pretend_gpu(target, device):
-            case = task.build(key, 0, device)
             try:
+                case = task.build(key, 0, device)
                 result = case.reference(*case.inputs)
-            except USER_ERRORS as error:
+            except (TaskError, *USER_ERRORS) as error:
                 if device == "meta":
                     continue
+                if isinstance(error, TaskError):
+                    raise
                 raise TaskError(
                     f"{task.path.name}: the reference fails at {key}: {describe_error(error, task.path)}"
                 ) from error
