@@ -70,6 +70,21 @@ def test_a_reference_that_names_float32_is_exact_all_the_same(way):
     assert output.dtype is torch.float32 and judge(expected, [NAMING[way](x, w)]).accepted
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("way", NAMING)
+def test_a_reference_that_names_float32_hides_no_lower_precision(way, dtype):
+    x, w = torch.randn(6, 50), torch.randn(50, 20)
+    expected = make_expectation(NAMING[way], NAMING[way], [x, w])
+    verdict = judge(expected, [NAMING[way](x.to(dtype).float(), w)])
+    assert not verdict.accepted and verdict.error_ratio > 10
+
+
+def test_limits_are_those_of_the_same_reference_without_a_cast():
+    x, w = torch.randn(6, 50), torch.randn(50, 20)
+    named, plain = (make_expectation(f, f, [x, w]).outputs[0].limits for f in (NAMING["to"], torch.matmul))
+    assert torch.equal(named.element, plain.element) and torch.equal(named.rms, plain.rms)
+
+
 def test_only_the_exact_run_has_float64():
     seen = []
 
