@@ -48,11 +48,13 @@ def _shapes(task: Task, key: str, target: Target) -> tuple[dict[str, Argument], 
             try:
                 case = task.build(key, 0, device)
                 result = case.reference(*case.inputs)
-            except (TaskError, *USER_ERRORS) as error:
+            except TaskError:
                 if device == "meta":
                     continue
-                if isinstance(error, TaskError):
-                    raise
+                raise
+            except USER_ERRORS as error:
+                if device == "meta":
+                    continue
                 raise TaskError(
                     f"{task.path.name}: the reference fails at {key}: {describe_error(error, task.path)}"
                 ) from error
