@@ -29,7 +29,8 @@ LAYERS = {
     ),
     "compile": ("code complaints elf loop_text sass", "ir ptx", "blocks ttgir ttir", "build"),
     "verify": (
-        "body precision regime_words regimes tolerance blind_spots cures", "expectation", "gate judge", "sampled_judge",
+        "body precision regime_words regimes tolerance blind_spots cures widest",
+        "expectation", "gate judge", "sampled_judge",
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (

@@ -31,6 +31,9 @@ from kernelsearch.worker.processes.pool import Pool, Workplace, ask_trusted
 from kernelsearch.worker.processes.workers import WorkerDied, WorkerHung
 
 COMPILE_LIMIT_S = 20.0
+SEED_COMPILE_LIMIT_S = 100.0
+"""Processor time of one build; the user's own kernel is no gamble, and products in float32 take 14 s."""
+
 OPEN_LIMIT_S = 120.0
 """For a task file's own import, its inputs and its reference; a slower file counts as an endless loop."""
 
@@ -235,14 +238,15 @@ class Bench:
 
     def _build(self, kernel: Kernel, spec: Specialisation, future: Future) -> None:
         job = jobs.Compile(kernel.code, kernel.digest, (spec,), self.target, self.facts.precision)
+        limit_s = SEED_COMPILE_LIMIT_S if kernel.digest == self.seed.digest else COMPILE_LIMIT_S
         try:
-            answer = self.compilers.ask(job, COMPILE_LIMIT_S)
+            answer = self.compilers.ask(job, limit_s)
             answer = replace(answer, binaries=tuple(map(check_binary, answer.binaries)))
             if self.compiled:
                 self.compiled.put(self._cache_key(kernel, spec), answer)
             future.set_result(answer.verdict or answer.binaries[0])
         except WorkerHung:
-            reason = f"the compiler took more than {COMPILE_LIMIT_S:g} s of processor time"
+            reason = f"the compiler took more than {limit_s:g} s of processor time"
             future.set_result(Verdict(Word.TIMEOUT, "compile", reason))
         except WorkerDied as died:
             future.set_result(Verdict(Word.COMPILE, "compile", f"the compiler crashed: {died}"))

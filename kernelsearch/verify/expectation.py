@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from kernelsearch.verify.regimes import MIXED, ZERO_MEAN, move_inputs
 from kernelsearch.verify.tolerance import (
@@ -26,9 +25,7 @@ from kernelsearch.verify.tolerance import (
     measure_eager,
     measure_reach,
 )
-
-_CANNOT = (RuntimeError, TypeError, ValueError, NotImplementedError)
-"""torch's errors for an operation that does not exist in float64."""
+from kernelsearch.verify.widest import find_widest, run_reference
 
 
 @dataclass(frozen=True)
@@ -36,9 +33,10 @@ class Output:
     """One output tensor's right answer.
 
     expected is float64 (or the integer dtype itself); rounded is the same in the output's dtype; judged marks the
-    elements whose values count (finite in both the reference and eager, or in neither). limits is None for integers
-    and booleans, which must be exact, as floats must if exact is set. also is a second right answer for integers
-    (eager's, where ties fall differently in float64).
+    elements whose values count (finite in both the reference and eager, or in neither); open those of them for which
+    every infinity and NaN is right, because float64 has one and eager another (None: there are none). limits is None
+    for integers and booleans, which must be exact, as floats must if exact is set. also is a second right answer for
+    integers (eager's, where ties fall differently in float64).
     """
 
     shape: tuple[int, ...]
@@ -51,6 +49,7 @@ class Output:
     exact: bool = False
     also: torch.Tensor | None = None
     stride: tuple[int, ...] | None = None
+    open: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -97,21 +96,24 @@ def make_expectation(
     flattened return value. strides are the seed's, per output (None: any). tolerance multiplies all limits.
     """
     eager = run_reference(reference, inputs, mutates)
-    wide, answers, notes = _run_widest(reference64, inputs, mutates)
+    widest, answers = find_widest(reference64, inputs, mutates, [y.shape for y in eager])
+    wide = widest.widen(inputs)
     if len(answers) != len(eager):
         raise ValueError(f"the reference gives {len(answers)} outputs in float64 and {len(eager)} in its own dtypes")
     floats = [y.double() if y.is_floating_point() else y for y in answers]
     eps = COMPUTE_EPS.get(precision, COMPUTE_EPS["ieee"])
     if all(y.dtype is torch.float64 or not y.is_floating_point() for y in eager):
         eps = min(eps, 2.0**-52)
-    moved = measure_condition(
-        lambda x: run_reference(reference64, x, mutates), wide, floats, eps=eps, seed=seed, draws=draws
-    )
+
+    def run_wide(x: list[Any]) -> list[torch.Tensor]:
+        return run_reference(widest.reference, x, mutates)
+
+    moved = measure_condition(run_wide, wide, floats, eps=eps, seed=seed, draws=draws)
     amount = "many" if max((y.numel() for y in floats), default=0) > MANY else "few"
     near = (move_inputs(inputs, seed * 41 + sample) for sample in range(SAMPLES[amount]))
-    samples = ((run_reference(reference, x, mutates), _run_widest(reference64, x, mutates)[1]) for x in near)
+    samples = ((run_reference(reference, x, mutates), widest.run(x, mutates)) for x in near)
     errors = measure_eager(chain([(eager, answers)], samples))
-    reached = measure_reach(lambda x: run_reference(reference64, x, mutates), wide, floats, seed=seed)
+    reached = measure_reach(run_wide, wide, floats, seed=seed)
     operands = [x.dtype for x in (*inputs, *eager) if isinstance(x, torch.Tensor) and x.is_floating_point()]
     unit = max((torch.finfo(d).eps / 2 for d in operands if d.itemsize <= 2), default=eps)
     zero_mean = regime in ZERO_MEAN
@@ -127,42 +129,7 @@ def make_expectation(
         outputs.append(
             _output(y, e.to(y.device), errors[number], c, stride, may_be_exact, scale=tolerance, **how, **own)
         )
-    return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), tuple(notes))
-
-
-def run_reference(
-    function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = ()
-) -> list[torch.Tensor]:
-    """The outputs of a function on copies of the inputs: flattened return value, then what it changed."""
-    copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
-    with torch.no_grad():
-        returned = function(*copies)
-    return [y.detach() for y in flatten(returned)] + [copies[position] for position in mutates]
-
-
-def flatten(value: Any) -> list[torch.Tensor]:
-    """The tensors of a return value in order; numbers become 0-d tensors."""
-    leaves = (leaf for leaf in tree_leaves(value) if leaf is not None)
-    return [leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf) for leaf in leaves]
-
-
-def _run_widest(
-    reference64: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int]
-) -> tuple[list[Any], list[torch.Tensor], list[str]]:
-    try:
-        wide = [_cast(x, torch.float64) for x in inputs]
-        return wide, run_reference(reference64, wide, mutates), []
-    except _CANNOT as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    wide = [_cast(x, torch.float32).cpu() if isinstance(x, torch.Tensor) else x for x in inputs]
-    answers = run_reference(reference64, wide, mutates)
-    device = next((x.device for x in inputs if isinstance(x, torch.Tensor)), torch.device("cpu"))
-    note = f"the reference cannot run in float64 ({reason[:120]}): it ran in float32 on the CPU"
-    return wide, [y.to(device) for y in answers], [note]
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    return Expectation(shape, regime, tuple(outputs), _dropped(outputs, regime), (widest.note,) if widest.note else ())
 
 
 def _output(
@@ -184,10 +151,13 @@ def _output(
     rounded = y.to(dtype)
     finite = torch.isfinite(rounded)
     agreed = finite == torch.isfinite(eager)
+    apart = agreed & ~finite & (rounded != eager) & ~(rounded.isnan() & eager.isnan())
     judged = finite & agreed
     allowed = compute_limits(y, dtype, errors, moved.to(y.device), judged, **how)
     exact = may_be_exact and bool(judged.all()) and _is_exact(y, eager, rounded)
-    return Output(shape, dtype, y, rounded, agreed, finite, allowed, exact, stride=stride)
+    return Output(
+        shape, dtype, y, rounded, agreed, finite, allowed, exact, None, stride, apart if bool(apart.any()) else None
+    )
 
 
 def _is_exact(y: torch.Tensor, eager: torch.Tensor, rounded: torch.Tensor) -> bool:

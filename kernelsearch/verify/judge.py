@@ -140,6 +140,8 @@ def _misplaced(right: Output, got: torch.Tensor) -> torch.Tensor:
     right_if_finite = finite | (edge & (got.double() == sign * torch.inf))
     same = (right.rounded == got) | (torch.isnan(right.rounded) & torch.isnan(got))
     right_if_not = same | (edge & finite & (torch.sign(got.double()) == sign))
+    if right.open is not None:
+        right_if_not |= right.open & ~finite
     return right.judged & ~torch.where(right.finite, right_if_finite, right_if_not)
 
 

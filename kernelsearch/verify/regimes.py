@@ -10,6 +10,7 @@ kernel would pay for it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ ROTATION = (MIXED, "randn", "integers")
 HUGE = 1e4
 OFFSET = 10.0
 LARGEST_INTEGER = 2
+LONGEST_HALF_SUM = 2**14
+"""Terms of the longest sum in 16 bits that is kept in range: beyond it values would be less than 2."""
 ZERO_MEAN = frozenset({"randn", "large", "huge", "outlier"})
 """Regimes on which precision is judged: their terms differ, and roundings do not add up with one sign."""
 
@@ -41,17 +44,20 @@ def make_inputs(
     names: Sequence[str] = (),
     domain: Mapping[str, str] | None = None,
     rows: int | None = None,
+    precision: str = "ieee",
 ) -> list[Any]:
     """Inputs of the same shapes, dtypes, strides and devices with the values of a regime.
 
     names are the inputs' names, in order, for domain: `{"x": "positive"}` with `positive`, `nonnegative`,
     `unit` (0 to 1) or `fixed` (leave as it is). rows is the length of the output's first axis: regimes are mixed
-    along the input's axis of that length, and each part of the output sees one regime.
+    along the input's axis of that length, and each part of the output sees one regime. Where precision allows sums in
+    16 bits, sums of products of two float16 inputs stay in range.
     """
     if regime not in ALL:
         raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
     domains = [(domain or {}).get(name) for name in names] + [None] * len(inputs)
     largest = max((x.dim() for x in inputs if is_data(x)), default=0)
+    room = _find_room(inputs) if precision == "half-accumulate" else math.inf
     changed = []
     for position, (value, limit) in enumerate(zip(inputs, domains)):
         if not is_data(value) or limit == "fixed":
@@ -60,7 +66,7 @@ def make_inputs(
         generator = torch.Generator(device=value.device).manual_seed(seed * 1009 + position)
         minor = value.dim() < min(2, largest)
         own = "randn" if minor and regime != "integers" else regime
-        values = _draw(value, own, generator, seed, rows)
+        values = _draw(value, own, generator, seed, rows, room if value.dtype == torch.float16 else math.inf)
         changed.append(_lay_out(value, _narrow(values, limit)))
     return changed
 
@@ -136,14 +142,27 @@ ALL: tuple[str, ...] = (*ROTATION, *(name for name in _REGIMES if name != "randn
 """Every regime, the cheapest evidence first."""
 
 
-def _draw(value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None) -> torch.Tensor:
+def _find_room(inputs: Sequence[Any]) -> float:
+    """The largest size at which products of two values, summed along the longest axis, are within float16's range."""
+    terms = max((max(x.shape) for x in inputs if is_data(x)), default=1)
+    return math.sqrt(torch.finfo(torch.float16).max / min(terms, LONGEST_HALF_SUM))
+
+
+def _fit(values: torch.Tensor, room: float) -> torch.Tensor:
+    """The values, scaled down as a whole where one exceeds the room."""
+    return values * min(1.0, room / float(values.abs().amax().clamp_min(1e-30)))
+
+
+def _draw(
+    value: torch.Tensor, regime: str, generator: torch.Generator, seed: int, rows: int | None, room: float
+) -> torch.Tensor:
     noise = torch.randn(value.shape, generator=generator, device=value.device, dtype=torch.float32).clamp(-6, 6)
     if value.dtype == torch.float64:
         noise = noise.double()
     if regime == "integers":
         return _integers(noise, value, generator, seed)
     if regime != MIXED:
-        return _REGIMES[regime](noise, value, generator, seed)
+        return _fit(_REGIMES[regime](noise, value, generator, seed), room)
     axis = _mixing_axis(value, rows)
     length = value.shape[axis]
     places = torch.arange(length, device=value.device)
@@ -152,10 +171,10 @@ def _draw(value: torch.Tensor, regime: str, generator: torch.Generator, seed: in
     else:
         which = (places + seed) % len(_REGIMES)
     which = which.reshape([-1 if a == axis else 1 for a in range(value.dim())])
-    result = noise
+    result = _fit(noise, room)
     for number, transform in enumerate(_REGIMES.values()):
         if number and bool((which == number).any()):
-            result = torch.where(which == number, transform(noise, value, generator, seed), result)
+            result = torch.where(which == number, _fit(transform(noise, value, generator, seed), room), result)
     return result
 
 

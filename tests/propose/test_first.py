@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.types import TensorFact
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
@@ -120,6 +121,18 @@ def test_a_task_without_a_kernel_is_outlined(tmp_path):
     assert all(
         part in text for part in ("torch.softmax", "def first_kernel(", "w: a tile", "out: a tile", "wrong by a lot")
     )
+
+
+def test_inputs_that_are_made_of_values_are_outlined(tmp_path):
+    (tmp_path / "read.py").write_text(
+        "import torch\ndef reference(x): return x * 2\n"
+        "def get_inputs(n=8): return [torch.randn(int(torch.full((2,), n).sum()), 16)]\n"
+    )
+    found = outline_task(str(tmp_path / "read.py"), target_by_name("h100"))
+    assert found.inputs["timed:0"]["x"].shape == (16, 16)
+    (tmp_path / "broken.py").write_text("import torch\ndef reference(x): return x * 2\ndef get_inputs(): return [y]\n")
+    with pytest.raises(TaskError, match="get_inputs.*'y'"):
+        outline_task(str(tmp_path / "broken.py"), target_by_name("h100"))
 
 
 def test_a_model_with_weights_is_said_to_have_them(tmp_path):

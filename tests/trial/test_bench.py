@@ -10,6 +10,7 @@ from kernelsearch.kernel.launch import LaunchError
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.timing.device import find_live_device
 from kernelsearch.tasks import shipped
+from kernelsearch.trial import bench as benches
 from kernelsearch.trial.bench import FEW_COMPILERS, Bench, choose_target, versions
 from kernelsearch.worker.messages import jobs
 
@@ -75,6 +76,19 @@ def test_the_same_specialisation_is_built_once_and_refusals_are_remembered(opene
     for _ in range(2):
         found, verdict = bench.build_binaries(broken, ((spec, False),))
         assert found == {} and verdict.word is Word.COMPILE and "undefined" in verdict.reason
+
+
+def test_the_users_own_kernel_may_compile_for_longer_than_a_candidate(opened, monkeypatch):
+    monkeypatch.setattr(benches, "COMPILE_LIMIT_S", 0.02)
+    bench = opened(shipped.path("softmax"))
+    ((fact, bound),) = bench.bind_launches(bench.seed, {"num_warps": 2}, ("timed:1",))
+    specs = tuple((spec, False) for spec in bound.specialise_steps(fact))
+    found, verdict = bench.build_binaries(bench.seed, specs)
+    assert found and verdict is None
+    candidate = Kernel.parse(bench.facts.seed.replace("tl.exp(x)", "tl.exp(x + 0.0)"))
+    assert candidate.digest != bench.seed.digest
+    found, verdict = bench.build_binaries(candidate, specs)
+    assert verdict.word is Word.TIMEOUT and "0.02 s" in verdict.reason
 
 
 def test_a_rewrite_with_a_grid_of_its_own_and_one_that_cannot_be_bound(opened):

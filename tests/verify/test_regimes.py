@@ -46,6 +46,23 @@ def test_mixing_follows_the_axis_that_the_output_keeps():
     assert x.abs().amax(0).max() / x.abs().amax(0).min() > 1e8
 
 
+@pytest.mark.parametrize("regime", regimes.ALL)
+@pytest.mark.parametrize("terms", [3, 64, 5000])
+def test_sums_that_the_contract_allows_in_16_bits_stay_in_range(regime, terms):
+    blank = [torch.randn(40, terms).half(), torch.randn(terms, 20).half(), torch.randn(terms, 20)]
+    plain = regimes.make_inputs(blank, regime, 1, rows=40)
+    x, w, wide = regimes.make_inputs(blank, regime, 1, rows=40, precision="half-accumulate")
+    assert float((x.double().abs() @ w.double().abs()).max()) <= torch.finfo(torch.float16).max * 1.01
+    assert torch.equal(wide, plain[2])
+    for precision in ("ieee", "tf32"):
+        again = regimes.make_inputs(blank, regime, 1, rows=40, precision=precision)
+        assert all(torch.equal(a, b) for a, b in zip(again, plain, strict=True))
+    if regime == "mixed":
+        assert x.abs().amax(1).max() / x.abs().amax(1).min() > 1e3
+    if regime == "huge":
+        assert float(x.abs().max()) > 3
+
+
 def test_domain_narrows():
     (x,) = regimes.make_inputs([torch.randn(9, 50)], "mixed", 0, names=("x",), domain={"x": "positive"})
     assert bool((x > 0).all())

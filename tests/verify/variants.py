@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from kernelsearch.verify import regimes
-from kernelsearch.verify.expectation import flatten, make_expectation
+from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.verify.judge import judge
+from kernelsearch.verify.widest import flatten
 
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 

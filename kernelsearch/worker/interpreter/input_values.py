@@ -2,7 +2,8 @@
 
 Inputs of timed shapes are too large to fill, and zeros would let a kernel that does less where it reads zeros look
 faster than it is. So each element of a floating input is a normal value that a hash of its place picks from a pool.
-Integers (indices, lengths) repeat those that the task makes for its smallest test shape; they fit larger shapes too.
+Integers (indices, lengths) are the task's own; where those of a timed shape are too many, they repeat the ones that the
+task makes for its smallest test shape, which fit larger shapes too.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def draw_inputs(
         model = small.get(name)
         if value.is_floating_point() and domain.get(name) != "fixed" and value.element_size() > 1:
             drawn.add(value, _draw_floats(drawn.rng, domain.get(name)).to(value.dtype), True)
-        elif isinstance(model, torch.Tensor) and model.dtype == value.dtype and model.numel():
+        elif isinstance(model, torch.Tensor) and model.dtype == value.dtype and model.numel() and not value.any():
             drawn.add(value, model.reshape(-1), False)
     return drawn
 

@@ -70,6 +70,7 @@ class OpenedTask:
         widened = twin and not self.refuses_twin(case.shape)
         values = [widen_tensor(v) for v in built.inputs] if widened else list(built.inputs)
         how = {"names": built.names, "domain": self.task.domain, "rows": self._rows(case.shape)}
+        how["precision"] = self.task.precision
         return regimes.make_inputs(values, case.regime, case.seed, **how)
 
     def inputs_before(self, case: JudgedCase, twin: bool) -> list[Any]:

@@ -2,13 +2,13 @@
 
 Without a GPU the inputs are on the meta device, and a trace of the largest shape needs no memory. If a launcher needs
 values (`.item()`, `nonzero`), the inputs are the task's own on the CPU, and what its kernels would write is zero.
-Inputs of more than REAL_ELEMENTS elements are zeros in memory that nothing touches.
+Of inputs of more than REAL_ELEMENTS elements all but a few whole numbers are zeros in memory that nothing touches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
 from kernelsearch.worker.launcher.tensors import flatten_result
 
 REAL_ELEMENTS = 2**26
+WHOLE_ELEMENTS = 2**22
+"""Elements of a tensor of whole numbers (lengths, indices) that keeps its values."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,7 @@ def as_launch_fact(launch: Launch, config: Config | None = None) -> LaunchFact:
 def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
     launches: list[Launch] = []
     with nullcontext() if device == "cuda" else pretend_gpu(target, device):
-        with _LazyZeros() if device == "cpu" and _is_large(task, key, target) else nullcontext():
-            case = task.build(key, 0, device)
+        case = build_real(task, key, target) if device == "cpu" else task.build(key, 0, device)
         if case.launch is None:
             raise TaskError(f"{task.path.name} has no kernel to launch")
         with poison_empty(0.0) if device == "cpu" else nullcontext():
@@ -139,16 +140,27 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
     return LauncherRun(tuple(launches), tuple(outputs), case, device)
 
 
-def _is_large(task: Task, key: str, target: Target) -> bool:
-    """True if the inputs have more than REAL_ELEMENTS elements; they are counted without memory for them."""
+def build_real(task: Task, key: str, target: Target) -> Case:
+    """The case of a shape on the CPU with the task's own inputs; large ones have the task's whole numbers alone."""
+    with (
+        pretend_gpu(target, "cpu"),
+        _LazyZeros() if count_elements(task, key, target) > REAL_ELEMENTS else nullcontext(),
+    ):
+        return task.build(key, 0, "cpu")
+
+
+def build_formal(task: Task, key: str, target: Target) -> Case:
+    """The case of a shape whose inputs need no values: on meta, or on the CPU where the task cannot make them there."""
     for device, mode in (("meta", nullcontext()), ("cpu", _LazyZeros())):
-        try:
-            with pretend_gpu(target, device), mode:
-                inputs = task.build(key, 0, device).inputs
-        except TaskError:
-            continue
-        return sum(v.numel() for v in inputs if isinstance(v, torch.Tensor)) > REAL_ELEMENTS
-    return False
+        with suppress(TaskError), pretend_gpu(target, device), mode:
+            return task.build(key, 0, device)
+    with pretend_gpu(target, "cpu"):
+        return task.build(key, 0, "cpu")
+
+
+def count_elements(task: Task, key: str, target: Target) -> int:
+    """The number of elements of all inputs."""
+    return sum(v.numel() for v in build_formal(task, key, target).inputs if isinstance(v, torch.Tensor))
 
 
 def call_launcher(task: Task, key: str, case: Case, on_launch: Callable[[Launch], Any]) -> Any:
@@ -178,15 +190,18 @@ def _label(task: Task, key: str) -> str:
 
 
 class _LazyZeros(TorchFunctionMode):
-    """Random factories give zeros whose memory the system allocates only when it is touched."""
+    """Random factories give zeros whose memory the system allocates only when it is touched, and few whole numbers."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = dict(kwargs or {})
         if func not in _RANDOM:
             return func(*args, **kwargs)
-        kwargs.pop("generator", None)
+        formal = {name: value for name, value in kwargs.items() if name != "generator"} | {"device": "meta"}
         with torch._C.DisableTorchFunction():
-            return make_lazy_zeros(func(*args, **{**kwargs, "device": "meta"}))
+            model = func(*args, **formal)
+            if model.is_floating_point() or model.numel() > WHOLE_ELEMENTS:
+                return make_lazy_zeros(model)
+        return func(*args, **kwargs)
 
 
 _RANDOM = frozenset({torch.randn, torch.rand, torch.randint, torch.zeros, torch.empty})

@@ -36,6 +36,9 @@ from kernelsearch.worker.messages.jobs import CandidateJob, Interpret, Profile, 
 SHIFTS = {"shuffled": 16}
 """By the order of a run, the bytes by which buffers begin after a multiple of 512; binaries may rely on 16 only."""
 
+MADE_ELEMENTS = 2**29
+"""Elements of inputs that are made for the whole numbers among them."""
+
 LIMITS = WorkerLimits(cpu_s=600)  # a backstop: the driver's wall clock ends a job long before
 
 
@@ -129,7 +132,9 @@ def _profile(job: Profile) -> Profiled:
             task = _task(job.path, job.candidate.target)
             inputs = list(trace.run_launcher(task, shape, job.candidate.target).case.inputs)
         else:
-            inputs = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
+            whole = _whole_numbers(job.path, shape, job.candidate.target)
+            zeros = [trace.make_lazy_zeros(v) if isinstance(v, torch.Tensor) else v for v in case.inputs]
+            inputs = [whole[n].clone() if n in whole else v for n, v in zip(case.names, zeros, strict=True)]
         drawn = _draw_inputs(job, shape, dict(zip(case.names, inputs, strict=True)))
         counts[shape], verdict = _count_shape(job, shape, inputs, drawn)
         if verdict is not None:
@@ -240,17 +245,33 @@ def _task(path: str, target: Target) -> Any:
 
 @lru_cache(maxsize=64)
 def _case(path: str, shape: str, target: Target) -> Any:
-    """The case of a shape, for its launcher and weights; its own inputs, on the meta device, are not used."""
+    """The case of a shape, for its launcher, its weights and the form of its inputs, whose values are not used."""
     task = _task(path, target)
-    device = "cpu" if task.form == "kernelbench" else "meta"
-    with standin.pretend_gpu(target, device):
-        return task.build(shape, 0, device)
+    if task.form != "kernelbench":
+        return trace.build_formal(task, shape, target)
+    with standin.pretend_gpu(target, "cpu"):
+        return task.build(shape, 0, "cpu")
 
 
 @lru_cache(maxsize=64)
 def _reads_values(path: str, shape: str, target: Target) -> bool:
     """True if the launcher's launches may depend on the values of its inputs, which zeros do not show."""
     return trace.run_launcher(_task(path, target), shape, target).device != "meta"
+
+
+@lru_cache(maxsize=16)
+def _whole_numbers(path: str, shape: str, target: Target) -> dict[str, torch.Tensor]:
+    """The task's own lengths and indices of a shape by name: a launcher may make others of their values."""
+    task, named = _task(path, target), _case(path, shape, target)
+    names = [n for n, v in _only_tensors(zip(named.names, named.inputs, strict=True)) if _is_whole(v)]
+    if not names or trace.count_elements(task, shape, target) > MADE_ELEMENTS:
+        return {}
+    real = trace.build_real(task, shape, target)
+    return {n: v for n, v in zip(real.names, real.inputs, strict=True) if n in names and bool(v.any())}
+
+
+def _is_whole(value: torch.Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex()) and value.numel() <= trace.WHOLE_ELEMENTS
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,115 @@
+"""The reference in the widest arithmetic in which it runs: float64 also where it names float32, or float32 on the CPU.
+
+An exact answer that was rounded to float32 on its way would have eager's own roundings: eager's error would look like
+none, and a kernel that rounds elsewhere like a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+_CANNOT = (RuntimeError, TypeError, ValueError, LookupError, AssertionError)
+"""What torch and references raise for what does not exist in float64."""
+
+_DRAWN = frozenset({torch.rand, torch.randn, torch.rand_like, torch.randn_like, torch.normal})
+_VIEWED = frozenset({torch.Tensor.view, torch.nextafter, torch.Tensor.nextafter})
+
+
+class WideningMode(TorchFunctionMode):
+    """Inside, code that asks torch for float32, or for no dtype, gets float64; drawn numbers keep eager's values.
+
+    Raises NotImplementedError for what depends on the bits of a number.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _VIEWED:
+            if args[0].dtype is torch.float64 and any(isinstance(v, _BITS) for v in (*args[1:], *kwargs.values())):
+                raise NotImplementedError("the bits of a number are not those of float32")
+        elif func is torch.Tensor.float:
+            return args[0].to(torch.float64, copy=True)
+        elif func not in _DRAWN and any(v is torch.float32 for v in (*args, *kwargs.values())):
+            result = func(*map(_widen, args), **{name: _widen(v) for name, v in kwargs.items()})
+            return result.clone() if args and result is args[0] else result
+        return tree_map_only(torch.Tensor, _double, func(*args, **kwargs))
+
+
+_BITS = (torch.dtype, torch.Tensor)
+"""What a view takes for other bits, and `nextafter` for a direction."""
+
+
+def _widen(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.dtype is torch.float32 else value
+
+
+@dataclass(frozen=True)
+class Widest:
+    """A reference with the cast of its inputs to its widest arithmetic; note says that this is not float64."""
+
+    reference: Callable[..., Any]
+    cast: Callable[[Any], Any]
+    note: str = ""
+
+    def widen(self, inputs: Sequence[Any]) -> list[Any]:
+        return [self.cast(x) for x in inputs]
+
+    def run(self, inputs: Sequence[Any], mutates: Sequence[int] = ()) -> list[torch.Tensor]:
+        """The outputs for inputs in the task's own dtypes."""
+        return run_reference(self.reference, self.widen(inputs), mutates)
+
+
+def find_widest(
+    reference64: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int], shapes: Sequence[torch.Size]
+) -> tuple[Widest, list[torch.Tensor]]:
+    """The widest arithmetic in which the reference runs, and its outputs, which in eager have these shapes."""
+
+    def widened(*values: Any) -> Any:
+        with WideningMode():
+            return reference64(*values)
+
+    reason = ""
+    for reference in (widened, reference64):
+        widest = Widest(reference, partial(_cast, dtype=torch.float64))
+        try:
+            answers = widest.run(inputs, mutates)
+        except _CANNOT as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            continue
+        if reference is reference64 or [y.shape for y in answers] == list(shapes):
+            return widest, answers
+    note = f"the reference cannot run in float64 ({reason[:120]}): it ran in float32 on the CPU"
+    widest = Widest(reference64, partial(_cast, dtype=torch.float32, device="cpu"), note)
+    return widest, widest.run(inputs, mutates)
+
+
+def run_reference(
+    function: Callable[..., Any], inputs: Sequence[Any], mutates: Sequence[int] = ()
+) -> list[torch.Tensor]:
+    """The outputs of a function on copies of the inputs: flattened return value, then what it changed."""
+    copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in inputs]
+    with torch.no_grad():
+        returned = function(*copies)
+    return [y.detach() for y in flatten(returned)] + [copies[position] for position in mutates]
+
+
+def flatten(value: Any) -> list[torch.Tensor]:
+    """The tensors of a return value in order; numbers become 0-d tensors."""
+    leaves = (leaf for leaf in tree_leaves(value) if leaf is not None)
+    return [leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf) for leaf in leaves]
+
+
+def _cast(value: Any, dtype: torch.dtype, device: str | None = None) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device=device, dtype=dtype if value.is_floating_point() else value.dtype)
