@@ -99,11 +99,14 @@ def _open(
     before: tuple[ModelCall, ...] = ()
     try:
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
-    except NoKernelError:
+    except NoKernelError as missing:
         if options.model().specs:
             path, before = first_kernel.write_first_kernel(path, options.model(), options.target, say, engines)
         else:
-            path = first_kernel.write_inductor_kernel(path, options.target, say)
+            try:
+                path = first_kernel.write_inductor_kernel(path, options.target, say)
+            except TaskError as why:
+                raise TaskError(f"{why}. {missing}") from None
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
     return stack.enter_context(bench), path, before
 

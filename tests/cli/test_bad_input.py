@@ -15,8 +15,8 @@ FILES = {
     "not_text": ("\0\1\2", r"not Python|null|text"),
     "no_reference": (GOOD.replace(REFERENCE, ""), r"has no reference.*def reference\(x\)"),
     "no_kernel": (GOOD.replace(KERNEL, "").replace(
-        "double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)", "y.copy_(x * 2)"),
-        r"no kernel"),
+        "double_kernel[(triton.cdiv(x.numel(), 128),)](x, y, x.numel(), BLOCK=128, num_warps=4)", "y.copy_(x * 2)")
+        .replace("return x * 2", "return torch.linalg.svd(x)[1]"), r"library calls only.*--model.*add"),
     "no_inputs": (GOOD.replace(INPUTS, ""), r"get_inputs"),
     "fails_at_import": ("import no_such_module_anywhere\n" + GOOD, r"no_such_module_anywhere"),
     "never_launches": (GOOD.replace("    double_kernel[", "    if x.numel() < 0: double_kernel["),
@@ -60,7 +60,7 @@ def test_task_file(run, tmp_path, name):
 
 def test_a_wrong_seed_says_on_which_shape_and_by_how_much(run, tmp_path):
     (tmp_path / "wrong.py").write_text(GOOD.replace("other=0.0) * 2", "other=0.0) * 2.001"))
-    (line,) = one_line(run("optimize", "wrong.py", "--trials", 3, "--quiet"), "itself rejected on")
+    line, *_ = one_line(run("optimize", "wrong.py", "--trials", 3, "--quiet"), "itself rejected on")
     assert "rows=3 cols=50" in line and "reject-wrong" in line and "times what is allowed" in line
     with Store.open("kernelsearch.db", write=False) as store:  # the row of the seed says it too
         (row,) = store.load_trials(store.load_runs()[0].id)

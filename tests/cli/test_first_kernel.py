@@ -43,8 +43,12 @@ def first(*answers):
     return served.Server(script)
 
 
-def test_without_a_model_the_error_says_what_to_do(run, task):
-    result = run("optimize", task, "--trials", "2")
+def test_without_a_model_and_a_kernel_of_inductors_the_error_says_what_to_do(run, tmp_path):
+    inputs = "def get_inputs(n=64):\n    return [torch.randn(n, n)]\n"
+    (tmp_path / "plain.py").write_text(
+        f"import torch\n\ndef reference(x):\n    return torch.linalg.svd(x)[1]\n\n{inputs}"
+    )
+    result = run("optimize", "plain.py", "--trials", "2")
     assert result.code == 2 and "Traceback" not in result.err
     assert "has no kernel" in result.err and "@triton.jit" in result.err and "--model openai:" in result.err
 
