@@ -25,7 +25,7 @@ from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.record import DEFAULT_DB
-from kernelsearch.verify import tolerance
+from kernelsearch.verify import expectation, regimes, tolerance
 
 TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())
 """Names that every package has of its own."""
@@ -113,7 +113,9 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
         '"""The layout of a tensor as a word: what is verified and what is called are described alike."""\n\n'
         f"from collections.abc import Sequence\n\n\n{inspect.getsource(layout)}"
     )
-    files["tests/tolerance.py"] = inspect.getsource(tolerance)
+    for rules in (expectation, regimes, tolerance):  # what judged the kernels judges the package
+        name = rules.__name__.rpartition(".")[2]
+        files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""
     files["__init__.py"] = texts.write_init(label, parts)
     files["_build.py"] = texts.write_build_module(label.module)

@@ -9,7 +9,7 @@ from typing import Any
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExportedTask, Input
+from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
@@ -105,8 +105,16 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], layout: str
 def _example_call(label: PackageLabel, part: ExportedTask) -> str:
     e, names = part.examined, ", ".join(i.name for i in part.examined.inputs)
     if e.is_module:
-        return f"y = {label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
-    return f"{'' if e.outputs is None else 'y = '}{label.module}.{part.name}({names})"
+        return f"{_example_result(e)}{label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
+    return f"{_example_result(e)}{label.module}.{part.name}({names})"
+
+
+def _example_result(e: ExaminedTask) -> str:
+    """The names of a call's results, and `=`; empty where it only changes its inputs."""
+    if e.outputs is None:
+        return ""
+    names = ", ".join(f"y{n}" for n in range(e.outputs)) if e.outputs != 1 else "(y,)" if e.in_tuple else "y"
+    return f"{names} = "
 
 
 def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any]:

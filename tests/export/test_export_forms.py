@@ -230,7 +230,7 @@ with torch.no_grad():
 
 def test_what_only_changes_its_inputs_is_not_shown_with_a_result(packages):
     assert "\nform_in_place.in_place(x, bias, scale)\n" in (packages["in_place"].out / "README.md").read_text()
-    assert "\ny = form_two_out.two_out(x, bias)\n" in (packages["two_out"].out / "README.md").read_text()
+    assert "\ny0, y1 = form_two_out.two_out(x, bias)\n" in (packages["two_out"].out / "README.md").read_text()
 
 
 def test_what_is_changed_and_given_back_is_one_result(packages):
