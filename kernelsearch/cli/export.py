@@ -105,7 +105,9 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
 
 
 def _describe(part: Any) -> list[str]:
-    """A line for each kernel and device: the kernel, its shapes and its evidence."""
+    """A line for each kernel and device: the kernel, its shapes and its evidence; then what they cover."""
+    from kernelsearch.export.texts import list_ranges
+
     lines = []
     for device, by_shape in part.chosen.devices.items():
         for digest in dict.fromkeys(chosen.digest for chosen in by_shape.values()):
@@ -117,4 +119,7 @@ def _describe(part: Any) -> list[str]:
                 notes += f", tuned by whole calls ({why})"
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
+    covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
+    lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
+    lines.append(f"{part.name}: every other call runs the reference in plain torch, and warns once")
     return lines

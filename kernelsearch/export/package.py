@@ -27,7 +27,7 @@ from kernelsearch.export.task_modules import write_task_files
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.verify import expectation, regimes, tolerance
 
-TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())
+TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
 
 RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
