@@ -287,8 +287,6 @@ def _examine_outputs(
 def _examine_site(name: str, launches: Sequence[intercept.Launch], described: TaskFacts, file: str) -> Site:
     here = [launch for launch in launches if launch.site == name]
     for wrapper in (w for launch in here for w in launch.wrappers):
-        if isinstance(wrapper, Heuristics):
-            raise cannot_ship(file, f"kernel {name} has @triton.heuristics; let the launcher pass these values")
         if isinstance(wrapper, Autotuner):
             _check_tuner(wrapper, name, file)
     known = [f for t in described.traces.values() for f in t.launches if f.site == name]
@@ -298,7 +296,8 @@ def _examine_site(name: str, launches: Sequence[intercept.Launch], described: Ta
     params, args = here[0].params, known[0].args
     tensor = next((n for n in params if isinstance(args.get(n), TensorFact)), None)
     fixed_grid = all(f.grid is not None for f in known)
-    return Site(name, params, passed.pop(), _plain_defaults(here[0].fn.fn), tensor, fixed_grid)
+    ruled, defaults = sum(isinstance(w, Heuristics) for w in here[0].wrappers), _plain_defaults(here[0].fn.fn)
+    return Site(name, params, passed.pop(), defaults, tensor, fixed_grid, ruled, here[0].meta_defaults)
 
 
 def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:

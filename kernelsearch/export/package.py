@@ -176,6 +176,12 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")
+    spelled = [n for d in part.kernels for c in part.configs_of(d) for n, v in c.items() if isinstance(v, str)]
+    if spelled and any(s.ruled for s in part.examined.sites):
+        raise ExportError(
+            f"{chosen.name} has @triton.heuristics, and a config gives {spelled[0]} as an expression, which they "
+            "cannot read: let the launcher pass these values, and search it again"
+        )
     return replace(part, as_whole=find_untunable(part)) if part.autotune else part
 
 
