@@ -24,6 +24,7 @@ from kernelsearch.export.examine import ExportedTask, examine, layout
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
+from kernelsearch.export.widening import Judge, widen
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.verify import expectation, regimes, tolerance
 
@@ -67,8 +68,11 @@ class ExportResult:
     module: str = ""
 
 
-def export(options: ExportOptions) -> ExportResult:
-    """Writes the package for these options. Raises KernelsearchError before anything is written."""
+def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
+    """Writes the package for these options. Raises KernelsearchError before anything is written.
+
+    judge, if it is there, finds out where else the task's own kernel is right (`widening`).
+    """
     label = _label(options)
     if options.format == "configs" and options.configs == "autotune":
         raise ExportError("--format configs writes tables, which --configs autotune leaves out: say one of the two")
@@ -77,6 +81,8 @@ def export(options: ExportOptions) -> ExportResult:
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _check_distinct(parts)
+    if judge is not None and options.format != "configs":
+        parts = tuple(widen(part, judge) for part in parts)
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     if options.format == "configs":
         for part in parts:

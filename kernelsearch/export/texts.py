@@ -99,6 +99,7 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], form: str =
         kinds={f.evidence.value for _, f in candidates},
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
         inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
+        wider=[f"`{p.name}`: {line}" for p in parts for line in list_wider_ranges(p)],
         untunable=[(w[:1].upper() + w[1:], _has_choices(p, d)) for p in parts for d, w in p.as_whole.items()],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
@@ -157,6 +158,11 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
 def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
     """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
     return [(i.name, _describe_range(i)) for i in part.examined.inputs]
+
+
+def list_wider_ranges(part: ExportedTask) -> list[str]:
+    """What of the inputs was judged with the task's own kernel alone, a line for each range."""
+    return ["; ".join(f"{i.name}: {_describe_range(i)}" for i in inputs) for inputs in part.wider]
 
 
 def _describe_range(given: Input) -> str:
