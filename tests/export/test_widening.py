@@ -72,9 +72,10 @@ def test_other_sizes_and_dtypes_run_the_tasks_own_kernel_where_it_is_right(tmp_p
     for shape, dtype in (((65, 128), "float32"), ((64, 128), "float16"), ((6, 36), "float64")):
         assert chosen(dispatch, *shape, dtype=getattr(torch, dtype)).entry is None
     code = """
-import contextlib, torch, of_halved
+import contextlib, torch
 torch.cuda.current_device = lambda: None
 torch.cuda.device = lambda device: contextlib.nullcontext()
+import of_halved
 dispatch, task = of_halved._dispatch, of_halved._dispatch.TASKS["halved"]
 dispatch.device_name = lambda device: "h100"
 task.choose = lambda inputs: dispatch.Choice(dispatch.Entry("", (), (), "", task.seed[1]), task.seed[0])
