@@ -41,14 +41,14 @@ LAYERS = {
     "trial": (
         "compile_cache evaluator rejection run_jobs shared_state slow_steps", "bench", "bound_candidate",
         "shape_session hints", "confirmation estimate", "with_gpu without_gpu", "evaluation",
-        "own_configs pruning referee reuse",
+        "own_configs own_sizes pruning referee reuse",
     ),
     "search": (
         "contract first_kernel history pending runs steps", "candidates facts finalists one_kernel strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (
-        "choose launches ship", "examine", "autotune tables", "task_modules texts", "function_form huggingface",
+        "choose launches ship", "examine", "autotune tables widening", "task_modules texts", "function_form huggingface",
         "module_form", "package",
     ),
     "report": (

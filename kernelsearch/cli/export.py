@@ -75,9 +75,10 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
     """
     from kernelsearch.core.types import Evidence
     from kernelsearch.export.package import ExportOptions, export
+    from kernelsearch.trial.own_sizes import judge_own_sizes
 
     options["evidence"] = Evidence(options["evidence"])
-    done = export(ExportOptions(format=form, license=licence, **options))
+    done = export(ExportOptions(format=form, license=licence, **options), judge_own_sizes)
     if as_json:
         summary = {"out": str(done.out), "wheel": str(done.wheel) if done.wheel else None, "files": list(done.files)}
         summary["kernels"] = [
@@ -105,7 +106,9 @@ def export(form: str, licence: str, as_json: bool, **options: Any) -> None:
 
 
 def _describe(part: Any) -> list[str]:
-    """A line for each kernel and device: the kernel, its shapes and its evidence."""
+    """A line for each kernel and device: the kernel, its shapes and its evidence; then what they cover."""
+    from kernelsearch.export.texts import list_ranges, list_wider_ranges
+
     lines = []
     for device, by_shape in part.chosen.devices.items():
         for digest in dict.fromkeys(chosen.digest for chosen in by_shape.values()):
@@ -117,4 +120,12 @@ def _describe(part: Any) -> list[str]:
                 notes += f", tuned by whole calls ({why})"
             shapes = f"{len(at)} of {len(by_shape)} timed shapes"
             lines.append(f"{part.name}: kernel {digest[:8]}{notes}, at {shapes}, {at[0].evidence.value} on {device}")
+    covered = "; ".join(f"{name}: {judged}" for name, judged in list_ranges(part))
+    lines.append(f"{part.name}: kernels run for {covered} on {' and '.join(part.chosen.devices)}")
+    lines += [f"{part.name}: the task's own kernel also runs for {wider}" for wider in list_wider_ranges(part)]
+    if part.not_widened:
+        lines.append(f"{part.name}: other sizes and dtypes were not judged: {part.not_widened}")
+    if part.wrong:
+        lines.append(f"{part.name}: its own kernel is wrong at {part.wrong}; mend it, or add it to TEST_SHAPES")
+    lines.append(f"{part.name}: every other call runs the reference in plain torch, and warns once")
     return lines

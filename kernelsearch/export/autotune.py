@@ -32,7 +32,7 @@ def write_autotuned(
     """
     texts, names = [], {}
     for site, steps in part.sites_of(kernel.digest).values():
-        _check_tunable(part, kernel, steps)
+        _check_tunable(part, kernel, site, steps)
         function = kernel.function(steps[0])
         facts = [f for f in part.examined.facts.traces[shape].launches if f.site == site.name]
         passed = facts[0].options if facts else {}
@@ -55,9 +55,11 @@ def find_untunable(part: ExportedTask) -> dict[str, str]:
     return reasons
 
 
-def _check_tunable(part: ExportedTask, kernel: Kernel, steps: tuple[str, ...]) -> None:
+def _check_tunable(part: ExportedTask, kernel: Kernel, site: Site, steps: tuple[str, ...]) -> None:
     why = ""
-    if len(steps) != 1:
+    if site.ruled:
+        why = "runs where its heuristics follow the config"
+    elif len(steps) != 1:
         why = f"launches {len(steps)} functions that share a config"
     elif any(p in kernel.scratch for p in kernel.function(steps[0]).params):
         why = "has scratch buffers whose size follows the config"

@@ -88,13 +88,18 @@ class ExportedTask:
     """One task of a package: the kernels chosen for it, and its file as examined.
 
     autotune says that configs are tuned at the user's first call. as_whole are the kernels by digest that
-    `@triton.autotune` cannot tune, with the reason: for these the package itself times whole calls.
+    `@triton.autotune` cannot tune, with the reason: for these the package itself times whole calls. wider are further
+    inputs at which the task's own kernel was judged right (`widening`); not_widened says why that was not found out,
+    wrong names a size at which it is not right.
     """
 
     chosen: TaskChoice
     examined: ExaminedTask
     autotune: bool = False
     as_whole: Mapping[str, str] = field(default_factory=dict)
+    wider: tuple[tuple[Input, ...], ...] = ()
+    not_widened: str = ""
+    wrong: str = ""
 
     @property
     def name(self) -> str:
@@ -229,14 +234,15 @@ def _examine_inputs(task: Task, cases: Mapping[str, Case]) -> tuple[Input, ...]:
     defaults = _plain_defaults(task.roots[0]) if task.form != "kernelbench" else {}
     inputs = []
     for position, name in enumerate(names.pop()):
-        values = tuple(_as_fact(cases[key].inputs[position], name, file) for key in task.keys)
+        values = tuple(describe_input(cases[key].inputs[position], name, file) for key in task.keys)
         inputs.append(Input(name, values, defaults.get(name, inspect.Parameter.empty)))
     if not any(i.is_tensor for i in inputs):
         raise cannot_ship(file, "no input is a tensor")
     return tuple(inputs)
 
 
-def _as_fact(value: Any, name: str, file: str) -> Any:
+def describe_input(value: Any, name: str, file: str) -> Any:
+    """A tensor's facts, or the scalar itself. Raises ExportError for what an operator of torch does not take."""
     if isinstance(value, torch.Tensor):
         fact = intercept.as_tensor_fact(value)
         with torch._C.DisableTorchFunction():
@@ -287,8 +293,6 @@ def _examine_outputs(
 def _examine_site(name: str, launches: Sequence[intercept.Launch], described: TaskFacts, file: str) -> Site:
     here = [launch for launch in launches if launch.site == name]
     for wrapper in (w for launch in here for w in launch.wrappers):
-        if isinstance(wrapper, Heuristics):
-            raise cannot_ship(file, f"kernel {name} has @triton.heuristics; let the launcher pass these values")
         if isinstance(wrapper, Autotuner):
             _check_tuner(wrapper, name, file)
     known = [f for t in described.traces.values() for f in t.launches if f.site == name]
@@ -298,7 +302,8 @@ def _examine_site(name: str, launches: Sequence[intercept.Launch], described: Ta
     params, args = here[0].params, known[0].args
     tensor = next((n for n in params if isinstance(args.get(n), TensorFact)), None)
     fixed_grid = all(f.grid is not None for f in known)
-    return Site(name, params, passed.pop(), _plain_defaults(here[0].fn.fn), tensor, fixed_grid)
+    ruled, defaults = sum(isinstance(w, Heuristics) for w in here[0].wrappers), _plain_defaults(here[0].fn.fn)
+    return Site(name, params, passed.pop(), defaults, tensor, fixed_grid, ruled, here[0].meta_defaults)
 
 
 def _check_tuner(tuner: Autotuner, name: str, file: str) -> None:

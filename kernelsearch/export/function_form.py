@@ -92,7 +92,8 @@ def collect_template_values(part: ExportedTask) -> dict[str, Any]:
         "seed": part.module_of(part.seed.digest),
         "launches": list_launches(part),
         "wrapped": list_wrapped_kernels(part),
-        "verified": write_verified(part),
+        "verified": write_verified(e.inputs, e.task.path.name),
+        "wider": [write_verified(inputs, e.task.path.name) for inputs in part.wider],
         "cases": list_cases(part),
         "weak": weakest.value if weakest is not Evidence.CONFIRMED else "",
     }
@@ -157,20 +158,19 @@ def _input_lines(part: ExportedTask) -> list[str]:
 # ---------------------------------------------------------------- what was verified
 
 
-def write_verified(part: ExportedTask) -> dict[str, str]:
-    """The fields of the package's `Verified` as Python."""
-    e = part.examined
-    facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in e.inputs]
-    by_shape = zip(*(i.values for i in e.inputs), strict=True)
+def write_verified(inputs: Sequence[Input], file: str) -> dict[str, str]:
+    """The fields of the package's `Verified` as Python, for these inputs of a task's file."""
+    facts = [[v for v in i.values if isinstance(v, TensorFact)] for i in inputs]
+    by_shape = zip(*(i.values for i in inputs), strict=True)
     dtypes = sorted({tuple(v.dtype if isinstance(v, TensorFact) else None for v in vs) for vs in by_shape}, key=repr)
     layouts = [sorted({layout(v.shape, v.stride) for v in vs}) for vs in facts]
-    sizes = [repr(_sizes(i.name, vs, e.task.path.name)) for i, vs in zip(e.inputs, facts, strict=True)]
+    sizes = [repr(_sizes(i.name, vs, file)) for i, vs in zip(inputs, facts, strict=True)]
     largest = max(1 + sum((n - 1) * s for n, s in zip(v.shape, v.stride, strict=True)) for vs in facts for v in vs)
     return {
         "dtypes": write_set(dtypes),
         "layouts": f"({', '.join(map(write_set, layouts))},)",
         "sizes": f"({', '.join(sizes)},)",
-        "scalars": f"({', '.join(write_set(_scalars(i)) for i in e.inputs)},)",
+        "scalars": f"({', '.join(write_set(_scalars(i)) for i in inputs)},)",
         "largest": str(largest),
     }
 

@@ -29,7 +29,8 @@ class Site:
 
     params are the kernel's parameters in order; passed are the names that have a value in every launch; defaults are
     literals of the others (None where a decorator of the seed gave the value); tensor is a parameter that is a tensor,
-    whose device scratch buffers take; fixed_grid says that the launcher's grid is no function of the constexprs.
+    whose device scratch buffers take; fixed_grid says that the launcher's grid is no function of the constexprs; ruled
+    is the number of `@triton.heuristics` that compute some of what is passed, meta what else their rules may read.
     """
 
     name: str
@@ -38,6 +39,8 @@ class Site:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     tensor: str | None = None
     fixed_grid: bool = False
+    ruled: int = 0
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
     def signature(self) -> list[str]:
         """The parameters of a generated function as Python, with defaults from the first optional one on."""

@@ -24,10 +24,11 @@ from kernelsearch.export.examine import ExportedTask, examine, layout
 from kernelsearch.export.function_form import write_function_module
 from kernelsearch.export.module_form import write_module
 from kernelsearch.export.task_modules import write_task_files
+from kernelsearch.export.widening import Judge, widen
 from kernelsearch.record import DEFAULT_DB
-from kernelsearch.verify import tolerance
+from kernelsearch.verify import expectation, regimes, tolerance
 
-TAKEN = frozenset("NotVerified benchmark evidence explain strict tests configs".split())
+TAKEN = frozenset((*texts.OWN, "benchmark", "tests", "configs"))
 """Names that every package has of its own."""
 
 RUNTIME = ("_dispatch.py", "_launch.py", "_tune.py", "benchmark.py", "tests/__init__.py", "tests/test_package.py")
@@ -67,8 +68,11 @@ class ExportResult:
     module: str = ""
 
 
-def export(options: ExportOptions) -> ExportResult:
-    """Writes the package for these options. Raises KernelsearchError before anything is written."""
+def export(options: ExportOptions, judge: Judge | None = None) -> ExportResult:
+    """Writes the package for these options. Raises KernelsearchError before anything is written.
+
+    judge, if it is there, finds out where else the task's own kernel is right (`widening`).
+    """
     label = _label(options)
     if options.format == "configs" and options.configs == "autotune":
         raise ExportError("--format configs writes tables, which --configs autotune leaves out: say one of the two")
@@ -77,6 +81,8 @@ def export(options: ExportOptions) -> ExportResult:
     chosen = [choose(options.dbs, task, options.evidence, options.device) for task in dict.fromkeys(options.tasks)]
     parts = tuple(_part(c, options) for c in chosen)
     _check_distinct(parts)
+    if judge is not None and options.format != "configs":
+        parts = tuple(widen(part, judge) for part in parts)
     files = {MARK: b"Written by `kernelsearch export`, which may replace this folder.\n"}
     if options.format == "configs":
         for part in parts:
@@ -113,7 +119,9 @@ def build_package_files(parts: Sequence[ExportedTask], label: texts.PackageLabel
         '"""The layout of a tensor as a word: what is verified and what is called are described alike."""\n\n'
         f"from collections.abc import Sequence\n\n\n{inspect.getsource(layout)}"
     )
-    files["tests/tolerance.py"] = inspect.getsource(tolerance)
+    for rules in (expectation, regimes, tolerance):  # what judged the kernels judges the package
+        name = rules.__name__.rpartition(".")[2]
+        files[f"tests/{name}.py"] = inspect.getsource(rules).replace("from kernelsearch.verify.", "from .")
     files["py.typed"] = ""
     files["__init__.py"] = texts.write_init(label, parts)
     files["_build.py"] = texts.write_build_module(label.module)
@@ -174,6 +182,12 @@ def _part(chosen: TaskChoice, options: ExportOptions) -> ExportedTask:
     known = {s.key for s in part.examined.facts.shapes}
     if not any(shape in known for by_shape in chosen.devices.values() for shape in by_shape):
         raise ExportError(f"{chosen.name} has no time at a shape of its file: nothing to export")
+    spelled = [n for d in part.kernels for c in part.configs_of(d) for n, v in c.items() if isinstance(v, str)]
+    if spelled and any(s.ruled for s in part.examined.sites):
+        raise ExportError(
+            f"{chosen.name} has @triton.heuristics, and a config gives {spelled[0]} as an expression, which they "
+            "cannot read: let the launcher pass these values, and search it again"
+        )
     return replace(part, as_whole=find_untunable(part)) if part.autotune else part
 
 

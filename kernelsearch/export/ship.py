@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import symtable
 import sys
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, cannot_ship
@@ -27,14 +29,24 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def extract_module(
-    text: str, file: str, roots: Sequence[str], sites: Collection[str], head: str, *, lenient: bool = False
+    text: str,
+    file: str,
+    roots: Sequence[str],
+    sites: Collection[str],
+    head: str,
+    *,
+    ruled: Mapping[str, int] = MappingProxyType({}),
+    lenient: bool = False,
 ) -> str:
     """The text of the module that holds these roots and all that they use.
 
-    sites are the kernels that the launcher launches: they become imported `Site`s. head is the module's docstring;
-    lenient lets a function import any package when it is called. Raises ExportError.
+    sites are the kernels that the launcher launches: they become imported `Site`s; ruled says how many
+    `@triton.heuristics` some have, whose rules they keep. head is the module's docstring; lenient lets a function
+    import any package when it is called. Raises ExportError.
     """
     work = _File(text, file, frozenset(sites), lenient)
+    for site, count in ruled.items():
+        work.add_rules(site, count)
     statements = work.find_reachable(roots)
     used = _used_names(statements)
     parts = [f'"""{head}"""', "", "from __future__ import annotations", ""]
@@ -55,11 +67,27 @@ class _File:
         self.tree = parse_python(text)
         self.lines = text.splitlines()
         self.statements = [n for n in self.tree.body if not _is_main(n) and not _is_docstring(n)]
+        self.made: dict[int, str] = {}  # statements that stand in for decorators of kernels, with their texts
         for site in sorted(sites):
             if not any(isinstance(n, ast.FunctionDef) and n.name == site for n in self.statements):
                 raise ExportError(
                     f"{file}: kernel {site} is launched, but not defined at the file's top level: move it into the file"
                 )
+
+    def add_rules(self, site: str, count: int) -> None:
+        """Adds a statement that gives a `Site` the rules of its kernel's `@triton.heuristics`, outermost first."""
+        kernel = next(n for n in self.statements if isinstance(n, ast.FunctionDef) and n.name == site)
+        rules = [found for d in kernel.decorator_list if (found := _find_rules(d)) is not None]
+        if len(rules) != count:
+            self._refuse(
+                kernel, "has heuristics in another form: write @triton.heuristics with its values above the kernel"
+            )
+        values = [textwrap.dedent(ast.get_source_segment("\n".join(self.lines), r, padded=True) or "") for r in rules]
+        text = f"{site}.rules = ({', '.join(values)},)"
+        (node,) = parse_python(text).body
+        ast.increment_lineno(node, kernel.lineno - 1)
+        self.made[id(node)] = text
+        self.statements.insert(self.statements.index(kernel) + 1, node)
 
     def find_reachable(self, roots: Sequence[str]) -> list[ast.stmt]:
         """The statements that define the roots and what they use.
@@ -97,7 +125,7 @@ class _File:
                 self._refuse(item, f"uses {item.id}, so that it needs more than its own text")
             elif isinstance(item, ast.Attribute) and item.attr in ("load_inline", "cpp_extension"):
                 self._refuse(item, f"builds an extension ({item.attr})")
-        for use in _other_uses(node, self.sites):
+        for use in _other_uses(node, self.sites) if id(node) not in self.made else ():
             self._refuse(use, f"uses kernel {use.id} in another way than `{use.id}[grid](...)`")
 
     def _check_import(self, node: Import, used: Collection[str] | None) -> None:
@@ -123,6 +151,8 @@ class _File:
 
     def segment(self, node: ast.stmt) -> str:
         """The statement's own text with the comments above it; `wrap_triton(kernel)` becomes the kernel."""
+        if id(node) in self.made:
+            return self.made[id(node)]
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1
         above = first
         while above > 0 and self.lines[above - 1].startswith("#") and not self.lines[above - 1].startswith("#!"):
@@ -134,6 +164,15 @@ class _File:
             tail = lines[end][call.end_col_offset :]
             lines[row : end + 1] = [lines[row][: call.col_offset] + call.args[0].id.encode() + tail]
         return b"\n".join(lines).decode()
+
+
+def _find_rules(decorator: ast.expr) -> ast.expr | None:
+    """The values of `@triton.heuristics(values)`, None for another decorator."""
+    if not isinstance(decorator, ast.Call):
+        return None
+    called = decorator.func.attr if isinstance(decorator.func, ast.Attribute) else getattr(decorator.func, "id", "")
+    given = [*decorator.args, *(k.value for k in decorator.keywords)]
+    return given[0] if called == "heuristics" and len(given) == 1 else None
 
 
 def _import_text(node: Import, used: Collection[str]) -> str:

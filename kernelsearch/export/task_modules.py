@@ -9,7 +9,7 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.export import ExportError, render
 from kernelsearch.export.autotune import write_autotuned
 from kernelsearch.export.examine import ExportedTask
-from kernelsearch.export.launches import launch_name, write_launch_function
+from kernelsearch.export.launches import Site, launch_name, write_launch_function
 from kernelsearch.export.ship import bound_names, extract_module
 from kernelsearch.tasks.module import read_text
 
@@ -23,7 +23,7 @@ def write_task_files(part: ExportedTask) -> dict[str, str]:
     """The files of a task's folder by name, all but its `__init__.py`."""
     files = {f"{part.module_of(d)}.py": _kernel_module(part, d) for d in part.kernels}
     sites = [s.name for s in part.examined.sites]
-    lines = [f'{name} = Site("{name}")' for name in sites]
+    lines = [f"{s.name} = Site({_site_arguments(s)})" for s in part.examined.sites]
     files["sites.py"] = (
         '"""The kernels that the launcher launches: each passes on to the kernel that was chosen for the call."""\n\n'
         "from .._launch import Site\n\n" + "\n".join(lines) + "\n"
@@ -32,6 +32,10 @@ def write_task_files(part: ExportedTask) -> dict[str, str]:
     if part.examined.task.baselines:
         files["baselines.py"] = _baselines(part)
     return files
+
+
+def _site_arguments(site: Site) -> str:
+    return f'"{site.name}", {site.params!r}, {dict(site.meta)!r}' if site.ruled else f'"{site.name}"'
 
 
 # ---------------------------------------------------------------- launcher and reference
@@ -46,7 +50,8 @@ def _task_modules(part: ExportedTask, sites: list[str]) -> dict[str, str]:
     if e.is_module and hasattr(e.task.module, "get_init_inputs"):
         roots["task"].append("get_init_inputs")
     head = f"The launcher, the reference and the inputs of {path.name} (task {digest}), as they were judged."
-    files = {"task.py": extract_module(read_text(path), path.name, roots["task"], sites, head)}
+    ruled = {s.name: s.ruled for s in e.sites if s.ruled}
+    files = {"task.py": extract_module(read_text(path), path.name, roots["task"], sites, head, ruled=ruled)}
     if e.companion is not None:
         head = f"The reference of {e.companion.name} (task {digest}), as it was judged against."
         files["reference.py"] = extract_module(read_text(e.companion), e.companion.name, roots["reference"], (), head)

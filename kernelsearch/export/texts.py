@@ -9,12 +9,14 @@ from typing import Any
 from kernelsearch.core.types import Evidence
 from kernelsearch.export import render
 from kernelsearch.export.choose import ExportCandidate
-from kernelsearch.export.examine import ExportedTask, Input
+from kernelsearch.export.examine import ExaminedTask, ExportedTask, Input, layout
 from kernelsearch.export.tables import compute_package_gain
 from kernelsearch.kernel.language import LAST_BLOCK_POINTERS
 
 TORCH, TRITON = "torch>=2.11", "triton>=3.6"
 PYTHON = ">=3.11"
+OWN = ("FallbackWarning", "NotVerified", "evidence", "explain", "strict")
+"""What a package offers besides its functions."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def quote_all(words: Sequence[str]) -> str:
 def write_init(label: PackageLabel, parts: Sequence[ExportedTask]) -> str:
     """The package's `__init__.py`."""
     imports = {p.name: list_public_names(p) for p in sorted(parts, key=lambda p: p.name)}
-    exported = [*(n for names in imports.values() for n in names), "NotVerified", "evidence", "explain", "strict"]
+    exported = [*(n for names in imports.values() for n in names), *OWN]
     return render(
         "init.py.jinja",
         summary=summarize(parts),
@@ -82,21 +84,22 @@ def class_name(task: str) -> str:
 # ---------------------------------------------------------------- README
 
 
-def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], layout: str = "pip") -> str:
+def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], form: str = "pip") -> str:
     candidates = [(p, f) for p in parts for f in p.chosen.found]
     weak = [p for p in parts if p.chosen.weakest is not Evidence.CONFIRMED]
     return render(
         "README.md.jinja",
         label=label,
         parts=parts,
-        layout=layout,
+        form=form,
         summary=summarize(parts),
         weak=", ".join(f"`{p.name}` is {p.chosen.weakest.value} only" for p in weak),
         calls=[_example_call(label, p) for p in parts],
         tables=[_table(p, d, shapes) for p in parts for d, shapes in sorted(p.chosen.devices.items())],
         kinds={f.evidence.value for _, f in candidates},
         confirmed_lines=[_confirmed_line(p, f) for p, f in candidates if f.finding],
-        inputs=[_input_line(p, i) for p in parts for i in p.examined.inputs],
+        inputs=[f"`{p.name}`: `{name}` {judged}" for p in parts for name, judged in list_ranges(p)],
+        wider=[f"`{p.name}`: {line}" for p in parts for line in list_wider_ranges(p)],
         untunable=[(w[:1].upper() + w[1:], _has_choices(p, d)) for p in parts for d, w in p.as_whole.items()],
         baselines=", ".join(sorted({f"`{name}`" for p in parts for name in p.examined.task.baselines})),
     )
@@ -105,8 +108,16 @@ def write_readme(label: PackageLabel, parts: Sequence[ExportedTask], layout: str
 def _example_call(label: PackageLabel, part: ExportedTask) -> str:
     e, names = part.examined, ", ".join(i.name for i in part.examined.inputs)
     if e.is_module:
-        return f"y = {label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
-    return f"{'' if e.outputs is None else 'y = '}{label.module}.{part.name}({names})"
+        return f"{_example_result(e)}{label.module}.{class_name(part.name)}({', '.join(map(repr, e.init))})({names})"
+    return f"{_example_result(e)}{label.module}.{part.name}({names})"
+
+
+def _example_result(e: ExaminedTask) -> str:
+    """The names of a call's results, and `=`; empty where it only changes its inputs."""
+    if e.outputs is None:
+        return ""
+    names = ", ".join(f"y{n}" for n in range(e.outputs)) if e.outputs != 1 else "(y,)" if e.in_tuple else "y"
+    return f"{names} = "
 
 
 def _table(part: ExportedTask, device: str, by_shape: Mapping[str, ExportCandidate]) -> dict[str, Any]:
@@ -144,14 +155,23 @@ def _confirmed_line(part: ExportedTask, found: ExportCandidate) -> str:
     )
 
 
-def _input_line(part: ExportedTask, given: Input) -> str:
-    """The verified values of one input."""
+def list_ranges(part: ExportedTask) -> list[tuple[str, str]]:
+    """(Input, what of it was judged in words): where all of these hold a call runs a kernel."""
+    return [(i.name, _describe_range(i)) for i in part.examined.inputs]
+
+
+def list_wider_ranges(part: ExportedTask) -> list[str]:
+    """What of the inputs was judged with the task's own kernel alone, a line for each range."""
+    return ["; ".join(f"{i.name}: {_describe_range(i)}" for i in inputs) for inputs in part.wider]
+
+
+def _describe_range(given: Input) -> str:
     values = [v for v in given.values if v is not None]
     if not given.is_tensor:
-        return f"`{part.name}`: `{given.name}` in {', '.join(sorted({repr(v) for v in values}))}"
+        return " or ".join(sorted({repr(v) for v in values}))
     dtypes = " or ".join(sorted({v.dtype for v in values}))
     axes = " x ".join(f"{min(a)}..{max(a)}" for a in zip(*(v.shape for v in values), strict=True))
-    return f"`{part.name}`: `{given.name}` {dtypes}, {axes or 'a scalar'}"
+    return f"{dtypes}, {axes or 'a scalar'}, {' or '.join(sorted({layout(v.shape, v.stride) for v in values}))}"
 
 
 def _has_choices(part: ExportedTask, digest: str) -> bool:

@@ -1,0 +1,45 @@
+"""Verdicts on a task's own kernel at each of its test shapes, one by one: what an export may cover."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.types import Config, Verdict, Word
+from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.evaluation import Evaluation
+from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.with_gpu import GpuStages
+from kernelsearch.trial.without_gpu import Interpretation
+from kernelsearch.worker.messages.jobs import JudgedCase
+
+LIMIT_S = 10.0
+"""For the runs of one shape: where that is not enough the shape is not covered."""
+SECRET = 20
+"""The seed of the inputs. Nobody is to be surprised here: the same task gives the same package."""
+
+
+def judge_own_sizes(path: Path, config: Config) -> dict[str, Verdict]:
+    """The verdict on a task's own kernel with this config at each test shape, by key. Raises TaskError."""
+    with Bench.open(path) as bench:
+        bench.secret = SECRET
+        cases = [c for c in bench.cases("full") if c.kind == "test" and c.probe is None and not c.padded]
+        candidate, stages = BoundCandidate(bench, bench.seed, config), Evaluation(bench, limit_s=LIMIT_S).stages
+        return {
+            shape: _judge(candidate, stages if isinstance(stages, GpuStages) else None, tuple(here))
+            for shape, here in groupby(cases, lambda case: case.shape)
+        }
+
+
+def _judge(candidate: BoundCandidate, gpu: GpuStages | None, cases: tuple[JudgedCase, ...]) -> Verdict:
+    try:
+        binaries = candidate.compile((cases[0].shape,))
+        if gpu is not None:
+            return gpu.run_cases(candidate, binaries, cases, "full")
+        return Interpretation(candidate, LIMIT_S).run(cases)
+    except Rejection as rejected:
+        return rejected.verdict
+    except TaskError as error:  # the launcher or the reference does not take such inputs
+        return Verdict(Word.CRASH, "run", str(error), "full")

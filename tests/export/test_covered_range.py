@@ -1,0 +1,95 @@
+"""What a package covers is printed, and a call outside of it warns once and says what would cure it."""
+
+import warnings
+from importlib import import_module
+
+import pytest
+import torch
+from click.testing import CliRunner
+from gated_record import H100
+from test_export_package import fake, gpu
+
+from kernelsearch.cli.export import export as command
+
+
+@pytest.fixture
+def silent(package):
+    """(The package, its task) with nothing warned of so far."""
+    task = package[1]._dispatch.TASKS["gated_sum"]
+    task.warned.clear()
+    return package[1], task
+
+
+def warned(task, choice, times=1):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            task.refuse(True, choice.reason)
+    return [str(w.message) for w in caught]
+
+
+OUTSIDE = {
+    "size 300 of x's axis 0 is outside of the judged sizes, 1 to 256; add such a shape to TEST_SHAPES": (
+        fake(300, 60), fake(60, 300), True),
+    "x's layout is axes 1 0 (strides (1, 100)), judged were contiguous; pass x.contiguous()": (
+        fake(100, 60, stride=(1, 100)), fake(60, 100), True),
+    "dtypes (bfloat16, float32, None) were not judged, only (float32, float32, None); cast": (
+        fake(100, 60, dtype=torch.bfloat16), fake(60, 100), True),
+    "twice=False was not judged, only True; add": (fake(100, 60), fake(60, 100), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", OUTSIDE)
+def test_a_call_outside_of_what_was_judged_warns_once_and_names_the_cure(silent, said):
+    package, task = silent
+    choice = gpu(package._dispatch, *OUTSIDE[said])
+    (message,) = warned(task, choice, times=3)
+    assert message.startswith(f"gated_sum runs its reference, plain torch: {said}"), message
+    assert warned(task, choice) == []
+
+
+def test_sizes_that_differ_warn_once_but_another_reason_warns_again(silent):
+    package, task = silent
+    sizes = [gpu(package._dispatch, fake(n, 60), fake(60, n), True) for n in (300, 301, 302)]
+    assert [len(warned(task, choice)) for choice in sizes] == [1, 0, 0]
+    assert len(warned(task, gpu(package._dispatch, fake(9, 5, dtype=torch.half), fake(5, 9), True))) == 1
+
+
+def test_ordinary_compiled_and_differentiated_calls_warn(silent):
+    package, task = silent
+    x, g = torch.randn(9, 5), torch.randn(5, 9)
+    with pytest.warns(package.FallbackWarning, match="nothing was verified on cpu; move") as caught:
+        package.gated_sum(x, g, True)
+        package.gated_sum(x, g, True)
+    assert len(caught) == 1 and caught[0].filename == __file__
+    with pytest.warns(package.FallbackWarning, match="a gradient is needed; call it under torch.no_grad()"):
+        package.gated_sum(x.requires_grad_(), g, True)
+    task.warned.clear()
+    compiled = torch.compile(lambda *a: package.gated_sum(*a), fullgraph=True, backend="aot_eager")
+    with torch.no_grad(), pytest.warns(package.FallbackWarning, match="nothing was verified on cpu"):
+        compiled(x, g, True)
+    torch._dynamo.reset()
+    torch.compile(lambda *a: package.gated_sum(*a), fullgraph=True, backend="aot_eager")(x, g, True)
+
+
+def test_what_is_refused_does_not_warn(silent):
+    package, _ = silent
+    with warnings.catch_warnings(), torch.no_grad(), pytest.raises(package.NotVerified):
+        warnings.simplefilter("error")
+        package.gated_sum(torch.randn(9, 5), torch.randn(5, 9), True, fallback=False)
+
+
+RANGE = ("x: float32, 1..256 x 1..128, contiguous", "gate: float32, 1..128 x 1..256, contiguous", "twice: True")
+
+
+def test_the_covered_range_is_printed_at_export_and_in_the_readme(package, confirmed_db, tmp_path):
+    arguments = f"--task gated_sum --out {tmp_path / 'out'} --name ranged-sum --db {confirmed_db}".split()
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 0, done.output
+    readme = (package[0].out / "README.md").read_text()
+    for line in RANGE:
+        name, _, judged = line.partition(": ")
+        assert line in done.output and f"- `gated_sum`: `{name}` {judged}\n" in readme, done.output
+    assert f"on {H100}" in done.output and "every other call runs the reference in plain torch" in done.output
+    assert "a `FallbackWarning` says once why" in readme
+    assert import_module("fast_gated").FallbackWarning.__mro__[1] is UserWarning
