@@ -11,6 +11,7 @@ kernel would pay for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ def make_inputs(
     """
     if regime not in ALL:
         raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
-    domains = [(domain or {}).get(name) for name in names] + [None] * len(inputs)
+    domains = list_domains(inputs, names, domain)
     largest = max((x.dim() for x in inputs if is_data(x)), default=0)
     changed = []
     for position, (value, limit) in enumerate(zip(inputs, domains)):
@@ -61,8 +62,13 @@ def make_inputs(
         minor = value.dim() < min(2, largest)
         own = "randn" if minor and regime != "integers" else regime
         values = _draw(value, own, generator, seed, rows)
-        changed.append(_lay_out(value, _narrow(values, limit)))
+        changed.append(_lay_out(value, narrow(values, limit)))
     return changed
+
+
+def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, str] | None) -> list[str | None]:
+    """The domain of each input, None where there is none."""
+    return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
 
 
 def move_inputs(inputs: Sequence[Any], seed: int) -> list[Any]:
@@ -165,7 +171,8 @@ def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
     return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
 
 
-def _narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
+def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
+    """The values brought into a domain."""
     match limit:
         case None:
             return values
