@@ -48,8 +48,8 @@ LAYERS = {
         "planned_run replay", "study",
     ),
     "export": (
-        "choose launches ship", "examine", "autotune tables widening", "task_modules texts", "function_form huggingface",
-        "module_form", "package",
+        "choose launches ship", "examine", "autotune tables widening", "task_modules texts",
+        "function_form huggingface", "module_form", "package",
     ),
     "report": (
         "findings hint_report lineage progress proposal_report model_costs study_text",

@@ -102,6 +102,11 @@ def _check_outputs(task: Task, key: str, outputs: Outputs) -> None:
     where = f"{task.path.name}: at {make_shape_fact(task, key).label or key}"
     if len(expected) != len(given):
         raise TaskError(f"{where} the reference returns {len(expected)} tensors, the launcher {len(given)}")
+    if not expected:
+        raise TaskError(
+            f"{where} the reference returns no tensor, so that nothing can be judged: return one, or name the inputs "
+            'that the launcher writes to, such as MUTATES = ("y",)'
+        )
     for i, (want, got) in enumerate(zip(expected, given, strict=True)):
         if want.shape != got.shape or want.dtype != got.dtype:
             raise TaskError(

@@ -16,9 +16,10 @@ from typing import Any
 from kernelsearch import __version__
 from kernelsearch.compile.build import Binary, check_binary
 from kernelsearch.core.errors import IsolationError, TaskError, WorkerError
-from kernelsearch.core.types import Config, LaunchFact, TaskFacts, Verdict, Word
+from kernelsearch.core.formats import format_config
+from kernelsearch.core.types import Config, LaunchFact, TaskFacts, TensorFact, Verdict, Word
 from kernelsearch.kernel import targets
-from kernelsearch.kernel.launch import BoundLaunch, Specialisation, bind_launch
+from kernelsearch.kernel.launch import BoundLaunch, LaunchError, Specialisation, bind_launch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.measure.timing.device import LiveDevice, find_live_device
@@ -130,7 +131,10 @@ class Bench:
                 facts = _read_task(judge, jobs.OpenTask(full, machine, device is not None), path)
             others |= {"gpu": gpu} if gpu else {}
             cache = CompileCache(compiled, versions()) if compiled else None
-            return cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
+            bench = cls(full, machine, device, facts, workplace, judge, compilers, compiled=cache, say=say, **others)
+            with report_progress(say, "compiling the task's own kernel"):
+                bench.facts = bench.choose_own_config()
+            return bench
         except BaseException:
             workplace.close()
             raise
@@ -196,6 +200,38 @@ class Bench:
         return bind_launch(kernel, config, self.seed, facts.config, facts.sites, fact, grid_of, self.target.num_sms)
 
     # ------------------------------------------------------------ compiling
+
+    def choose_own_config(self) -> TaskFacts:
+        """The facts with the first config of each of the seed's own lists that compiles, as Triton's autotuner skips
+        the others. Where none does, it stays the first, and the compiler's reason is the verdict on the seed.
+        """
+        facts = self.facts
+        shapes = tuple(dict.fromkeys((*(s.key for s in facts.shapes), *first_by_dtypes(facts))))
+        for configs in facts.own_configs:
+            taken = next((c for c in configs if self._compiles({**facts.config, **c}, shapes, c)), None)
+            if taken is not None and taken != configs[0]:
+                note = (
+                    f"the first config of its own list does not compile for {self.where}: {format_config(taken)} does"
+                )
+                facts = replace(facts, config={**facts.config, **taken}, notes=(*facts.notes, note))
+        return facts
+
+    def _compiles(self, config: Config, shapes: tuple[str, ...], part: Config) -> bool:
+        """True if the seed's launches of these shapes compile at a config; of part's one kernel, if it names one."""
+        sites = {name.rpartition(".")[0] for name in part} - {""}
+        try:
+            launches = self.bind_launches(self.seed, config, shapes)
+            specs = [
+                (spec, False)
+                for fact, bound in launches
+                if not sites or fact.site in sites
+                for spec in bound.specialise_steps(fact)
+            ]
+        except LaunchError:
+            return False
+        binaries, verdict = self.build_binaries(self.seed, tuple(dict.fromkeys(specs)))
+        refused = verdict is not None and verdict.word is Word.COMPILE
+        return not refused and not any(b.unsupported for b in binaries.values())
 
     def build_binaries(
         self, kernel: Kernel, specs: tuple[tuple[Specialisation, bool], ...]
@@ -298,6 +334,16 @@ def _read_task(judge: Pool, job: jobs.OpenTask, path: str | os.PathLike[str]) ->
             f"{path} was not read within {OPEN_LIMIT_S:g} s: does its top level, its get_inputs or its reference "
             'loop or wait? What only a script should do belongs under `if __name__ == "__main__":`'
         ) from None
+
+
+def first_by_dtypes(facts: TaskFacts) -> tuple[str, ...]:
+    """The keys of the first test shape for each set of argument dtypes."""
+    first: dict[str, str] = {}
+    for shape in facts.test_shapes:
+        launches = facts.traces[shape.key].launches
+        kinds = [[n, a.dtype] for f in launches for n, a in f.args.items() if isinstance(a, TensorFact)]
+        first.setdefault(repr(kinds), shape.key)
+    return tuple(first.values())
 
 
 def _without_code(kernel: Kernel) -> Kernel:

@@ -9,8 +9,6 @@ from kernelsearch.core.types import (
     LAUNCH_OPTIONS,
     Config,
     Measurement,
-    TaskFacts,
-    TensorFact,
     Verdict,
     Word,
     config_key,
@@ -18,7 +16,7 @@ from kernelsearch.core.types import (
 from kernelsearch.kernel.dtype_tests import tests_dtypes
 from kernelsearch.kernel.expressions import names_in
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.trial.bench import Bench
+from kernelsearch.trial.bench import Bench, first_by_dtypes
 from kernelsearch.trial.bound_candidate import BoundCandidate
 from kernelsearch.trial.estimate import ESTIMATE_PROTOCOL, estimate_times
 from kernelsearch.trial.rejection import Rejection, ask_or_reject, is_by_chance, try_twice
@@ -83,9 +81,7 @@ class InterpreterStages:
 
     def verify(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...]) -> Verdict:
         """`full`, after a compilation of the test shapes too: their dtypes may be held to another precision."""
-        facts = self.bench.facts
-        tests = first_by_dtypes(facts, tuple(s.key for s in facts.test_shapes))
-        candidate.compile(tuple(dict.fromkeys((*self.timed, *tests))))
+        candidate.compile(tuple(dict.fromkeys((*self.timed, *first_by_dtypes(self.bench.facts)))))
         return self.judge_full(candidate, cases)
 
     def judge(self, candidate: BoundCandidate, cases: tuple[jobs.JudgedCase, ...], depth: str) -> Verdict:
@@ -119,16 +115,6 @@ def profile_programs(candidate: BoundCandidate, pool: Pool, shapes: tuple[str, .
     if profiled.verdict is not None:
         raise Rejection(profiled.verdict)
     return profiled
-
-
-def first_by_dtypes(facts: TaskFacts, shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """The first of these shapes for each set of argument dtypes."""
-    first: dict[str, str] = {}
-    for shape in shapes:
-        launches = facts.traces[shape].launches
-        kinds = [[n, a.dtype] for f in launches for n, a in f.args.items() if isinstance(a, TensorFact)]
-        first.setdefault(repr(kinds), shape)
-    return tuple(first.values())
 
 
 def interpreted_config_key(kernel: Kernel, config: Config) -> str:

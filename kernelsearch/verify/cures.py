@@ -6,6 +6,9 @@ import math
 
 from kernelsearch.core.types import Verdict, Word
 
+OF_NUMBERS = ("shared memory", "assert", "Assert", "power of 2")
+"""In a compiler's reason: what a kernel's tiles, warps or stages may be to blame for."""
+
 
 def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
     """Sentences that name options of the task file that allow what was refused, if that is meant.
@@ -17,6 +20,11 @@ def name_cures(verdict: Verdict, own: bool) -> tuple[str, ...]:
         cures.append(f'if the task allows it, its file says so: PRECISION = "{detail["needs"]}"')
     if verdict.word is Word.MEMORY and "input" in detail and own:
         cures.append('if the launcher is meant to write to that input, name it: MUTATES = ("x",)')
+    if verdict.word is Word.COMPILE and own and any(cause in verdict.reason for cause in OF_NUMBERS):
+        cures.append(
+            "if it compiles with other numbers, its file gives them: "
+            'CONFIG = {"BLOCK": 64, "num_stages": 2}, with the names of the kernel\'s own constexprs'
+        )
     if verdict.word is not Word.WRONG or not own or not detail.get("regime"):
         return tuple(cures)
     cures.append(

@@ -11,6 +11,7 @@ import torch
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.verify.expectation import Expectation, Output
+from kernelsearch.verify.regimes import list_domains, narrow
 
 INTEGER_POISON = -0x5A5A5A5B
 """The value of an unwritten integer, cut to its width; an unwritten float is NaN."""
@@ -208,21 +209,35 @@ class Probe:
     value: float
 
 
-def choose_probes(inputs: Sequence[Any], seed: int, count: int = 8) -> tuple[Probe, ...]:
-    """Elements to move: first, last, around the edges of blocks, and random ones; count of each floating input."""
+def choose_probes(
+    inputs: Sequence[Any],
+    seed: int,
+    count: int = 8,
+    *,
+    names: Sequence[str] = (),
+    domain: Mapping[str, str] | None = None,
+) -> tuple[Probe, ...]:
+    """Elements to move: first, last, around the edges of blocks, and random ones; count of each floating input.
+
+    names and domain are those of `make_inputs`: a value stays in its input's domain, and a fixed input as it is.
+    """
     chosen = []
-    for position, value in enumerate(inputs):
+    for position, (value, limit) in enumerate(zip(inputs, list_domains(inputs, names, domain))):
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+            continue
+        if limit == "fixed":
             continue
         numel, width = value.numel(), value.shape[-1] if value.dim() else 1
         edges = [0, numel - 1, width - 1, numel - width, *(numel - width + e for e in (width // 2, width // 2 - 1))]
         generator = torch.Generator().manual_seed(seed * 7919 + position)
         edges += torch.randint(0, numel, (count,), generator=generator).tolist()
         wide = value.double()
+        middle = 0.5 if limit == "unit" else 0.0
         step = 8.0 * float(wide.abs().amax().clamp(2.0**-10, torch.finfo(value.dtype).max / 32))
         for index in list(dict.fromkeys(e for e in edges if 0 <= e < numel))[:count]:
             old = float(wide.reshape(-1)[index])
-            chosen.append(Probe(position, index, old - step if old > 0 else old + step))
+            moved = wide.new_tensor(old - step if old > middle else old + step)
+            chosen.append(Probe(position, index, float(narrow(moved, limit))))
     return tuple(chosen)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ def make_inputs(
     """
     if regime not in ALL:
         raise ValueError(f"regime is one of {', '.join(ALL)}, not {regime!r}")
-    domains = [(domain or {}).get(name) for name in names] + [None] * len(inputs)
+    domains = list_domains(inputs, names, domain)
     largest = max((x.dim() for x in inputs if is_data(x)), default=0)
     room = _find_room(inputs) if precision == "half-accumulate" else math.inf
     changed = []
@@ -67,8 +68,13 @@ def make_inputs(
         minor = value.dim() < min(2, largest)
         own = "randn" if minor and regime != "integers" else regime
         values = _draw(value, own, generator, seed, rows, room if value.dtype == torch.float16 else math.inf)
-        changed.append(_lay_out(value, _narrow(values, limit)))
+        changed.append(_lay_out(value, narrow(values, limit)))
     return changed
+
+
+def list_domains(inputs: Sequence[Any], names: Sequence[str], domain: Mapping[str, str] | None) -> list[str | None]:
+    """The domain of each input, None where there is none."""
+    return [(domain or {}).get(name) for name, _ in zip_longest(names, inputs)]
 
 
 def move_inputs(inputs: Sequence[Any], seed: int) -> list[Any]:
@@ -184,7 +190,8 @@ def _mixing_axis(value: torch.Tensor, rows: int | None) -> int:
     return next((axis for axis in range(value.dim() - 1, -1, -1) if value.shape[axis] == rows), 0)
 
 
-def _narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
+def narrow(values: torch.Tensor, limit: str | None) -> torch.Tensor:
+    """The values brought into a domain."""
     match limit:
         case None:
             return values

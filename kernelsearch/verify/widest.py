@@ -104,9 +104,8 @@ def run_reference(
 
 
 def flatten(value: Any) -> list[torch.Tensor]:
-    """The tensors of a return value in order; numbers become 0-d tensors."""
-    leaves = (leaf for leaf in tree_leaves(value) if leaf is not None)
-    return [leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf) for leaf in leaves]
+    """The tensors of a return value in order: the reference's and the launcher's outputs. All else is left out."""
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _cast(value: Any, dtype: torch.dtype, device: str | None = None) -> Any:

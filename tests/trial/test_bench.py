@@ -136,3 +136,32 @@ def test_a_build_begun_ahead_is_the_one_that_is_asked_for_later_and_takes_nobody
         assert len(begun) == (1 if compilers > FEW_COMPILERS else 0)
         found, verdict = bench.build_binaries(bench.seed, specs)
         assert verdict is None and all(future.result() in found.values() for future in begun.values())
+
+
+GATED = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def gate_kernel(g_ptr, x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    g, x = tl.load(g_ptr + i, mask=i < n, other=0.0), tl.load(x_ptr + i, mask=i < n, other=0.0)
+    tl.store(y_ptr + i, tl.exp(g) * x, mask=i < n)
+
+def gate(g, x):
+    y = torch.empty_like(x)
+    gate_kernel[(triton.cdiv(x.numel(), 256),)](g, x, y, x.numel(), BLOCK=256)
+    return y
+
+def reference(g, x): return g.exp() * x
+def get_inputs(n=1000): return [-16 * torch.rand(n), torch.randn(n)]
+DOMAIN = {"g": "LIMIT"}
+"""
+
+
+@pytest.mark.parametrize("limit", ["fixed", "positive"])
+def test_the_cases_of_full_depth_keep_to_the_domain(opened, tmp_path, limit):
+    path = tmp_path / "gated.py"
+    path.write_text(GATED.replace("LIMIT", limit))
+    probes = [case.probe for case in opened(path).cases("full") if case.probe is not None]
+    moved = [value for position, _, value in probes if position == 0]
+    assert len(probes) > len(moved) and bool(moved) == (limit == "positive") and all(value > 0 for value in moved)

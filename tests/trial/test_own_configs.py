@@ -11,8 +11,10 @@ from kernelsearch.core.types import Evidence, LaunchFact, Measurement, Outcome, 
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.tasks.space import find_numbers
-from kernelsearch.trial.bench import versions
+from kernelsearch.trial.bench import Bench, versions
+from kernelsearch.trial.evaluation import Evaluation
 from kernelsearch.trial.own_configs import as_facts, tune_seed
+from kernelsearch.verify.cures import name_cures
 
 SHAPES = ("timed:0", "timed:1")
 
@@ -117,3 +119,60 @@ def test_the_list_is_the_autotuners_unless_the_file_gives_a_config(configs, spac
     ]
     for one in (c for own in found.own_configs for c in own):
         assert all(value in found.space[name] for name, value in one.items())
+
+
+TUNED = """
+import torch, triton, triton.language as tl
+
+CONFIGS = [triton.Config({"BLOCK": block}) for block in (4096, 100, 512, 64)]
+
+@triton.autotune(CONFIGS, key=["n"])
+@triton.jit
+def wide_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK * x_ptr.dtype.element_ty.primitive_bitwidth <= LEAST, "too large a tile")
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) * 2, mask=i < n)
+
+@triton.autotune([triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=["n"])
+@triton.jit
+def small_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n, other=0.0) + 1, mask=i < n)
+
+def twice(x):
+    y, n = torch.empty_like(x), x.numel()
+    wide_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]) - 20 * (meta["BLOCK"] == MISSING),)](x, y, n)
+    SECOND
+    return y
+
+def reference(x): return x * 2
+def get_inputs(n=1000, dtype=torch.float16): return [torch.randn(n).to(dtype)]
+TEST_SHAPES = [dict(n=77, dtype=torch.DTYPE)]
+"""
+OTHER = "small_kernel[lambda meta: (triton.cdiv(n, meta['BLOCK']),)](y, y, n)"
+
+
+@pytest.mark.parametrize(
+    ("least", "dtype", "second", "taken"),
+    [
+        (1 << 20, "float16", "pass", {"BLOCK": 4096}),
+        (8192, "float16", "pass", {"BLOCK": 512}),
+        (8192, "float32", "pass", {"BLOCK": 64}),
+        (8192, "float16", OTHER, {"wide_kernel.BLOCK": 512, "small_kernel.BLOCK": 128}),
+        (16, "float16", "pass", {"BLOCK": 4096}),
+        (1 << 20, "float16", "MISSING = 4096", {"BLOCK": 512}),
+    ],
+)
+def test_a_seed_starts_at_the_first_config_that_compiles(borrowing, tmp_path, least, dtype, second, taken):
+    path, names = tmp_path / "tuned.py", {"LEAST": str(least), "DTYPE": dtype, "SECOND": second}
+    text = TUNED if "MISSING" in second else TUNED.replace("MISSING", "None")
+    for name, value in names.items():
+        text = text.replace(name, value)
+    path.write_text(text)
+    with Bench.open(path, "h100", compile_workers=1) as bench:
+        assert {n: v for n, v in bench.facts.config.items() if n in taken} == taken
+        first = {n: 4096 if "small" not in n else 128 for n in taken}
+        assert any("does not compile" in note for note in bench.facts.notes) == (taken != first)
+        verdict = Evaluation(bench).try_compile(bench.seed, bench.facts.config)
+        assert verdict.accepted == (least > 16)
+        assert any("CONFIG = {" in cure for cure in name_cures(verdict, own=True)) == (least == 16)

@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from kernelsearch.core.types import Verdict, Word
+from kernelsearch.kernel.source import flatten_config
 from kernelsearch.tasks.forms import OPTIONS
 from kernelsearch.verify import precision
 from kernelsearch.verify.cures import name_cures
@@ -33,9 +34,19 @@ def test_the_example_is_a_line_of_a_task_file(name):
     assert name != "TOLERANCE" or value > 1.52
 
 
+@pytest.mark.parametrize("reason", ["needs 294912 bytes of shared memory, the target has 232448", "Assertion failed"])
+def test_numbers_that_do_not_compile_may_be_others(reason):
+    verdict = Verdict(Word.COMPILE, "compile", reason)
+    (sentence,) = name_cures(verdict, own=True)
+    example = sentence.partition("CONFIG = ")[2]
+    assert flatten_config(ast.literal_eval(example[: example.index("}") + 1]), "CONFIG")
+    assert name_cures(verdict, own=False) == ()
+
+
 def test_a_candidate_is_not_told_to_loosen_the_task():
     assert name_cures(wrong(1.52), own=False) == name_cures(wrong(word=Word.MEMORY, input=0), own=False) == ()
     assert name_cures(wrong(0.5), own=True) == name_cures(wrong(float("nan")), own=True), "no ratio, no factor"
+    assert name_cures(Verdict(Word.COMPILE, "compile", "NameError('undefined')"), own=True) == (), "no number cures it"
     assert name_cures(Verdict(Word.CRASH, "run", "r", detail={"regime": "large"}), own=True) == ()
 
 

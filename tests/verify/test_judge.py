@@ -218,3 +218,25 @@ def test_judging_is_cheap():
         assert j.judge(expected, [y], [x], [x]).accepted
         times.append(time.perf_counter() - start)
     assert min(times) < 0.03  # about 3 ms on an idle core; the machine that tests may be busy
+
+
+DOMAINS = {
+    "fixed": lambda x: False,
+    "positive": lambda x: bool((x > 0).all()),
+    "nonnegative": lambda x: bool((x >= 0).all()),
+    "unit": lambda x: bool(((x >= 0) & (x <= 1)).all()),
+}
+
+
+@pytest.mark.parametrize("limit", [*DOMAINS, None])
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_probe_stays_in_the_domain_of_its_input(limit, position):
+    names, domain = ("x", "y"), {"xy"[position]: limit} if limit else {}
+    inputs = regimes.make_inputs([torch.randn(5, 40).abs(), torch.randn(40)], "randn", 3, names=names, domain=domain)
+    probes = [p for p in j.choose_probes(inputs, 3, names=names, domain=domain) if p.input == position]
+    assert {p.input for p in j.choose_probes(inputs, 3, names=names, domain=domain)} >= {1 - position}
+    assert bool(probes) == (limit != "fixed")
+    for probe in probes:
+        moved = j.apply_probe(inputs, probe)[position]
+        assert limit is None or DOMAINS[limit](moved)
+        assert float((moved - inputs[position]).abs().max()) > 0.4, "too near to be seen"

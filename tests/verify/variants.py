@@ -171,6 +171,35 @@ def centred_sums_plain(x):
     return s - s.mean()
 
 
+def polynomials(total=None, keep=lambda t: t, less=0):
+    """Polynomials of degree 5 as sums of terms that cancel where coordinates are nearly equal, in a few columns."""
+
+    def way(points):
+        x, y, z = (points if total is None else points.float()).unbind(-1)
+        x2, z2, r2 = x * x, z * z, x * x + y * y
+        columns = (
+            (2.3 * x2 * x2 * x, -4.6 * x2 * x * z2, 2.3 * x * z2 * z2),
+            (2.9 * y * x2 * x * z, -2.9 * y * z2 * z * x),
+            (7.4 * y * x2 * x2, 7.4 * y * z2 * z2, -44.1 * y * x2 * z2),
+            (8 * z2 * z2 * z, -40 * z2 * z * r2, 15 * z * r2 * r2),
+        )
+        kept = [[keep(t) for t in terms[: len(terms) - less]] for terms in columns]
+        sums = [sum(terms) if total is None else total(torch.stack(terms, -1), -1) for terms in kept]
+        return torch.stack(sums, -1).to(points.dtype)
+
+    return way
+
+
+def polynomials_factored(points):
+    """The same polynomials with few products, as one who saves operations would have them."""
+    x, y, z = points.float().unbind(-1)
+    x2, z2, r2 = x * x, z * z, x * x + y * y
+    third = y * (7.4 * (x2 * x2 + z2 * z2) - 44.1 * x2 * z2)
+    last = z * (z2 * (8 * z2 - 40 * r2) + 15 * r2 * r2)
+    return torch.stack([x * (x2 * (2.3 * x2 - 4.6 * z2) + 2.3 * z2 * z2), 2.9 * y * (x2 * x * z - z2 * z * x),
+                        third, last], -1).to(points.dtype)  # fmt: skip
+
+
 def matmul_serial(a, b):
     total = torch.zeros(a.shape[0], b.shape[1])
     for k in range(a.shape[1]):
@@ -313,6 +342,17 @@ OPERATIONS = {
             "not centred": centred_sums(tree_sum, keep=lambda t: 0.0 * t),
             "last element": centred_sums(tree_sum, last=-1),
             "bf16 mean": centred_sums(tree_sum, keep=lambda t: t.bfloat16().float()),
+        },
+    ),
+    "polynomials": Operation(
+        polynomials(),
+        (((128, 3),), ((7, 3),)),
+        {n: polynomials(s) for n, s in SUMS.items()} | {"factored": polynomials_factored},
+        {
+            "last term": polynomials(tree_sum, less=1),
+            "bf16 terms": polynomials(tree_sum, keep=lambda t: t.bfloat16().float()),
+            "tf32 terms": polynomials(tree_sum, keep=tf32),
+            "zeros": lambda points: torch.zeros_like(points[:, :1].expand(-1, 4)),
         },
     ),
     "row mean": Operation(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,13 +33,18 @@ EQUAL = 80
 
 
 def make_probed_cases(
-    base: JudgedCase, inputs: list[Any], expected: Callable[[JudgedCase], Any]
+    base: JudgedCase,
+    inputs: list[Any],
+    expected: Callable[[JudgedCase], Any],
+    *,
+    names: Sequence[str] = (),
+    domain: Mapping[str, str] | None = None,
 ) -> tuple[JudgedCase, ...]:
-    """The case with single elements of its inputs moved, if the reference's answer shows it."""
+    """The case with single elements of its inputs moved within their domains, if the reference's answer shows it."""
     from kernelsearch.verify.judge import choose_probes, is_seen
 
     by_input: dict[int, list[JudgedCase]] = {}
-    for probe in choose_probes(inputs, base.seed):
+    for probe in choose_probes(inputs, base.seed, names=names, domain=domain):
         cases = by_input.setdefault(probe.input, [])
         if len(cases) < PROBES:
             case = replace(base, probe=(probe.input, probe.index, probe.value))

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from kernelsearch.kernel.launch import TRITON_DTYPES, Buffer
 from kernelsearch.verify.judge import WHOLE
+from kernelsearch.verify.widest import flatten
 from kernelsearch.worker.messages.channel import Array
 
 TORCH_DTYPES = {short: getattr(torch, long) for long, short in TRITON_DTYPES.items()}
@@ -78,9 +79,13 @@ def flatten_result(
     result: Any, names: Sequence[str], inputs: Sequence[Any], mutates: Sequence[str]
 ) -> list[torch.Tensor]:
     """The tensors of a launcher's return value in order, then the inputs that the task declares as mutated."""
-    returned = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
     by_name = dict(zip(names, inputs, strict=True))
-    return returned + [by_name[name] for name in mutates if name in by_name]
+    return flatten(result) + [by_name[name] for name in mutates if name in by_name]
+
+
+def has_numbers(result: Any) -> bool:
+    """True if a return value holds numbers beside its tensors."""
+    return any(isinstance(leaf, (int, float, complex)) for leaf in tree_leaves(result))
 
 
 def make_scratch(buffer: Buffer, device: str, fill: float | bool | None = None) -> torch.Tensor:

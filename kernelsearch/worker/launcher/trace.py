@@ -24,7 +24,7 @@ from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Case, Task
 from kernelsearch.worker.launcher.intercept import Launch, as_arg_fact, as_tensor_fact, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
-from kernelsearch.worker.launcher.tensors import flatten_result
+from kernelsearch.worker.launcher.tensors import flatten_result, has_numbers
 
 REAL_ELEMENTS = 2**26
 WHOLE_ELEMENTS = 2**22
@@ -33,15 +33,16 @@ WHOLE_ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class LauncherRun:
-    """One run of a launcher without its kernels: its launches, and the tensors that it returned.
+    """One run of a launcher without its kernels: its launches, the tensors that it returned, whether numbers too.
 
-    device is that of its inputs; on `meta` no size or argument depends on values.
+    device is that of its inputs; on `meta` no size, argument or returned number depends on values.
     """
 
     launches: tuple[Launch, ...]
     outputs: tuple[torch.Tensor, ...]
     case: Case
     device: str
+    numbers: bool
 
 
 def open_task(path: Any, target: Target | None = None, need_kernel: bool = True) -> Task:
@@ -85,7 +86,8 @@ def describe_outputs(
     """(The reference's outputs, the launcher's outputs) at one shape as facts.
 
     The reference really runs, on the CPU: use a small shape. An output whose size may depend on what the kernels
-    compute counts as having the reference's: the judge, for whom they run, compares every size.
+    compute counts as having the reference's: the judge, for whom they run, compares every size. Numbers that both
+    return are no outputs: raises TaskError where they may be what the kernels computed.
     """
     target = target or target_by_name("h100")
     traced = run_launcher(task, key, target)
@@ -101,6 +103,11 @@ def describe_outputs(
     if launches:
         site = launches[0].site
         raise TaskError(f"{task.path.name}: the reference launches {site}: it defines the answer, so use PyTorch alone")
+    if traced.numbers and traced.device != "meta" and has_numbers(result):
+        raise TaskError(
+            f"{task.path.name}: launcher and reference both return numbers, which may be computed from values and "
+            "are not judged: let both return tensors, without .item()"
+        )
     expected = flatten_result(result, case.names, case.inputs, task.mutates)
     wanted, given = tuple(map(as_tensor_fact, expected)), list(map(as_tensor_fact, traced.outputs))
     for i, (want, got) in enumerate(zip(wanted, given, strict=False)):
@@ -137,7 +144,7 @@ def _run(task: Task, key: str, target: Target, device: str) -> LauncherRun:
     if not launches:
         raise TaskError(f"{task.path.name}: the launcher launches no kernel at {_label(task, key)}")
     outputs = flatten_result(result, case.names, case.inputs, task.mutates)
-    return LauncherRun(tuple(launches), tuple(outputs), case, device)
+    return LauncherRun(tuple(launches), tuple(outputs), case, device, has_numbers(result))
 
 
 def build_real(task: Task, key: str, target: Target) -> Case:

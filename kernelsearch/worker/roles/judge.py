@@ -118,8 +118,11 @@ def _cases(job: jobs.Cases) -> tuple[jobs.JudgedCase, ...]:
         return cases
     twin = opened.uses_twins
     base = opened.mark_half(jobs.JudgedCase(keys[0], "randn", job.seed))
+    how = {"names": opened.build_case(base.shape).names, "domain": opened.task.domain}
     more = list(
-        planning.make_probed_cases(base, opened.inputs_of(base, twin), lambda case: opened.expectation_of(case, twin))
+        planning.make_probed_cases(
+            base, opened.inputs_of(base, twin), lambda case: opened.expectation_of(case, twin), **how
+        )
     )
     more += planning.make_padded_cases(
         opened.mark_half(jobs.JudgedCase(keys[0], "mixed", job.seed)), opened.task, opened.target

@@ -17,6 +17,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.tasks import shipped
 from kernelsearch.tasks.facts import describe
+from kernelsearch.verify.expectation import make_expectation
 from kernelsearch.worker.launcher import trace as tracing
 from kernelsearch.worker.launcher.intercept import DISPATCHERS, CompiledStandIn, bind, intercept_launches
 from kernelsearch.worker.launcher.standin import poison_empty, pretend_gpu
@@ -384,6 +385,43 @@ def test_outputs_that_disagree(task, returns, says):
             return {returns}
     """)
     with pytest.raises(TaskError, match=says):
+        describe(found, tracing.trace_launches, tracing.describe_outputs)
+
+
+GIVES = """
+    def go(x):
+        {first}
+        y = torch.empty_like(x)
+        add_kernel[(1,)](x, y, x.numel(), 1.0, BLOCK=1024)
+        return {returns}
+    def reference(x): return {expected}
+"""
+PLAIN = HEAD.replace("def reference(x): return x + 1", "")
+
+
+@pytest.mark.parametrize("first", ["", "longest = x.amax().item()"])
+@pytest.mark.parametrize(
+    ("returns", "expected"),
+    [("(y, x.shape[0], None)", "x + 1"), ("y", "(x + 1, 3, 0.5, None, True)"), ("(256, [y], 4)", "(64, [x + 1], 8)")],
+)
+def test_numbers_beside_tensors_are_no_outputs(task, first, returns, expected):
+    found = task(GIVES.format(first=first, returns=returns, expected=expected), PLAIN)
+    if first and returns.startswith("(256"):  # they may be what the kernel computed, and nobody would look at them
+        with pytest.raises(TaskError, match="both return numbers.*return tensors"):
+            describe(found, tracing.trace_launches, tracing.describe_outputs)
+        return
+    describe(found, tracing.trace_launches, tracing.describe_outputs)
+    case = found.build("test:0", 0, "cpu")
+    (output,) = make_expectation(case.reference64, case.reference, case.inputs).outputs
+    assert output.shape == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("returns", "expected"), [("y.sum().item()", "(x + 1).sum().item()"), ("3", "3"), ("None",) * 2]
+)
+def test_a_task_without_an_output_tensor_is_refused(task, returns, expected):
+    found = task(GIVES.format(first="", returns=returns, expected=expected), PLAIN)
+    with pytest.raises(TaskError, match="return tensors|returns no tensor"):
         describe(found, tracing.trace_launches, tracing.describe_outputs)
 
 
