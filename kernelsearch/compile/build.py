@@ -20,7 +20,7 @@ from kernelsearch.compile.elf import compute_identity, read_resources
 from kernelsearch.compile.ptx import count_instructions
 from kernelsearch.core.types import DtypeFact
 from kernelsearch.kernel.language import explain_refusal
-from kernelsearch.kernel.launch import Specialisation
+from kernelsearch.kernel.launch import TRITON_DTYPES, Specialisation
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,9 @@ def as_live_constant(value: Any) -> Any:
     if isinstance(value, DtypeFact):
         import triton.language as tl
 
+        long = {short: long for long, short in TRITON_DTYPES.items()}.get(value.name, value.name)
+        if long in vars(tl) or long == "bool":
+            return getattr(tl, {"bool": "int1"}.get(long, long))
         return next(known for known in vars(tl).values() if isinstance(known, tl.dtype) and known.name == value.name)
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.kernel.language import DTYPES
 
 _DTYPE_ATTRIBUTES = frozenset("dtype element_ty type scalar".split())
@@ -15,7 +16,7 @@ _ANSWERS = frozenset("is_fp16 is_bf16 is_fp32 primitive_bitwidth fp_mantissa_wid
 @lru_cache(maxsize=256)
 def tests_dtypes(code: str) -> bool:
     """True if a kernel's code compares dtypes, or asks one what it is."""
-    nodes = list(ast.walk(ast.parse(code)))
+    nodes = list(ast.walk(parse_python(code)))
     names: set[str] = set()
     while more := {n for node in nodes if isinstance(node, ast.Assign) for n in _dtype_names(node, names)} - names:
         names |= more

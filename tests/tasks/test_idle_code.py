@@ -73,7 +73,7 @@ KEPT = {
     "float of a number": {"first": "least = float('-1e20')"},
     "word to a helper": {"first": "least = act(2.0, 'once')"},
 }
-HINDERED = {"static_assert": {"rows_2d"}, "word": {"rows_2d"}}
+HINDERED = {"static_assert": {"rows_2d"}, "word": {"rows_2d"}, "PropagateNan": {"online"}}  # online has no word for NaN
 DEFAULTS = {
     "number": ("128", 128),
     "negative": ("-1", -1),

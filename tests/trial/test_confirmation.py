@@ -98,11 +98,15 @@ def opened(gpu, form="native"):
     return SimpleNamespace(
         workplace=SimpleNamespace(pool=lambda role, size, fork: pool), gpu=threading.Lock(), judge=pool, path="t.py",
         facts=facts, target=targets.target_by_name("h100"), device=SimpleNamespace(name="FAKE"),
-        candidate=lambda kernel, config, code: (kernel, config), bind_launches=lambda kernel, config, shapes: [],
+        candidate=lambda kernel, config, code: (kernel, config),
+        bind_launches=lambda kernel, config, shapes: [(None, ONE_LAUNCH)],
         build_binaries=lambda kernel, specs: ({}, None),
     )  # fmt: skip
 
 
+ONE_LAUNCH = SimpleNamespace(
+    plan=SimpleNamespace(steps=[SimpleNamespace(grid=(1, 1, 1))]), of_seed=False, specialise_steps=lambda fact: []
+)
 SEED = Contestant("seed", Kernel.parse(simulated.SEED_KERNEL), {"BLOCK": 1024})
 NEW = Contestant("new", Kernel.parse(simulated.SEED_KERNEL.replace("BLOCK +", "BLOCK + 0 +")), {"BLOCK": 512})
 TIMES = {"seed": 130.0, "new": 100.0, "eager": 300.0, "compile": 120.0, "max-autotune": 110.0}

@@ -221,7 +221,8 @@ def test_the_autotuners_configs_are_the_space_and_its_strategy_tries_them_all(ru
     union = {(b, w) for b in (64, 128, 256) for w in (1, 2, 4)}
     assert summary["used_up"] and summary["kernels"] == 1
     assert {(c["BLOCK"], c["num_warps"]) for c in tried} == union and len(tried) == len(union)
-    assert (tried[0]["BLOCK"], tried[0]["num_warps"]) == (64, 1)  # the decorator's first config is the seed's own
+    own = {(64, 1), (128, 2), (256, 4)}  # the decorator's configs, of which the best is the seed's
+    assert (tried[0]["BLOCK"], tried[0]["num_warps"]) in own
 
 
 def tried_configs(database):

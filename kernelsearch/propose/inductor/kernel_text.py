@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.propose.inductor.helpers import IN_TL, RENAMED
 
 BLOCKS = re.compile(r"[XYZ]BLOCK|R\d_BLOCK")
@@ -35,14 +36,14 @@ class KernelText:
 
 def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str]) -> KernelText:
     """Rewrites the kernel of this name. renamed maps its parameters to better names. Raises NotConvertible."""
-    defined = [n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef)]
+    defined = [n for n in parse_python(source).body if isinstance(n, ast.FunctionDef)]
     kernel = next(f for f in defined if f.name == name)
     parameters = tuple(a.arg for a in kernel.args.args)
     whole = _take_whole_rows(kernel)
     sizes = {p for p in parameters if p.startswith("ks") or _NUMEL.fullmatch(p)}
     kernel.name = new_name
     for function in defined:
-        function.decorator_list = [ast.parse("triton.jit", mode="eval").body]
+        function.decorator_list = [parse_python("triton.jit", mode="eval").body]
         _Plain(sizes if function is kernel else set()).visit(function)
     _simplify(kernel)
     _rename(kernel, renamed)
@@ -63,7 +64,7 @@ def _take_whole_rows(kernel: ast.FunctionDef) -> dict[str, str]:
                 length = f"{block.removesuffix('BLOCK').lower()}numel"
                 if length in parameters and length not in static:
                     kernel.body.remove(node)
-                    annotation = ast.parse("tl.constexpr", mode="eval").body
+                    annotation = parse_python("tl.constexpr", mode="eval").body
                     kernel.args.args.append(ast.arg(block, annotation))
                     whole[block] = length
     return whole
@@ -88,9 +89,9 @@ class _Plain(ast.NodeTransformer):
             return node.args[0]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" and name != "tl.broadcast_to":
             shape = ast.List(node.args, ast.Load())
-            return ast.Call(ast.parse("tl.broadcast_to", mode="eval").body, [node.func.value, shape], [])
+            return ast.Call(parse_python("tl.broadcast_to", mode="eval").body, [node.func.value, shape], [])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "to" and self._is_size(node.func.value):
-            return ast.Call(ast.parse("tl.cast", mode="eval").body, [node.func.value, *node.args], [])
+            return ast.Call(parse_python("tl.cast", mode="eval").body, [node.func.value, *node.args], [])
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -107,7 +108,7 @@ class _Plain(ast.NodeTransformer):
         else:
             self.generic_visit(node)
             return node
-        return ast.parse(name, mode="eval").body
+        return parse_python(name, mode="eval").body
 
     def _is_size(self, node: ast.AST) -> bool:
         """True for an expression of sizes only, which Triton makes a constexpr where it is 1."""

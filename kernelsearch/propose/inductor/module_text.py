@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelsearch.core.parsing import parse_python
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
 
 GRIDS = {
@@ -69,7 +70,7 @@ class ModuleText:
 
 def read_module(text: str, numbers: Collection[int] = ()) -> ModuleText:
     """Reads Inductor's module; numbers are the positions of inputs that are Python numbers. Raises NotConvertible."""
-    tree = ast.parse(text)
+    tree = parse_python(text)
     kernels = dict(_find_kernels(tree))
     if not kernels:
         raise LibraryCallsOnly("it is library calls only")
@@ -174,13 +175,13 @@ class _Host(ast.NodeTransformer):
         if name.endswith(".item") and name.removesuffix(".item") in self.numbers:
             return node.func.value  # type: ignore[attr-defined]
         if name == "reinterpret_tensor":
-            return ast.Call(ast.parse("torch.as_strided", mode="eval").body, node.args, node.keywords)
+            return ast.Call(parse_python("torch.as_strided", mode="eval").body, node.args, node.keywords)
         if name.startswith("extern_kernels."):
             function = name.removeprefix("extern_kernels.")
             path = "torch.ops.aten.convolution" if function == "convolution" else f"torch.{function}"
-            node.func = ast.parse(path, mode="eval").body
+            node.func = parse_python(path, mode="eval").body
         if name.startswith("aten.") and not _RANDOM.search(name):
-            node.func = ast.parse(f"torch.ops.{name}", mode="eval").body
+            node.func = parse_python(f"torch.ops.{name}", mode="eval").body
         elif name.partition(".")[0] in ("aten", "inductor_ops"):
             raise NotConvertible(f"{name} makes random numbers" if _RANDOM.search(name) else f"it needs {name}")
         return node
