@@ -107,7 +107,7 @@ REFUSED = {
     "return x[x > 0]": "a size depends on data",
     "return torch.nn.functional.dropout(x, 0.5)": "makes random numbers",
     "return torch.linalg.svd(x)[1]": "it is library calls only",
-    "return open('nowhere').read()": "No such file or directory: 'nowhere' (line 4)",
+    "return open('nowhere').read()": "No such file or directory: 'nowhere' (line 5)",
 }
 
 

@@ -40,7 +40,9 @@ def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str
     kernel = next(f for f in defined if f.name == name)
     parameters = tuple(a.arg for a in kernel.args.args)
     whole = _take_whole_rows(kernel)
-    sizes = {p for p in parameters if p.startswith("ks") or _NUMEL.fullmatch(p)}
+    signature = re.search(r"'signature': \{(.*?)\}", source)
+    numbers = set(re.findall(r"'(\w+)': '(?!\*|constexpr)\w+'", signature.group(1) if signature else ""))
+    sizes = {p for p in parameters if p in numbers or _NUMEL.fullmatch(p)}
     kernel.name = new_name
     for function in defined:
         function.decorator_list = [parse_python("triton.jit", mode="eval").body]
