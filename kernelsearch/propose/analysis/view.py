@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value
+from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value, content_digest
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
@@ -22,6 +22,11 @@ from kernelsearch.propose.analysis.reader import Shapes
 
 Tunable = tuple[tuple[Value, ...], Value]
 """The values of a new constexpr that the search tunes, and the one to start from."""
+
+
+MAX_NORMAL_FORMS = 1024
+_NORMAL_FORMS: dict[tuple[str, str, str, str], tuple[str, tuple[Any, ...]]] = {}
+"""Normal forms by what all launches pass, kernel file, function and text: every edit that refuses a kernel asks for the same one."""
 
 
 @dataclass
@@ -130,6 +135,18 @@ class View:
 
     def in_normal_form(self) -> View | None:
         """The view without branches that all launches decide, with one form of loops; None if it is in this form."""
+        key = (repr(self._launched()), content_digest(self.kernel.render()), self.function.name, self.text)
+        if key not in _NORMAL_FORMS:
+            if len(_NORMAL_FORMS) >= MAX_NORMAL_FORMS:
+                _NORMAL_FORMS.clear()
+            _NORMAL_FORMS[key] = self._normalise()
+        text, decided = _NORMAL_FORMS[key]
+        if text == self.text:
+            return None
+        return replace(self, assumed=(*self.assumed, *decided)).with_text(text)
+
+    def _normalise(self) -> tuple[str, tuple[Any, ...]]:
+        """(The function's text in normal form, what that assumes of the launches)."""
         text, fresh = self.text, View(self.kernel, self.function, self.task).fresh_name
         folded = fold_branches(text, self._launched())
         if folded is not None:
@@ -146,9 +163,7 @@ class View:
         )
         for rewrite in rewrites:
             text = rewrite(text) or text
-        if text == self.text:
-            return None
-        return replace(self, assumed=(*self.assumed, *(folded[1] if folded else ()))).with_text(text)
+        return text, tuple(folded[1]) if folded else ()
 
     def _helpers(self) -> set[str]:
         """The functions that this one calls, directly or not."""
