@@ -26,7 +26,7 @@ Tunable = tuple[tuple[Value, ...], Value]
 
 MAX_NORMAL_FORMS = 1024
 _NORMAL_FORMS: dict[tuple[str, str, str, str], tuple[str, tuple[Any, ...]]] = {}
-"""Normal forms by what all launches pass, kernel file, function and text: every edit that refuses a kernel asks for the same one."""
+"""Normal forms by what launches pass, kernel file, function and text: all edits that refuse a kernel ask for one."""
 
 
 @dataclass
