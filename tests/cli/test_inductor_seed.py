@@ -103,7 +103,7 @@ def test_a_search_begins_with_it(run, tmp_path):
 
 
 REFUSED = {
-    "y = x.sum().item()\n    return x if y > 0 else -x": "line 5 (return x if y > 0 else -x) depends on data",
+    "y = x.sum().item()\n    return x if y > 0 else -x": "line 6 (return x if y > 0 else -x) depends on data",
     "return x[x > 0]": "a size depends on data",
     "return torch.nn.functional.dropout(x, 0.5)": "makes random numbers",
     "return torch.linalg.svd(x)[1]": "it is library calls only",

@@ -11,7 +11,8 @@ import ast
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -104,7 +105,7 @@ def generate_source(
     symbols = {name: _make_symbol(env, name, base[name]) for name in varying}
     try:
         with torch.no_grad(), fake:
-            with pretend_gpu(target, DEVICE), torch.device(DEVICE), _skip_initialisation():
+            with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
             graph = make_fx(function)(*inputs)
         if any("unbacked_bindings" in node.meta for node in graph.graph.nodes):
@@ -198,13 +199,14 @@ def _take_tensors(
 
 
 @contextmanager
-def _skip_initialisation() -> Iterator[None]:
-    """Weights get no values: torch's initialisers would compute with symbols."""
+def _take_symbols() -> Iterator[None]:
+    """Modules take symbols as sizes, and weights get no values: torch's initialisers would compute with symbols."""
     named = [n for n in dir(torch.nn.init) if n.endswith("_") and not n.startswith("_")]
-    with replace_attributes(
-        torch.nn.init,
-        _calculate_fan_in_and_fan_out=lambda tensor: (1, 1),
-        **{name: lambda tensor, *args, **kwargs: tensor for name in named},
+    fills = {name: lambda tensor, *args, **kwargs: tensor for name in named}
+    sizes = SimpleNamespace(Integral=(int, torch.SymInt))
+    with (
+        replace_attributes(torch.nn.init, _calculate_fan_in_and_fan_out=lambda tensor: (1, 1), **fills),
+        replace_attributes(torch.nn.modules.normalization, numbers=sizes),
     ):
         yield
 
@@ -275,8 +277,8 @@ def _is_number(graph: Any, name: str) -> bool:
     return value is not None and value.get_device() == torch.device("cpu")
 
 
-class _Written(Exception):
-    """Ends Inductor's work when its source is there."""
+class _Written(BaseException):
+    """Ends Inductor's work when its source is there; Inductor wraps each Exception in one of its own."""
 
 
 def _lower(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
@@ -287,12 +289,8 @@ def _lower(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> str:
         written.append(code)
         raise _Written
 
-    with mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep)):
-        try:
-            compile_fx.compile_fx(graph, list(inputs))
-        except Exception:
-            if not written:
-                raise
+    with mock.patch.object(GraphLowering, "save_output_code", staticmethod(keep)), suppress(_Written):
+        compile_fx.compile_fx(graph, list(inputs))
     return written[0]
 
 
