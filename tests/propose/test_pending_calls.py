@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -252,9 +253,9 @@ def test_an_engine_is_closed_after_its_last_answer():
     assert not hasattr(engine, "closed")
     engine.go.set()
     underway.reply.result(60)
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.daemon:
-            thread.join(60)
+    deadline = time.monotonic() + 60
+    while not hasattr(engine, "closed") and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert engine.closed
 
 
