@@ -20,7 +20,7 @@ LAYERS = {
     ),
     "kernel": ("expressions language source targets", "dtype_tests launch space"),
     "tasks": (
-        "idle_code module narrowing outline reach shipped shrink", "seed space task", "facts forms", "native",
+        "idle_code module narrowing reach shipped shrink", "seed space task", "facts forms", "native",
         "bare kernelbench", "load",
     ),
     "record": (
@@ -34,7 +34,7 @@ LAYERS = {
     ),
     "measure": ("static_model timing", "hints"),
     "propose": (
-        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "first inductor mix",
+        "analysis bandit contract engines history", "edits grammar", "models typed_edits", "inductor mix",
         "proposers",
     ),
     "worker": ("isolation messages", "launcher processes child", "judging", "gpu interpreter", "roles"),

@@ -14,14 +14,12 @@ from kernelsearch.cli.optimize_options import OptimizeOptions
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import files
 from kernelsearch.core.errors import KernelsearchError, NoKernelError, TaskError, WorkerError
-from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import TaskFacts, Trial
 from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer, Request
-from kernelsearch.propose.engines import EngineCache
 from kernelsearch.propose.mix import RunLimits
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
@@ -29,8 +27,9 @@ from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
-from kernelsearch.search import Result, first_kernel, strategies
+from kernelsearch.search import Result, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
+from kernelsearch.search.first_kernel import write_first_kernel
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -64,9 +63,7 @@ def main(path: str, options: OptimizeOptions) -> int:
     note = nvml.check_busy()  # before anything of ours runs on it
     with ExitStack() as stack:
         store = stack.enter_context(Store.open(options.db, say=say))
-        engines = EngineCache()
-        stack.callback(engines.close)
-        bench, path, before = _open(path, options, stack, say, engines)
+        bench, path = _open(path, options, stack, say)
         bench.check_isolation(say, options.require_isolation)
         resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
         if resumed:
@@ -76,7 +73,7 @@ def main(path: str, options: OptimizeOptions) -> int:
         _introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = Optimization(bench, facts, store, options, say, engines, before, resumed).run()
+        result, findings = Optimization(bench, facts, store, options, say, resumed).run()
         again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
@@ -92,23 +89,18 @@ def main(path: str, options: OptimizeOptions) -> int:
     return 0
 
 
-def _open(
-    path: str, options: OptimizeOptions, stack: ExitStack, say: Say, engines: EngineCache
-) -> tuple[Bench, str, tuple[ModelCall, ...]]:
-    """Opens the task; returns its file too, and the model calls that wrote the first kernel of a task without one."""
-    before: tuple[ModelCall, ...] = ()
+def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tuple[Bench, str]:
+    """Opens the task; returns its file too, which is another one where the task had no kernel."""
     try:
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
-    except NoKernelError as missing:
-        if options.model().specs:
-            path, before = first_kernel.write_first_kernel(path, options.model(), options.target, say, engines)
-        else:
-            try:
-                path = first_kernel.write_inductor_kernel(path, options.target, say)
-            except TaskError as why:
-                raise TaskError(f"{why}. {missing}") from None
+    except NoKernelError:
+        try:
+            path = write_first_kernel(path, options.target, say)
+        except TaskError as why:
+            lacks = f"{os.path.basename(path)} has no kernel: add one, and the function that launches it"
+            raise TaskError(f"{why}. {lacks} (`kernelsearch help task`)") from None
         bench = Bench.open(path, options.target, compiled=default_folder(), say=say)
-    return stack.enter_context(bench), path, before
+    return stack.enter_context(bench), path
 
 
 def _introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
@@ -131,19 +123,15 @@ def search_and_confirm(
     bench: Bench, facts: TaskFacts, store: Store, options: OptimizeOptions, say: Say
 ) -> tuple[Result, list[confirmed.Finding]]:
     """Searches an opened task and confirms its finalists, best first."""
-    engines = EngineCache()
-    try:
-        return Optimization(bench, facts, store, options, say, engines).run()
-    finally:
-        engines.close()
+    return Optimization(bench, facts, store, options, say).run()
 
 
 @dataclass
 class Optimization:
-    """The search of an opened task and the confirmation of its finalists; the caller closes the engines.
+    """The search of an opened task and the confirmation of its finalists.
 
-    before are the model calls that wrote the task's first kernel; resumed is the run that goes on. The search puts the
-    seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
+    resumed is the run that goes on. The search puts the seed's best config into facts, and into steps the ancestors of
+    its best candidate with that one's config.
     """
 
     bench: Bench
@@ -151,8 +139,6 @@ class Optimization:
     store: Store
     options: OptimizeOptions
     say: Say
-    engines: EngineCache
-    before: tuple[ModelCall, ...] = ()
     resumed: Run | None = None
     steps: list[PlacedStep] = field(default_factory=list)
 
@@ -179,7 +165,7 @@ class Optimization:
             return _Nobody()
         options, place = self.options, self._machine()
         limits = RunLimits(options.trials, options.budget_seconds)
-        proposer = proposers.open_proposer(options.model(), place, limits, self.say, make=self.engines.engine)
+        proposer = proposers.open_proposer(options.model(), place, limits, self.say)
         if estimate := proposers.estimate_cost(proposer, self.facts, options.trials):
             self.say(f"model: {estimate}")
         return proposer
@@ -203,7 +189,7 @@ class Optimization:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
             if resumed and (trials := store.load_trials(resumed.id, 0, 1)) and trials[0].accepted:
                 evaluator.begin(bench.seed, trials[0].config, trials[0].outcome.measurement)
-        search = plan.set_up(proposer, evaluator, store, resumed, self.before, options.budget_seconds, waits=False)
+        search = plan.set_up(proposer, evaluator, store, resumed, options.budget_seconds, waits=False)
         if options.quiet:
             result = search.run(ending=True)
         else:

@@ -13,7 +13,7 @@ class TaskError(KernelsearchError):
 
 
 class NoKernelError(TaskError):
-    """The task file has a reference and no kernel: a model may write the first one."""
+    """The task file has a reference and no kernel: TorchInductor may write the first one."""
 
 
 class KernelSyntaxError(KernelsearchError):

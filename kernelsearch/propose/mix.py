@@ -93,7 +93,6 @@ class ProposerMix(Proposer):
         self._seconds += trial.outcome.seconds
         self._trials += 1
         self.shared.history.tell(trial, kernel, parent)
-        self.shared.ledger.begin(trial.kernel)
         for model in self.models:
             model.tell(trial)
 

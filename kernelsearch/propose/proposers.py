@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose import engines
@@ -119,17 +118,12 @@ def open_proposer(
     return ProposerMix(models, shared, limits, alone=options.proposer not in ("", MIX), edits=edits)
 
 
-def bind_record(
-    proposer: Proposer, store: Store, run: Run, resumed: Run | None, before: Sequence[ModelCall] = ()
-) -> None:
-    """Stores the calls of a run from now on, and those that wrote its seed; a resumed run first gets its own back."""
+def bind_record(proposer: Proposer, store: Store, run: Run, resumed: Run | None) -> None:
+    """Stores the calls of a run from now on; a resumed run first gets its own back."""
     if not isinstance(proposer, ProposerMix):
         return
     if resumed is not None:
         proposer.restore(store.load_calls(resumed.id), len(store.load_trials(resumed.id)))
-    else:
-        proposer.shared.ledger.calls += before
-        proposer.shared.ledger.before += before
     proposer.shared.ledger.keep = lambda call: store.add_call(run, call)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from kernelsearch.core.model_calls import ModelCall
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
 from kernelsearch.propose.contract import Proposer
@@ -69,19 +68,17 @@ class PlannedRun:
         evaluator: Evaluator,
         store: Store,
         resumed: Run | None,
-        before: Sequence[ModelCall] = (),
         budget_seconds: float | None = None,
         waits: bool = True,
     ) -> Search:
         """The search, with its row in the store and its proposer bound to it.
 
-        before are the model calls that wrote the seed. Without waits the run goes on while `full` verdicts are awaited,
-        and is told again where one rejects.
+        Without waits the run goes on while `full` verdicts are awaited, and is told again where one rejects.
         """
         threads = count_threads(self.window, self.evaluation.bench.device is not None)
         settings = Settings(self.facts, threads, budget_seconds, self.first, None if waits else self.make_strategy)
         search = Search(self.task, self.make_strategy(), proposer, evaluator, store, settings, resumed)
-        proposers.bind_record(proposer, store, search.run_row, resumed, before)
+        proposers.bind_record(proposer, store, search.run_row, resumed)
         return search
 
 

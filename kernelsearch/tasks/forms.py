@@ -20,8 +20,6 @@ from kernelsearch.tasks.reach import LIBRARIES, find_kernels, loaded_names
 from kernelsearch.tasks.shrink import shrink_shape
 from kernelsearch.tasks.task import Case, Params, Task
 
-A_MODEL = "kernelsearch optimize FILE --model openai:http://HOST:PORT/v1#MODEL"
-
 PRECISIONS = ("ieee", "tf32x3", "tf32", "half-accumulate")
 """The values of PRECISION; `verify/precision.py` has their meaning."""
 
@@ -178,10 +176,14 @@ def find_launcher(source: TaskSource, takes: tuple[str, ...]) -> Any:
     )
 
 
+def suggest_seed(source: TaskSource) -> str:
+    name = source.path.stem
+    return f"let TorchInductor write the first one (`kernelsearch seed {name}.py -o {name}_seeded.py`)"
+
+
 def explain_missing_kernel(source: TaskSource) -> str:
     return (
-        f"{source.path.name} has no kernel that a function of it launches; let a model write the first one "
-        f"(`{A_MODEL}`), or add\n"
+        f"{source.path.name} has no kernel that a function of it launches; {suggest_seed(source)}, or add\n"
         "    @triton.jit\n"
         "    def my_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr): ...\n"
         "    def my_launcher(x):  # the reference's parameters\n"

@@ -16,13 +16,13 @@ import torch
 
 from kernelsearch.core.errors import NoKernelError, TaskError
 from kernelsearch.tasks.forms import (
-    A_MODEL,
     Builder,
     TaskSource,
     bind_inputs,
     explain_missing_kernel,
     make_task,
     parameter_names,
+    suggest_seed,
 )
 from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.reach import find_kernels, loaded_names
@@ -42,7 +42,7 @@ def adapt(source: TaskSource, need_kernel: bool) -> Task:
     new = source.get("ModelNew")
     if need_kernel and not isinstance(new, type):
         lacks = f"{source.path.name} has no kernel: its Model is only the reference"
-        raise NoKernelError(f"{lacks}; let a model write the first one (`{A_MODEL}`), or add {_model_new(source)}")
+        raise NoKernelError(f"{lacks}; {suggest_seed(source)}, or add {_model_new(source)}")
     if need_kernel and not find_kernels([new]):
         raise NoKernelError(explain_missing_kernel(source))
     base = _shape_parameters(source.module)

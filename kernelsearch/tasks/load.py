@@ -19,8 +19,8 @@ FORMS = (kernelbench, native, bare)
 def load(path: str | os.PathLike[str], need_kernel: bool = True) -> Task:
     """The task of a file. Runs the file's top level, never its `__main__` block.
 
-    need_kernel=False accepts a file with a reference and no kernel, so that a model can write the first one. Raises
-    TaskError, one sentence and the lines to add, when something is missing.
+    need_kernel=False accepts a file with a reference and no kernel, so that TorchInductor can write the first one.
+    Raises TaskError, one sentence and the lines to add, when something is missing.
     """
     path = Path(path)
     digest = compute_digest(path)

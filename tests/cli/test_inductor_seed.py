@@ -1,6 +1,15 @@
 """A file without a kernel gets its first ones from TorchInductor: judged right, readable, free of its runtime."""
 
+import sys
+from pathlib import Path
+
 import pytest
+
+from kernelsearch.core.model_calls import AnswerRecord, ModelCall
+from kernelsearch.record.store import Store
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
+import scripted_server
 
 HEAD = "import torch\n\n"
 ROWS = "def get_inputs(rows=512, cols=700):\n    return [torch.randn(rows, cols)]\n"
@@ -93,13 +102,25 @@ def test_the_seed_is_right(run, tmp_path, name):
     assert judged.code == 0, judged.out + judged.err
 
 
-def test_a_search_begins_with_it(run, tmp_path):
+def test_a_search_begins_with_it_with_and_without_a_model(run, tmp_path):
+    """Databases of versions in which a model wrote the first kernel hold its calls: they stay, and show."""
     (tmp_path / "plain.py").write_text(HEAD + TASKS["a number"])
-    done = run("optimize", "plain.py", "--trials", 3)
-    assert done.code == 0 and "seeded by TorchInductor, see plain_seeded.py" in done.err
-    assert "3 trials" in done.out
-    again = run("optimize", "plain.py", "--trials", 3)
-    assert again.code == 0 and "the first one of an earlier run" in again.err
+    with scripted_server.Server(scripted_server.obedient) as server:
+        model = ("--target", "h100", "--model", f"openai:{server.url}#m?answers=edit&seed=off", "--json")
+        done = run("optimize", "plain.py", "--trials", 3, *model)
+        assert done.code == 0 and "seeded by TorchInductor, see plain_seeded.py" in done.err, done.err
+        assert done.json["trials"] == 3 and {m["arm"] for m in done.json["models"]} <= {"model:m", "repair:m"}
+        with Store.open(str(tmp_path / "kernelsearch.db")) as store:
+            (row,) = store.load_runs()
+            seed = store.load_trials(row.id)[0].kernel
+            answers = (AnswerRecord("BODY", "stop", 9, "right", "", seed),)
+            store.add_call(
+                row, ModelCall(0, "first:m", "openai:m", seed, "first", "do", "system", "page", "g", answers)
+            )
+        again = run("optimize", "plain.py", "--trials", 5, *model, "--resume")
+    assert again.code == 0 and "the first one of an earlier run" in again.err, again.err
+    (old,) = [m for m in again.json["models"] if m["arm"] == "first:m"]
+    assert again.json["trials"] == 5 and (old["calls"], old["answers"]) == (1, 1)
 
 
 REFUSED = {
@@ -118,6 +139,17 @@ def test_what_has_no_kernel_is_said_in_one_line(run, tmp_path, body):
     assert done.code == 2 and not done.out
     last = done.err.strip().split("\n")[-1]
     assert last.startswith("kernelsearch: plain.py: TorchInductor") and last.endswith(REFUSED[body])
+
+
+def test_a_search_without_a_first_kernel_ends_with_one_line_that_says_what_to_do(run, tmp_path):
+    (tmp_path / "plain.py").write_text(f"{HEAD}\ndef reference(x):\n    return torch.linalg.svd(x)[1]\n\n{ROWS}")
+    with scripted_server.Server(scripted_server.obedient) as server:
+        done = run("optimize", "plain.py", "--target", "h100", "--model", f"openai:{server.url}#m")
+        assert not server.requests
+    assert done.code == 2 and not done.out and "Traceback" not in done.err
+    line = done.err.strip().split("\n")[-1]
+    assert "it is library calls only" in line and "add one, and the function that launches it" in line
+    assert sorted(p.name for p in tmp_path.glob("*.py")) == ["plain.py"]
 
 
 def test_no_file_is_overwritten(run, tmp_path):

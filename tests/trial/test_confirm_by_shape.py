@@ -79,7 +79,7 @@ def ended():
         patch.setattr(run_optimize.Evaluation, "__init__", lambda self, bench, shapes: None)
         patch.setattr(run_optimize.Evaluation, "verify", lambda self, kernel, config: ACCEPT)
         with Confirmation(bench, ConfirmationPlan(2.0, seed=3), said.append) as confirmation:
-            optimization = run_optimize.Optimization(bench, task, store, None, said.append, None)
+            optimization = run_optimize.Optimization(bench, task, store, None, said.append)
             found = optimization.confirm(result, confirmation)
     return task, store, result, found, gpu
 

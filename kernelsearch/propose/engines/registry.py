@@ -18,7 +18,7 @@ from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines.base import ANSWERS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply
 
 IN_PROCESS = ("hf", "vllm")
-"""Kinds whose model is loaded once for all that ask it: a first kernel and a search, or many runs."""
+"""Kinds whose model is loaded once for all runs of a study."""
 AFTER = 24
 """Asks of the search after which the answers of an engine in this process are taken in, by default."""
 

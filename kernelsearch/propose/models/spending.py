@@ -36,22 +36,12 @@ class Budget:
 
 @dataclass
 class Ledger:
-    """The calls of a run. keep stores a new one; waiting are stored calls whose asks will be made again, by ask.
-
-    before are calls from before the run had a row in the database (the first kernel): see `begin`.
-    """
+    """The calls of a run. keep stores a new one; waiting are stored calls whose asks will be made again, by ask."""
 
     budget: Budget = Budget()
     keep: Callable[[ModelCall], None] = lambda call: None
     calls: list[ModelCall] = field(default_factory=list)
     waiting: dict[int, deque[ModelCall]] = field(default_factory=dict)
-    before: list[ModelCall] = field(default_factory=list)
-
-    def begin(self, seed: str) -> None:
-        """Stores the calls that wrote the seed, once its kernel is in the record."""
-        for call in self.before:
-            self.keep(replace(call, parent=seed))
-        self.before.clear()
 
     def restore(self, calls: Sequence[ModelCall], trials: int) -> tuple[list[ModelCall], list[ModelCall]]:
         """Takes back the calls of a run that is resumed after so many trials: (those taken in, those then under way).

@@ -25,7 +25,7 @@ _DATA_MODULES = frozenset(
     "kernelsearch." + name
     for name in (
         "core.types kernel.source kernel.launch kernel.targets compile.code compile.build measure.static_model.counts "
-        "tasks.outline worker.messages.channel worker.messages.jobs worker.messages.confirm_jobs"
+        "worker.messages.channel worker.messages.jobs worker.messages.confirm_jobs"
     ).split()
 )
 

@@ -78,14 +78,6 @@ class OpenTask:
 
 
 @dataclass(frozen=True)
-class OutlineTask:
-    """Describe a task file that may lack a kernel; answered with `tasks.outline.Outline`, or Failure."""
-
-    path: str
-    target: Target
-
-
-@dataclass(frozen=True)
 class SeedTask:
     """Write TorchInductor's kernels for a task file that has none; answered with a task file's text, or Failure."""
 

@@ -21,7 +21,7 @@ from kernelsearch.worker.isolation.sandbox import WorkerLimits
 from kernelsearch.worker.judging import planning
 from kernelsearch.worker.judging.opened_task import OpenedTask, read_device_memory
 from kernelsearch.worker.judging.verdicts import judge_runs, judge_seeded
-from kernelsearch.worker.launcher import fit, outline, tensors, trace
+from kernelsearch.worker.launcher import fit, tensors, trace
 from kernelsearch.worker.messages import jobs
 
 LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
@@ -151,7 +151,6 @@ def _judge_task(job: jobs.JudgeTask) -> tuple[str, ...]:
 _HANDLERS: dict[type, Callable[[Any], Any]] = {
     jobs.OpenTask: _open,
     jobs.SeedTask: _write_seed,
-    jobs.OutlineTask: lambda job: outline.outline_task(job.path, job.target),
     jobs.LauncherGrid: _grid,
     jobs.Cases: _cases,
     jobs.CaseInputs: _case_inputs,
