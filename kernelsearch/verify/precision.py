@@ -29,6 +29,8 @@ _REDUCE = re.compile(r"\"tt\.(reduce|scan)\"|tt\.(?:reduce|scan)\b")
 _HALF_SUM = re.compile(r"(arith\.addf|arith\.mulf)\s.*:\s*(f16|bf16)\b")
 _HALF_TENSOR_SUM = re.compile(r"(%\w+)\s*=\s*arith\.addf\s+(%[\w#]+),\s*(%[\w#]+).*:\s*tensor<[^>]*x(f16|bf16)[^>]*>")
 _ITERATION = re.compile(r"iter_args\(([^)]*)\)")
+_OPERATION = re.compile(r"(?:(%\w+)(?::\d+)? = )?\"?([a-z_]+\.[\w.]+)\"?(.*)")
+_SPREADS = ("tt.splat", "tt.expand_dims", "tt.broadcast")
 
 
 def check(ttir: str = "", ptx: str = "", contract: str = "ieee") -> Verdict:
@@ -54,6 +56,9 @@ def _allows(contract: str, needed: str) -> bool:
 
 
 def _faults_in_ttir(ttir: str, contract: str) -> Iterator[_Fault]:
+    if not _allows(contract, "half-accumulate"):
+        for number, line in _narrowed_sums(ttir.splitlines()):
+            yield "ttir", number, line, "a float32 sum rounded to 16 bits, with which the elements are computed"
     carried: set[str] = set()
     reducing = 0
     for number, line in enumerate(ttir.splitlines(), 1):
@@ -72,6 +77,52 @@ def _faults_in_ttir(ttir: str, contract: str) -> Iterator[_Fault]:
         added = _HALF_TENSOR_SUM.search(line)
         if added and carried & {added.group(2), added.group(3)}:
             yield "ttir", number, line, "a 16-bit accumulator carried through a loop"
+
+
+def _narrowed_sums(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Where a float32 sum, or a mean or root of it, is laid over many elements after it was rounded to 16 bits.
+
+    A 16-bit output hides this from the judge: it moves no element of normal size by more than the output's rounding.
+    """
+    sums: dict[str, str] = {}  # the types of sums and of what is computed of them, by name
+    narrow: set[str] = set()
+    spread: set[str] = set()
+    blocks: list[str] = []  # the names of the results of the operations that are open
+    added = False
+    for number, line in enumerate((text.partition(" loc(")[0].strip() for text in lines), 1):
+        if line.startswith("}") and blocks:
+            name = blocks.pop()
+            if line.startswith("})") and added:
+                sums[name] = line.rpartition("-> ")[2]
+            if "else" in line:
+                blocks.append(name)
+            continue
+        found = _OPERATION.match(line)
+        if found is None:
+            continue
+        name, op, rest = found.group(1) or "", found.group(2), found.group(3)
+        values, _, kind = rest.rpartition(" : ")
+        operands = re.findall(r"%\w+(?:#\d+)?", values)
+        if line.endswith("{"):
+            blocks.append(name)
+            added = False
+        elif op == "arith.addf" and blocks and kind == "f32":
+            added = True
+        if op == "scf.yield":
+            for at, (value, each) in enumerate(zip(operands, kind.split(", "))):
+                if value in sums:
+                    sums[blocks[-1] if len(operands) == 1 else f"{blocks[-1]}#{at}"] = each
+        elif op == "arith.truncf" and kind.endswith(("16", "16>")) and not sums.keys().isdisjoint(operands):
+            narrow.add(name)
+        elif op in _SPREADS and not (narrow | spread).isdisjoint(operands):
+            spread.add(name)
+        elif op.startswith(("arith.", "math.")):
+            if not spread.isdisjoint(operands):
+                yield number, line
+            if not narrow.isdisjoint(operands):
+                narrow.add(name)
+            elif any(sums.get(value) == kind for value in operands):
+                sums[name] = kind
 
 
 def _dot_fault(line: str, contract: str) -> str:

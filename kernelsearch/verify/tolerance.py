@@ -18,7 +18,8 @@ Arithmetic*, 1997).
 
 **Eager's error** is a sample of a random variable, by accident 0 now and then. It is taken on the inputs and on 8
 neighbours of them (`move_inputs`; 2 where an output has many elements, which are samples too): the rms of all for a
-tile's rms, the largest for single elements.
+tile's rms, the largest for single elements. Where one rounding is shared by a whole tile (a row of a product whose
+columns are alike) its elements are one sample and not 128: the tile's rms is raised by the scatter of the samples.
 
 **Length.** A serial sum of N terms rounds every partial sum s_k: its error is u' sqrt(sum s_k**2) with u' about
 u/sqrt(3). For zero-mean terms of size s, sum s_k**2 is about N**2 s**2/2 while c = u s sqrt(N): the error is
@@ -32,7 +33,7 @@ on the others. The four are what `ex2.approx` (2 ulp, PTX ISA) and a reciprocal 
 
 **Three limits**, the first two as in DESIGN, absolute within one tile of a row:
 
-1. rms over a tile  <= max(few * k_rms * eager's rms, (k_rms / sqrt(3) + 2 / sqrt(m)) * rms half ulp)
+1. rms over a tile  <= max(few * k_rms * scatter * eager's rms, (k_rms / sqrt(3) + 2 / sqrt(m)) * rms half ulp)
                        + few * accumulation * rms condition
 2. each element     <= max(k_max * eager's largest error in the tile, max(k_max, 3.25) * half ulp)
                        + peak * accumulation * largest condition in the tile
@@ -224,28 +225,43 @@ def _raise_to_size(most: torch.Tensor, values: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class EagerErrors:
-    """The errors of eager PyTorch in one output, of several samples: rms and largest of each element, float64."""
+    """The errors of eager PyTorch in one output, of several samples: rms and largest of each element, float64.
+
+    scatter is, for each tile, how many times the worst sample's rms exceeds that of all samples.
+    """
 
     rms: torch.Tensor
     largest: torch.Tensor
+    scatter: torch.Tensor
 
 
 def measure_eager(pairs: Iterable[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]) -> list[EagerErrors]:
     """The errors of each output over pairs of eager's answers and the right ones."""
     squares: list[torch.Tensor] = []
     largest: list[torch.Tensor] = []
+    worst: list[torch.Tensor] = []
     count = 0
     for eager, right in pairs:
         if not count:
             largest = [torch.zeros(y.shape, dtype=torch.float64, device=y.device) for y in right]
             squares = [torch.zeros_like(most) for most in largest]
+            worst = [_sums_of(most) for most in largest]
         count += 1
-        for square, most, e, y in zip(squares, largest, eager, right):
+        for square, most, sums, e, y in zip(squares, largest, worst, eager, right):
             if e.is_floating_point() and e.shape == y.shape == most.shape:
                 error = torch.nan_to_num((e.to(y.device).double() - y.double()).abs(), nan=0.0, posinf=0.0)
                 square += error.square()
+                torch.maximum(sums, _sums_of(error.square()), out=sums)
                 torch.maximum(most, error, out=most)
-    return [EagerErrors((square / count).sqrt(), most) for square, most in zip(squares, largest)]
+    return [
+        EagerErrors((square / count).sqrt(), most, (sums / (_sums_of(square) / count).clamp_min(1e-300)).sqrt())
+        for square, most, sums in zip(squares, largest, worst)
+    ]
+
+
+def _sums_of(values: torch.Tensor) -> torch.Tensor:
+    """The sum of each tile's values."""
+    return tiles_of(values.shape).split(values).sum(1)
 
 
 def measure_reach(
@@ -351,11 +367,12 @@ def compute_limits(
         few = 1 + (PEAK - 1) / _effective(tiles.split(scaled(tensor))).sqrt()
         return few * tiles.rms(scaled(tensor), counts)
 
+    scatter = eager.scatter.clamp_min(1.0) if unit is None else 1.0
     roundings = k_rms / math.sqrt(3) + 2 / _effective(tiles.split(scaled(ulp))).sqrt()
     if not zero_mean:
         roundings, k_max = roundings.clamp_min(TWO_ROUNDINGS), 2 * k_max
     rounding = tiles.rms(scaled(ulp), counts) * roundings
-    rms = torch.maximum(k_rms * scattered(eager_rms), rounding) + factor * scattered(moved)
+    rms = torch.maximum(k_rms * scatter * scattered(eager_rms), rounding) + factor * scattered(moved)
     if reach is not None:
         rms = rms + SHORT * tiles.rms(scaled(picked), counts)
     per_row = torch.maximum(k_max * largest(scaled(eager_largest)), max(k_max, TWO_ROUNDINGS) * scaled(ulp))

@@ -1,6 +1,6 @@
 # task: layernorm
 # trick: the mean rounded to bfloat16
-# verdict: reject-wrong
+# verdict: reject-precision
 import triton
 import triton.language as tl
 

@@ -1,6 +1,6 @@
 # task: softmax
 # trick: the denominator rounded to bfloat16
-# verdict: reject-wrong
+# verdict: reject-precision
 import triton
 import triton.language as tl
 

@@ -32,6 +32,29 @@ def test_no_seed_rejects_what_cancels(name, dtype):
             assert verdict.accepted and verdict.error_ratio < 0.75, (seed, label, verdict)
 
 
+def scaled_product(x, w, scale):
+    return (x * torch.rsqrt(x.square().mean(-1, keepdim=True)) * scale) @ w.T
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_no_seed_rejects_a_rounding_that_a_whole_tile_shares(dtype):
+    """Inputs of one value make all columns of a product alike: its row is one sample of each rounding, not 100."""
+    caught = 0
+    for seed in range(SEEDS * 2):
+        blank = [torch.ones(shape, dtype=dtype) for shape in ((5, 64), (100, 64))]
+        x, w = regimes.make_inputs(blank, "offset", seed=seed, rows=5)
+        scale = (torch.randn(64, generator=torch.Generator().manual_seed(seed)) * 0.2).to(dtype)
+        made = make_expectation(scaled_product, scaled_product, [x, w, scale], regime="offset", seed=seed)
+        norm = torch.rsqrt(x.float().square().mean(-1, keepdim=True))
+        narrow = (((x * scale).float() @ w.float().T) * norm).to(dtype)  # the product of two inputs has 16 bits
+        for label, got in (("eager", scaled_product(x, w, scale)), ("narrow", narrow)):
+            verdict = judge(made, [got], depth="full")
+            assert verdict.accepted and verdict.error_ratio < 0.75, (seed, label, verdict)
+        short = (((x * scale)[:, :-1].float() @ w[:, :-1].float().T) * norm).to(dtype)
+        caught += not judge(made, [short], depth="full").accepted
+    assert caught > SEEDS
+
+
 def wide_softmax(x):
     return torch.softmax(x, -1)
 

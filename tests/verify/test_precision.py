@@ -13,6 +13,32 @@ REDUCE = """%0 = "tt.reduce"(%acc_0) <{axis = 0 : i32}> ({
 ^bb0(%arg3: f16, %arg4: f16):
   %1 = arith.addf %arg3, %arg4 : f16 loc(#loc29)
   tt.reduce.return %1 : f16"""
+MEAN = """%mean = "tt.reduce"(%x_6) <{axis = 0 : i32}> ({
+^bb0(%mean_13: f32 loc("mean"(#loc29)), %mean_14: f32 loc("mean"(#loc29))):
+  %mean_15 = arith.addf %mean_13, %mean_14 : f32 loc(#loc44)
+  tt.reduce.return %mean_15 : f32 loc(#loc41)
+}) : (tensor<64xf32>) -> f32 loc(#loc41)
+%mean_8 = arith.divf %mean, %mean_7 : f32 loc(#loc31)
+%mean_9 = arith.truncf %mean_8 : f32 to bf16 loc(#loc32)
+%mean_10 = arith.extf %mean_9 : bf16 to f32 loc(#loc33)
+%c = tt.splat %mean_10 : f32 -> tensor<64xf32> loc(#loc34)
+%c_11 = arith.subf %x_6, %c : tensor<64xf32> loc(#loc34)"""
+LOOPED_MEAN = """%t:2 = scf.for %s = %c0 to %n step %c64 iter_args(%a = %b, %t_8 = %t_4) -> (i32, tensor<4xf32>) : i32 {
+  %t_28 = "tt.reduce"(%t_27) <{axis = 1 : i32}> ({
+  ^bb0(%t_30: f32 loc(unknown), %t_31: f32 loc(unknown)):
+    %t_32 = arith.addf %t_30, %t_31 : f32 loc(#loc48)
+    tt.reduce.return %t_32 : f32 loc(#loc28)
+  }) : (tensor<4x64xf32>) -> tensor<4xf32> loc(#loc28)
+  %t_29 = arith.addf %t_8, %t_28 : tensor<4xf32> loc(#loc47)
+  scf.yield %n_9, %t_29 : i32, tensor<4xf32> loc(#loc20)
+} loc(#loc46)
+%mean_6 = arith.divf %t#1, %mean_5 : tensor<4xf32> loc(#loc48)
+%mean_7 = arith.truncf %mean_6 : tensor<4xf32> to tensor<4xf16> loc(#loc49)
+scf.for %s = %c0_i32 to %n_cols step %c64_i32  : i32 {
+  %4 = tt.expand_dims %mean_7 {axis = 1 : i32} : tensor<4xf16> -> tensor<4x1xf16> loc(#loc35)
+  %5 = tt.broadcast %4 : tensor<4x1xf16> -> tensor<4x64xf16> loc(#loc35)
+  %6 = arith.subf %x_24, %5 : tensor<4x64xf16> loc(#loc35)
+} loc(#loc36)"""
 TF32 = DOT.format(", inputPrecision = tf32", "f32", "f32", "f32")
 
 
@@ -39,6 +65,14 @@ TF32 = DOT.format(", inputPrecision = tf32", "f32", "f32", "f32")
         ("", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1};", "ieee", False),
         ("", "wgmma.fence.sync.aligned;", "ieee", True),
         ("", "", "ieee", True),
+        (MEAN, "", "ieee", False),
+        (MEAN, "", "half-accumulate", True),
+        (MEAN.replace("mean_15 = arith.addf", "mean_15 = arith.maxnumf"), "", "ieee", True),  # a maximum is no sum
+        (MEAN.replace("tt.splat %mean_10", "tt.splat %mean_8"), "", "ieee", True),  # what is rounded is not used
+        (MEAN.replace("arith.subf %x_6, %c", "tt.store %x_6, %c"), "", "ieee", True),  # an output in 16 bits
+        (LOOPED_MEAN, "", "ieee", False),
+        (LOOPED_MEAN.replace("tensor<4xf16>", "tensor<4xf32>").replace("truncf", "negf"), "", "ieee", True),
+        (LOOPED_MEAN.replace("tt.expand_dims", "arith.addf").replace("tt.broadcast", "arith.addf"), "", "ieee", True),
     ],
 )
 def test_contract(ttir, ptx, contract, good):
