@@ -163,16 +163,13 @@ class Optimization:
         """The proposer of rewrites; one that proposes nothing for a seed that the gate refuses."""
         if not gate.check(self.facts.seed).accepted:
             return _Nobody()
-        options, place = self.options, self._machine()
+        options = self.options
+        place = proposers.load_machine_facts(self.store, self.facts, self.bench.where, self.bench.target)
         limits = RunLimits(options.trials, options.budget_seconds)
         proposer = proposers.open_proposer(options.model(), place, limits, self.say)
         if estimate := proposers.estimate_cost(proposer, self.facts, options.trials):
             self.say(f"model: {estimate}")
         return proposer
-
-    def _machine(self) -> proposers.MachineFacts:
-        bench = self.bench
-        return proposers.MachineFacts(bench.where, bench.target, bench.ceilings.get("copy_gbps"))
 
     def _search(self, proposer: Proposer) -> Result:
         bench, facts, store, options, resumed = self.bench, self.facts, self.store, self.options, self.resumed

@@ -12,8 +12,8 @@ from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose.engines import Engine
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models.model import ModelProposer
-from kernelsearch.propose.models.prompt import PromptDevice
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
+from kernelsearch.propose.proposers import load_machine_facts
 from kernelsearch.record.store import Store
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
@@ -48,13 +48,12 @@ def main(path: str, options: PageOptions) -> int:
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        copy_gbps = None
         history = History()
-        if Path(options.db).is_file():
-            store = stack.enter_context(Store.open(options.db))
+        store = stack.enter_context(Store.open(options.db)) if Path(options.db).is_file() else None
+        if store:
             _recall(store, facts, bench.where, history)
             bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
-            copy_gbps = bench.ceilings.get("copy_gbps")
+        place = load_machine_facts(store, facts, bench.where, bench.target)
         parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
         if not parent.outcome.verdict.accepted:
             return run_propose.print_refusal(parent.outcome.verdict)
@@ -64,7 +63,7 @@ def main(path: str, options: PageOptions) -> int:
         engine.name = engine.label = "page"
         settings = WHOLE_KERNELS if whole else ModelSettings()
         settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
-        models = Models(gate.check, PromptDevice(bench.where, bench.target, copy_gbps), history=history)
+        models = Models(gate.check, place, history=history)
         model = ModelProposer(engine, models, settings, whole=whole)
         print(f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}")
     return 0

@@ -24,10 +24,11 @@ class ModelCall:
     """One request to a model.
 
     number is the ask of the search; arm is who asked (`model:NAME`, `repair:NAME`); engine is the spec without secrets;
-    idea is the id of the thing to do, action its sentence; repairs is the digest of the failed kernel. failure, with
-    its kind, is the reason why there are no answers. Tokens count the prompt once; usd is 0 without a price. landed is
-    the ask at which the answers were taken in, by default number; waited are the seconds of the call for which the
-    search stood still: few or none when the model was asked ahead.
+    idea is the id of the thing to do, action its sentence, ask its kind: improve, rewrite, combine or repair. follows
+    is the digest of the kernel, refused or accepted, to which this is the next turn; left_out says what the page had no
+    room for. failure, with its kind, is the reason why there are no answers. Tokens count the prompt once; usd is 0
+    without a price. landed is the ask at which the answers were taken in, by default number; waited are the seconds of
+    the call for which the search stood still: few or none when the model was asked ahead.
     """
 
     number: int
@@ -47,9 +48,11 @@ class ModelCall:
     usd: float = 0.0
     failure: str = ""
     kind: str = ""
-    repairs: str = ""
+    follows: str = ""
     landed: int = -1
     waited: float = 0.0
+    ask: str = ""
+    left_out: str = ""
 
     def __post_init__(self) -> None:
         if self.landed < self.number:

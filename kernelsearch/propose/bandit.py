@@ -19,16 +19,21 @@ NOTICED = 0.005
 
 @dataclass(frozen=True)
 class Pull:
-    """One proposal of an arm: the ask, the log gain over the parent (0 if refused), the cost in trials."""
+    """One proposal of an arm: the ask, the log gain over the parent (0 if refused), the cost in trials.
+
+    trials are those by which its gain is judged: the gain is shared among them.
+    """
 
     number: int
     arm: str
     gain: float
     cost: float = 1.0
+    trials: int = 1
 
     @property
     def reward(self) -> float:
-        return min(1.0, self.gain / FULL_GAIN) if self.gain >= NOTICED else 0.0
+        """The reward of each of its trials, from 0 to 1."""
+        return min(1.0, self.gain / self.trials / FULL_GAIN) if self.gain >= NOTICED else 0.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ DEFAULTS = BanditParams()
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of an arm: discounted pulls and rewards, and the mean cost of a pull in trials."""
+    """The state of an arm: discounted trials and rewards, and the mean cost of one in units of a usual trial."""
 
     arm: str
     pulls: float
@@ -74,8 +79,8 @@ def compute_standings(
     for pull in pulls:
         if pull.arm in count:
             weight = params.discount ** max(0, now - pull.number)
-            count[pull.arm] += weight
-            reward[pull.arm] += weight * pull.reward
+            count[pull.arm] += weight * pull.trials
+            reward[pull.arm] += weight * pull.trials * pull.reward
             cost[pull.arm] += weight * pull.cost
     for extra in costs:
         if extra.arm in count:

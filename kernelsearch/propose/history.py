@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from kernelsearch.core.types import Trial, Verdict, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 
+TUNED = 8
+"""Trials after which a kernel that was written whole counts as tuned."""
+
 
 @dataclass
 class Entry:
     """One kernel: its parent, who made it and why, and its results so far. Scores are times over the seed's.
 
     first is its score at its first trial, inherited the parent's best one at that time: both have the same config.
-    named: the strategy had asked for one edit by its name.
+    named: the strategy had asked for one edit by its name. tried and seconds are its trials and what they took.
     """
 
     kernel: Kernel
@@ -30,10 +33,17 @@ class Entry:
     first: float | None = None
     inherited: float | None = None
     named: bool = False
+    tried: int = 0
+    seconds: float = 0.0
 
     @property
     def score(self) -> float:
         return self.best.score if self.best else math.inf
+
+    @property
+    def configs(self) -> int:
+        """How many configs its own space has; 1 where it has none."""
+        return math.prod(len(values) for values in self.kernel.space.values())
 
 
 @dataclass
@@ -50,6 +60,8 @@ class History:
             self.entries[trial.kernel] = entry
             above = self.get(parent)
             entry.first, entry.inherited = trial.score, above.score if above and above.best else None
+        entry.tried += 1
+        entry.seconds += trial.outcome.seconds
         if not trial.accepted:
             entry.refused = trial.outcome.verdict
         elif not trial.outcome.measurement.abandoned and trial.score < entry.score:

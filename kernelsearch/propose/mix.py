@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelsearch.core.model_calls import ModelCall
-from kernelsearch.core.types import Trial
+from kernelsearch.core.types import Trial, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.bandit import DEFAULTS, BanditParams, Cost, Pull, compute_standings, rank_arms
 from kernelsearch.propose.contract import Proposer, Request, Rewrite
+from kernelsearch.propose.history import TUNED
 from kernelsearch.propose.models import pending_calls
 from kernelsearch.propose.models.model import ModelProposer, Models
 from kernelsearch.propose.typed_edits import TypedEdits
@@ -27,6 +28,9 @@ from kernelsearch.propose.typed_edits import TypedEdits
 EDITS, NAMED = "edits", "named edits"
 PATIENCE = 10.0
 """Without a time budget, a wait for a model costs one trial for each of this many times a trial's own time."""
+
+USD_A_TRIAL = 0.1
+"""What a trial is worth where a price is known and no budget in dollars: that of $20 for the usual 200 trials."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +149,10 @@ class ProposerMix(Proposer):
         usual = history.usual_tuning()
         for entry in history.entries.values():
             if entry.parent is not None:
-                typed = NAMED if entry.named else EDITS
-                yield Pull(
-                    entry.number, entry.edit if entry.edit in names else typed, history.earned_gain(entry, usual)
-                )
+                arm = entry.edit if entry.edit in names else NAMED if entry.named else EDITS
+                judged = min(entry.tried, TUNED) if is_whole_kernel(entry.edit) else 1
+                cost = judged * self._share_of(entry.seconds / entry.tried, 1.0)
+                yield Pull(entry.number, arm, history.earned_gain(entry, usual), cost, judged)
         for call in self.shared.ledger.calls:
             if not any(a.kernel for a in call.answers):
                 yield Pull(call.number, call.arm, 0.0, 0.0)
@@ -159,17 +163,17 @@ class ProposerMix(Proposer):
     def _in_trials(self, call: ModelCall) -> float:
         """The cost of a call as a share of each budget of the run, in units of one trial's share.
 
+        Dollars count wherever a price is known.
         Only the seconds count for which the search stood still. Without a time budget they count in whole trials, so
         that a run that hardly waits is the same run on a slower machine.
         """
         budget, trials = self.shared.ledger.budget, self.limits.trials
-        if self.limits.seconds is not None:
-            cost = trials * call.waited / self.limits.seconds
-        else:
-            each = self._seconds / self._trials if self._seconds else 0.0
-            cost = call.waited // (PATIENCE * each) if each else 0.0
+        each = self._seconds / self._trials if self._seconds else 0.0
+        cost = self._share_of(call.waited, call.waited // (PATIENCE * each) if each else 0.0)
         if budget.max_tokens:
             cost += trials * (call.tokens_in + call.tokens_out) / budget.max_tokens
-        if budget.max_usd:
-            cost += trials * call.usd / budget.max_usd
-        return cost
+        return cost + call.usd / (budget.max_usd / trials if budget.max_usd else USD_A_TRIAL)
+
+    def _share_of(self, seconds: float, otherwise: float) -> float:
+        """Seconds in trials, by the run's time budget; another number where there is none."""
+        return otherwise if self.limits.seconds is None else self.limits.trials * seconds / self.limits.seconds

@@ -9,6 +9,7 @@ from typing import Any
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.kernel.targets import Target
 from kernelsearch.propose import engines
 from kernelsearch.propose.contract import Proposer
 from kernelsearch.propose.engines.recorded_answers import RecordingEngine
@@ -20,6 +21,7 @@ from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS, Models, ModelSettings
 from kernelsearch.propose.models.spending import Budget, Ledger, Price, format_count
 from kernelsearch.propose.typed_edits import TypedEdits
+from kernelsearch.record import queries
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.verify import gate
@@ -136,7 +138,7 @@ def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     if isinstance(form, NoGrammar):
         return ""
     try:
-        text = model.write_page(prompt.PromptPage(form, task, proposer.shared.device))
+        text = model.write_page(prompt.PromptPage(form, task, proposer.shared.device)).text
     except TooLong as least:
         most = settings.page_tokens
         return f"the seed's prompt has {least.tokens} tokens and {most} are allowed: no model will be asked"
@@ -153,6 +155,17 @@ def estimate_cost(proposer: Proposer, task: TaskFacts, trials: int) -> str:
     stop = [f"{format_count(budget.max_tokens)} tokens"] if budget.max_tokens else []
     stop += [f"${budget.max_usd:g}"] if budget.max_usd else []
     return sentence + (f"; it stops at {' or '.join(stop)}" if stop else "")
+
+
+def load_machine_facts(store: Store | None, task: TaskFacts, where: str, target: Target) -> MachineFacts:
+    """The machine as a page shows it, with what the record knows of it: baselines of the task, the copy bandwidth."""
+    if store is None:
+        return MachineFacts(where, target)
+    baselines: dict[str, dict[str, float]] = {}
+    for row in queries.newest_baselines(store, task.digest, where):
+        if row["time_us"] and row["name"] != "seed":
+            baselines.setdefault(row["shape"], {})[row["name"]] = row["time_us"]
+    return MachineFacts(where, target, store.load_ceilings(where).get("copy_gbps"), baselines)
 
 
 def as_facts(options: ModelOptions) -> dict[str, Any]:

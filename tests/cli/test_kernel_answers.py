@@ -53,7 +53,7 @@ def test_a_program_writes_a_kernel_that_is_refused_repaired_tuned_and_stored(run
     assert (first.arm, [a.stage for a in first.answers]) == ("kernel:answer.py", ["gate"])
     assert second.arm == "kernel-repair:answer.py" and "at `import os`" in second.page
     wrong = second.answers[0].kernel
-    third = next(c for c in calls if c.repairs == wrong)
+    third = next(c for c in calls if c.follows == wrong)
     assert "first wrong element" in third.page and second.page in third.page
     right = third.answers[0].kernel
     assert {t.outcome.verdict.word.value for t in trials if t.kernel == wrong} == {"reject-wrong"}

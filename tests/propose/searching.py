@@ -50,10 +50,10 @@ def mix(answer=sampling, say=lambda text: None, **fields):
     ), engine
 
 
-def searched(proposer, store, trials, resume=None, budget=BUDGET):
+def searched(proposer, store, trials, resume=None, budget=BUDGET, judge=Judge):
     facts = RunFacts("evolve", "mix", 3, 4, budget)
     strategy = strategies.make("evolve", make_start(task(), 3, budget))
-    search = Search(task(), strategy, proposer, Judge(), store, SearchSettings(facts), resume)
+    search = Search(task(), strategy, proposer, judge(), store, SearchSettings(facts), resume)
     proposers.bind_record(proposer, store, search.run_row, resume)
     done = []
 

@@ -44,6 +44,14 @@ def test_of_equal_gains_the_cheaper_one_is_asked_more():
     assert counts["cheap"] > 2 * counts["dear"] > 0
 
 
+def test_a_gain_that_took_many_trials_is_worth_less_than_one_that_took_one():
+    quick, slow = [Pull(n, "a", 0.1) for n in range(8)], [Pull(0, "b", 0.1, 8.0, 8)]
+    a, b = compute_standings(["a", "b"], [*quick, *slow], [], 8)
+    assert a.cost == pytest.approx(b.cost) == 1.0 and a.reward > 5 * b.reward > 0
+    large = compute_standings(["b"], [Pull(0, "b", 0.8, 8.0, 8)], [], 0)[0]
+    assert large.reward == pytest.approx(4.0) and large.pulls == 8  # a gain of 2.2x in eight trials, half a reward each
+
+
 def test_what_was_good_long_ago_counts_less():
     old = [Pull(n, "a", 0.2) for n in range(20)]
     early, late = (compute_standings(["a"], old, [], now)[0] for now in (20, 400))

@@ -8,11 +8,13 @@ from scripted import trial
 from searching import BUDGET, SEED, mix, searched, story, task
 
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
+from kernelsearch.propose import mix as mix_module
 from kernelsearch.propose.contract import Request
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.engines import Failure
 from kernelsearch.propose.mix import EDITS as EDITS_ARM
 from kernelsearch.propose.mix import NAMED
+from kernelsearch.propose.models.spending import Budget
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 
@@ -93,6 +95,24 @@ def test_what_named_edits_gain_is_not_credited_to_those_that_are_drawn():
     assert [p.arm for p in proposer._pulls()] == [NAMED, EDITS_ARM]
 
 
+def test_cost_is_in_trials_of_tuning_in_seconds_of_the_budget_and_in_dollars_where_a_price_is_known():
+    proposer, _ = mix()
+    model = proposer.models[0]
+    model.name = "kernel:x"
+    proposer.tell(trial(0, SEED.digest, 1.0), SEED, None)
+    proposer.tell(trial(1, "e", 0.9, "exp2"), SEED, SEED.digest)
+    for number in range(2, 13):
+        proposer.tell(trial(number, "w", 1.5 - number / 10, "kernel:x"), SEED, SEED.digest)
+    whole, edit = sorted(proposer._pulls(), key=lambda p: -p.trials)
+    assert (whole.trials, whole.cost, edit.trials, edit.cost) == (8, 8, 1, 1) and whole.gain > 0.5
+    proposer.limits = replace(proposer.limits, trials=100, seconds=50.0)  # each took one second
+    assert [p.cost for p in sorted(proposer._pulls(), key=lambda p: -p.trials)] == [16.0, 2.0]
+    call = ModelCall(3, "kernel:x", "e", SEED.digest, "i", "a", "s", "p", "g", usd=0.5, waited=5.0)
+    assert proposer._in_trials(call) == pytest.approx(10.0 + 0.5 / mix_module.USD_A_TRIAL)
+    proposer.shared.ledger.budget = Budget(max_usd=10.0)
+    assert proposer._in_trials(call) == pytest.approx(10.0 + 100 * 0.5 / 10.0)
+
+
 def test_a_call_comes_back_from_the_store_as_it_went_in():
     answers = (
         AnswerRecord("LINE 3", "stop", 9, "kernel", "", "k"),
@@ -100,7 +120,7 @@ def test_a_call_comes_back_from_the_store_as_it_went_in():
     )
     common = ("openai:u#m", SEED.digest, "id", "do it", "sys", "page", "g")
     call = ModelCall(3, "model:x", *common, answers, 5, 1, 7, 0.5, 0.01)
-    failed = ModelCall(4, "repair:x", *common, seconds=1.0, failure="500", kind="busy", repairs="k")
+    failed = ModelCall(4, "repair:x", *common, seconds=1.0, failure="500", kind="busy", follows="k")
     with Store.open_in_memory() as store:
         run = store.add_run(task(), RunFacts("evolve"))
         from kernelsearch.record.rows import Structure

@@ -157,7 +157,7 @@ def test_an_engine_that_ignores_the_grammar_is_noticed_and_nothing_is_taken():
 
 
 def failed_once(tries=2):
-    model = proposer(sampling, samples=1, repairs=tries)
+    model = proposer(sampling, samples=1, rounds=tries + 1)
     models = model.models
     ask = request(number=1)
     models.history.tell(trial(0, ask.parent.digest, 1.0), ask.parent, None)
@@ -186,7 +186,7 @@ def test_a_refused_kernel_goes_back_with_its_line_and_message_and_keeps_its_idea
         "in the line `x = tl.exp(row)`" in page and "Expected dtype fp32" in page and "program_id(0)\n    x" not in page
     )
     assert model.engine.asks[-1].grammar.digest == model.engine.asks[0].grammar.digest
-    assert calls[1].idea == calls[0].idea and calls[1].repairs == made.kernel.digest
+    assert calls[1].idea == calls[0].idea and calls[1].follows == made.kernel.digest
     assert fixed.edit == "repair:scripted" and fixed.parent == made.parent and fixed.rationale == made.rationale
 
 
@@ -245,16 +245,16 @@ def count(text):
 def test_the_page_fits_its_budget_and_keeps_what_matters():
     many = page(children=tuple(f"gained {n} %: idea number {n}" for n in range(400)), rules=("never do that",))
     for budget in (900, 1200, 2500):
-        text = prompt.write_page(many, count, budget)
+        text = prompt.write_page(many, count, budget).text
         assert count(text) + count(prompt.SYSTEM) <= budget
         assert "Load once." in text and "tl.sum(numerator, axis=0)" in text
-    assert "idea number 0" in prompt.write_page(many, count, 1200) and "idea number 399" not in text
+    assert "idea number 0" in prompt.write_page(many, count, 1200).text and "idea number 399" not in text
     with pytest.raises(sections.TooLong):
         prompt.write_page(many, count, 300)
 
 
 def test_lines_are_numbered_as_the_grammar_numbers_them(grammar):
-    text = prompt.write_page(page(), count, 5000)
+    text = prompt.write_page(page(), count, 5000).text
     assert grammar.numbered.rstrip() in text
 
 

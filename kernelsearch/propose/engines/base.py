@@ -57,12 +57,20 @@ class Ask:
     @property
     def text(self) -> str:
         """All that is asked, without the system message, as the record has it."""
-        return "\n\n".join([self.page, *(f"YOUR ANSWER\n{answer}\n\n{said}" for answer, said in self.turns)])
+        text = self.page
+        for answer, said in self.turns:
+            text = format_turn(text, answer, said)
+        return text
 
     @property
     def plain(self) -> str:
         """The ask as one text, for models without a chat template."""
         return f"{self.system}\n\n{self.text}\n"
+
+
+def format_turn(before: str, answer: str, said: str) -> str:
+    """A conversation as one text, with one more answer and what is said to it."""
+    return f"{before}\n\nYOUR ANSWER\n{answer}\n\n{said}"
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,8 @@ class Engine:
     """The form of its answers: `edit` (a few lines under a grammar), `kernel` (a whole file), or `both`."""
     answer_tokens: int | None = None
     """The most tokens of an answer; None for the usual limit of its form."""
+    rounds: int | None = None
+    """The most answers of one conversation; None for the usual number of its form."""
 
     def complete(self, ask: Ask) -> Reply | Failure:
         """Answers to one ask; never raises for what a model or its server does."""

@@ -4,7 +4,9 @@ A file holds one JSON object a line: `{"prompt": digest, "samples": [{"text", "f
 in place of the samples. A line answers the first ask whose prompt has its digest; lines without `prompt` answer, in
 order, the asks that have no line of their own. A search adds `{"prompt", "lag", "waited", "ahead"}` when it takes
 answers in: after how many asks, the seconds for which it had stood still, and whether the model was asked ahead; the
-replayed run takes them in there too, at the same price. `"answers"` in a line is the form that was asked for.
+replayed run takes them in there too, at the same price. `"answers"` in a line is the form that was asked for;
+`"rounds"` and `"answer_tokens"` are the engine's options. A whole kernel suits any page of its task: an ask without a
+line of its own (times differ from run to run) is answered by the next one that nobody asked for, and the user reads so.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from typing import Any
 from kernelsearch.core.errors import ModelError
 from kernelsearch.core.types import content_digest
 from kernelsearch.propose.engines.base import ANSWERS, Ask, Engine, EngineSpec, EngineWrapper, Failure, Reply, Sample
+
+_OPTIONS = ("rounds", "answer_tokens")
+INSTEAD = "some prompts of this run were not recorded: the recorded kernels answer them in their order"
 
 
 def prompt_digest(ask: Ask) -> str:
@@ -45,6 +50,8 @@ class ReplayEngine(Engine):
         self.name = name
         self.ahead = any(row.get("ahead") for row in rows)
         self.answers = next((row["answers"] for row in rows if row.get("answers") in ANSWERS), self.answers)
+        first = rows[0] if rows else {}
+        self.rounds, self.answer_tokens = (n if type(n := first.get(o)) is int else None for o in _OPTIONS)
         self._by_prompt: dict[str, deque[dict[str, Any]]] = {}
         self._in_order: deque[dict[str, Any]] = deque()
         self._landed: dict[str, deque[dict[str, Any]]] = {}
@@ -58,17 +65,22 @@ class ReplayEngine(Engine):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         digest = prompt_digest(ask)
+        rows, never, notes = self._by_prompt.get(digest) or self._in_order, self.never, ()
+        if not rows and ask.grammar is None:
+            others = ((d, r) for d, r in self._by_prompt.items() if r and r[0].get("whole"))
+            digest, rows = next(others, (digest, rows))
+            never, notes = 0, (INSTEAD,)
         known = self._landed.get(digest)
-        landed = known.popleft() if known else {"lag": self.never if self.ahead else 0}
+        landed = known.popleft() if known else {"lag": never if self.ahead else 0}
         lag, seconds = landed["lag"], float(landed.get("waited", 0.0))
-        rows = self._by_prompt.get(digest) or self._in_order
         if not rows:
             return Failure("no answer was recorded for this prompt", "busy", lag=lag)
         row = rows.popleft()
         if "failure" in row:
             return Failure(str(row["failure"]), str(row.get("kind", "busy")), None, seconds, lag)
         samples = tuple(Sample(s["text"], s.get("finish", "stop"), s.get("tokens", 0)) for s in row["samples"])
-        return Reply(samples, row.get("tokens_in", 0), sum(s.tokens for s in samples), seconds=seconds, lag=lag)
+        tokens_out = row.get("tokens_out", sum(s.tokens for s in samples))
+        return Reply(samples, row.get("tokens_in", 0), tokens_out, seconds=seconds, notes=notes, lag=lag)
 
 
 class RecordingEngine(EngineWrapper):
@@ -83,12 +95,13 @@ class RecordingEngine(EngineWrapper):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         reply = self.inner.complete(ask)
-        row: dict[str, Any] = {"prompt": prompt_digest(ask), "answers": self.inner.answers}
+        row: dict[str, Any] = {"prompt": prompt_digest(ask), "answers": self.inner.answers, "whole": not ask.grammar}
+        row |= {name: value for name in _OPTIONS if (value := getattr(self.inner, name)) is not None}
         if isinstance(reply, Failure):
             row |= {"failure": reply.reason, "kind": reply.kind}
         else:
             samples = [{"text": s.text, "finish": s.finish, "tokens": s.tokens} for s in reply.samples]
-            row |= {"tokens_in": reply.tokens_in, "samples": samples}
+            row |= {"tokens_in": reply.tokens_in, "tokens_out": reply.tokens_out, "samples": samples}
         self._write(row)
         return reply
 

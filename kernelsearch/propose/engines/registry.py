@@ -40,7 +40,7 @@ class EngineKind:
         return next((p for p in self.packages if importlib.util.find_spec(p) is None), "")
 
 
-_FORM = ("answers", "answer_tokens")
+_FORM = ("answers", "answer_tokens", "rounds")
 """Options of every engine."""
 _SERVER = ("key_env", "timeout", "retries", "ahead")
 _LOCAL = ("device", "dtype", "ahead")
@@ -94,7 +94,8 @@ def open_engine(text: str) -> Engine:
     try:
         engine = importlib.import_module(f"kernelsearch.propose.engines.{kind.module}").open(spec)
         engine.answers = parse_choice(spec.options, "answers", engine.answers, *ANSWERS)
-        engine.answer_tokens = _parse_tokens(spec.options)
+        engine.answer_tokens = _parse_count(spec.options, "answer_tokens", 1_000_000, engine.answer_tokens)
+        engine.rounds = _parse_count(spec.options, "rounds", 100, engine.rounds)
         return engine
     except ImportError as error:
         raise ModelError(describe_missing(spec.kind, error.name or str(error))) from None
@@ -130,11 +131,11 @@ def parse_ahead(options: Mapping[str, str], cpu: bool) -> int | None:
     return int(value)
 
 
-def _parse_tokens(options: Mapping[str, str]) -> int | None:
-    value = options.get("answer_tokens")
-    if value is not None and not (value.isdecimal() and 0 < int(value) <= 1_000_000):
-        raise ModelError(f"answer_tokens={value}: it is a number of tokens")
-    return int(value) if value else None
+def _parse_count(options: Mapping[str, str], name: str, most: int, default: int | None) -> int | None:
+    value = options.get(name)
+    if value is not None and not (value.isdecimal() and 0 < int(value) <= most):
+        raise ModelError(f"{name}={value}: it is a number from 1 to {most:,}")
+    return int(value) if value else default
 
 
 def parse_number(options: Mapping[str, str], name: str, default: float) -> float:

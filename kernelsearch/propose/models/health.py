@@ -24,7 +24,11 @@ _CONTEXT = re.compile(r"(?:context of|context length is|context length of)\s+([0
 
 @dataclass
 class Health:
-    """The state of one engine, a function of its calls. page_tokens and answer_tokens are the most that it may have."""
+    """The state of one engine, a function of its calls.
+
+    page_tokens and answer_tokens are the most that it may have. room is the most tokens of a whole conversation, where
+    one did not fit.
+    """
 
     label: str
     page_tokens: int
@@ -36,6 +40,7 @@ class Health:
     in_a_row: int = 0
     rest_until: int = 0
     given_up: bool = False
+    room: int | None = None
     sentences: set[str] = field(default_factory=set)
 
     def is_well(self, number: int) -> bool:
@@ -86,6 +91,7 @@ class Health:
             self.page_tokens = min(tokens - self.answer_tokens, self.page_tokens * 3 // 4)
         else:
             self.page_tokens //= 2
+        self.room = tokens - self.answer_tokens if context else self.page_tokens
         if self.page_tokens < LEAST_PAGE:
             self.given_up = True
             self.tell_once(

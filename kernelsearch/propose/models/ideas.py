@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from kernelsearch.core.types import Hint, content_digest
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.history import History
+from kernelsearch.propose.models.repair import clean
 
 OPEN = (
     "Change whatever you think costs the most time.",
@@ -23,15 +24,20 @@ OPEN = (
     "Touch memory less: keep what is used twice, load early, store once.",
     "Change the shape of the work: tile sizes, rows a program, the grid, num_warps, num_stages.",
 )
-OPEN_KERNEL = (
-    "Improve this kernel: change whatever costs the most time.",
+IMPROVE, REWRITE, COMBINE = "improve", "rewrite", "combine"
+"""Kinds of ask; a correction is one more (`repair.REPAIR`)."""
+IMPROVED = "Improve this kernel: "
+REWRITTEN = (
     "Write another kernel for this task from a different idea: another split of the work over programs, another order "
-    "of the passes over the data, other kernels in sequence, other instructions.",
-    "Combine what is best in this kernel and in the others that are shown into one.",
+    "of the passes over the data, other kernels in sequence, other instructions"
 )
-"""Asks for a whole kernel; the last one where other kernels are shown."""
-WHOLE = (6.0, 6.0, 3.0)
-"""Their odds."""
+COMBINED = "Combine what is best in this kernel and in the others that are shown into one."
+SLOWER = (
+    "It is slower than the kernel that it was made from. Find out why from its times and from what it takes of the "
+    "machine; then write a kernel without that fault, or one from another idea."
+)
+WHOLE = {IMPROVE: 6.0, REWRITE: 6.0, COMBINE: 3.0}
+"""Odds of asks for a whole kernel, by their kinds."""
 HINT, FREE, EDIT = 6.0, 2.0, 0.4
 """Odds of an idea by its origin, before anything was tried."""
 FAILURES = 3
@@ -41,10 +47,12 @@ SHARPNESS = 4.0
 
 @dataclass(frozen=True)
 class Idea:
-    """One action in a sentence, with its first odds; the id marks its implementations."""
+    """One action in a sentence, with its first odds; the id marks its implementations; found: a finding asks for it."""
 
     action: str
     odds: float
+    kind: str = IMPROVE
+    found: bool = False
 
     @property
     def id(self) -> str:
@@ -53,16 +61,23 @@ class Idea:
 
 def list_ideas(hints: Sequence[Hint], offered: Container[str] = ()) -> list[Idea]:
     """The ideas for a kernel with these hints, to which these typed edits apply; each action once."""
-    every = [Idea(_sentence(h), HINT / (1 + n)) for n, h in enumerate(hints) if not h.suggestion.startswith("none")]
+    faults = [h for h in hints if not h.suggestion.startswith("none")]
+    every = [Idea(_sentence(h), HINT / (1 + n), found=True) for n, h in enumerate(faults)]
     every += [Idea(action, FREE / (1 + n)) for n, action in enumerate(OPEN)]
     every += [Idea(f"Try this: {e.summary}.", EDIT) for e in EDITS if e.name in offered]
     return list({i.action: i for i in reversed(every)}.values())[::-1]
 
 
 def list_kernel_ideas(hints: Sequence[Hint], others: bool) -> list[Idea]:
-    """The ideas for a whole kernel in place of one with these hints; others: more kernels are shown beside it."""
-    known = [Idea(_sentence(h), HINT / (2 + n)) for n, h in enumerate(hints) if not h.suggestion.startswith("none")]
-    return [Idea(a, odds) for a, odds in zip(OPEN_KERNEL, WHOLE, strict=True)][: 3 if others else 2] + known
+    """The ideas for a whole kernel in place of one with these hints; others: more kernels are shown beside it.
+
+    They follow from the hints, those for which there is no edit as well: a whole kernel may do anything.
+    """
+    sentences = list(dict.fromkeys(map(_sentence, hints))) or ["Change whatever costs the most time."]
+    improve = [Idea(IMPROVED + s[0].lower() + s[1:], WHOLE[IMPROVE] / (1 + n)) for n, s in enumerate(sentences)]
+    away = f". It is to do without what holds this one back: {clean(hints[0].bottleneck, 60)}." if hints else "."
+    rewrite = Idea(REWRITTEN + away, WHOLE[REWRITE], REWRITE)
+    return [*improve, rewrite, *([Idea(COMBINED, WHOLE[COMBINE], COMBINE)] if others else [])]
 
 
 def draw_kernel_idea(every: Sequence[Idea], asked: Counter[str], rng: random.Random) -> Idea:
@@ -78,7 +93,12 @@ def idea_of_edit(edit: str) -> Idea | None:
 
 
 def choose_idea(every: Sequence[Idea], parent: str, history: History, rng: random.Random) -> Idea:
-    """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere."""
+    """Draws an idea for a parent: the odds fall with each try there, and follow what the idea has gained anywhere.
+
+    While a finding about the parent was not acted on there, only findings are drawn.
+    """
+    tried = {e.action for e in history.children(parent)}
+    every = [i for i in every if i.found and i.action not in tried] or every
     weights = [i.odds * _worth(i, parent, history) for i in every]
     return rng.choices(list(every), weights)[0] if sum(weights) else every[0]
 
@@ -96,5 +116,7 @@ def _worth(idea: Idea, parent: str, history: History) -> float:
 
 def _sentence(hint: Hint) -> str:
     word, _, rest = hint.suggestion.partition(": ")
-    text = f"{rest or word} (the bottleneck is {hint.bottleneck})."
+    rest = rest.removeprefix("no edit does it here: ").removeprefix("no edit does it: ")
+    alone = word == "none" or any(e.name == word for e in EDITS)
+    text = f"{rest if rest and alone else hint.suggestion} (the bottleneck is {hint.bottleneck})."
     return text[:1].upper() + text[1:]

@@ -20,9 +20,10 @@ from kernelsearch.kernel.language import FUNCTIONS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.history import Entry, History
+from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, describe_launch, describe_times, format_hint
 from kernelsearch.propose.models.repair import clean
-from kernelsearch.propose.models.sections import Section, fit_sections
+from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections, join_sections
 
 FORM = Path(kernelsearch.__file__).parent / "kernel" / "kernel_file.md"
 """One page on how a kernel file is written, with an example of two kernels and scratch."""
@@ -55,6 +56,8 @@ Your kernel was refused: {report}
 
 Answer with the whole corrected kernel file in a code fence."""
 
+ANSWER = "Answer with one whole kernel file in a code fence."
+
 SIMILAR = 0.9
 """A share of equal lines from which two kernels count as one idea."""
 SHOWN = 3
@@ -66,9 +69,29 @@ def system() -> str:
     return f"{INTRODUCTION}\n{FORM.read_text(encoding='utf-8').rstrip()}"
 
 
-def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> str:
-    """The page's text within a budget of tokens, the system message included. Raises TooLong."""
+def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> FittedPage:
+    """The page within a budget of tokens, the system message included. Raises TooLong."""
     return fit_sections(_sections_of(page), system(), count, budget)
+
+
+def write_report(page: PromptPage, entry: Entry, history: History, idea: Idea) -> str:
+    """What is said to an accepted kernel: its gain, its config, where its time goes, and the next thing to do."""
+    above, seed = history.get(entry.parent), page.seed
+    known = (("the kernel that it was made from", above), ("the seed", seed))
+    gained = " and ".join(f"{one.score / entry.score:.2f}x as fast as {name}" for name, one in known if one)
+    best = min(e.score for e in history.entries.values())
+    leads = "no kernel is faster so far" if entry.score <= best else f"the fastest is {entry.score / best:.2f}x as fast"
+    config = ", ".join(f"{n}={v}" for n, v in sorted(entry.best.config.items()))
+    sections = [
+        Section("YOUR KERNEL IS RIGHT", (f"It is {gained}; {leads}.",)),
+        Section("ITS BEST CONFIG", (f"{config or 'none'} (of {entry.tried} tried)",)),
+        Section("ITS TIMES", tuple(describe_times(page))),
+        Section("WHERE ITS TIME GOES", tuple(format_hint(h) for h in page.hints)),
+        Section("WHAT IT TAKES OF THE MACHINE", tuple(_describe_resources(page))),
+        Section("OTHER KERNELS OF THIS TASK", page.others),
+        Section("DO THIS", (idea.action, ANSWER)),
+    ]
+    return join_sections(sections)
 
 
 def choose_others(history: History, parent: str, most: int = SHOWN) -> tuple[Entry, ...]:
@@ -130,7 +153,7 @@ def _sections_of(page: PromptPage) -> list[Section]:
         Section("WHAT WAS TRIED FROM HERE", page.children, 8),
         Section("WHAT WAS TRIED ELSEWHERE", page.elsewhere, 10),
         Section("RULES FROM EARLIER FAILURES", page.rules, 11),
-        Section("DO THIS", (todo, "Answer with one whole kernel file in a code fence.")),
+        Section("DO THIS", (todo, ANSWER)),
     ]
 
 

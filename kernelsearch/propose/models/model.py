@@ -1,4 +1,4 @@
-"""A model as a proposer: a page for the parent, answers under its grammar, each checked here; failed ones go back.
+"""A model as a proposer: a page for the parent, answers under its grammar, each checked here; results go back.
 
 One call asks for several answers; those that are not needed now are kept for the next ask of the same parent. An engine
 that may be asked ahead answers later (`pending_calls.py`): the ask gives nothing, and the first good answer is due at
@@ -20,18 +20,19 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Request, Rewrite
 from kernelsearch.propose.engines.base import Ask, Engine, Failure, Sample
 from kernelsearch.propose.grammar import STAGES, NoGrammar, WholeKernel
-from kernelsearch.propose.grammar.unwrapped import strip_thinking
-from kernelsearch.propose.grammar.whole_kernel import find_file
 from kernelsearch.propose.models import ideas, kernel_page, pending_calls, prompt
 from kernelsearch.propose.models.answers import CheckedAnswer, Form, check_answer
+from kernelsearch.propose.models.conversation import Conversations, NextTurn
 from kernelsearch.propose.models.health import Health
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.pending_calls import PendingCall
-from kernelsearch.propose.models.repair import FailedAnswer, Repairs, clean, report_verdict
-from kernelsearch.propose.models.sections import TooLong
+from kernelsearch.propose.models.repair import REPAIR, FailedAnswer, Repairs, clean, report_verdict
+from kernelsearch.propose.models.sections import FittedPage, TooLong
 from kernelsearch.propose.models.shared import EDITS, Models, ModelSettings
 
 REPAIRABLE = frozenset({Word.COMPILE, Word.WRONG, Word.PRECISION, Word.CRASH, Word.TIMEOUT, Word.MEMORY, Word.RACE})
+REPORT = 1000
+"""Tokens that are kept for what is said to an answer."""
 
 
 class ModelProposer:
@@ -49,7 +50,9 @@ class ModelProposer:
         arm, repair = (WHOLE, WHOLE_REPAIR) if whole else ("model", "repair")
         self.name, self.repair_name = f"{arm}:{name or engine.label}", f"{repair}:{name or engine.label}"
         self.system = kernel_page.system() if whole else prompt.SYSTEM
-        self.repairs = Repairs(settings.repairs)
+        self.rounds = engine.rounds or settings.rounds
+        self.repairs = Repairs(self.rounds - 1)
+        self.talks = Conversations(models.history)
         longest = engine.answer_tokens or settings.max_tokens if whole else settings.max_tokens
         self.health = Health(engine.label, settings.page_tokens, longest, models.say)
         if whole:
@@ -59,10 +62,7 @@ class ModelProposer:
         self._looked = -1
         self._kept: dict[str, list[Rewrite]] = {}
         self._stored: dict[str, list[ModelCall]] = {}
-        self._made: dict[str, tuple[ModelCall, str]] = {}
-        self._sent_back: set[str] = set()
         self._refused: set[str] = set()
-        self._reports: dict[str, str] = {}
 
     # ------------------------------------------------------------ what may be asked now
 
@@ -74,7 +74,7 @@ class ModelProposer:
         return not spent and self.underway is None and self.health.is_well(number)
 
     def can_repair(self, number: int) -> bool:
-        return self.is_available(number) and self.repairs.next() is not None
+        return self.is_available(number) and self._next_failed() is not None
 
     def can_propose(self, number: int) -> bool:
         """True if a new question may be asked; a conversation about a whole kernel is ended first."""
@@ -108,7 +108,7 @@ class ModelProposer:
             return
         grammar = self._prepare(request)
         if grammar and not self.has_kept(request.parent.digest, request.seen):
-            self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+            self._ask(request, grammar, self._choose(request, grammar, rng), rng)
 
     def end(self, trials: int) -> None:
         """Ends the search after so many trials: answers that came too late are paid for all the same, and stored.
@@ -137,7 +137,7 @@ class ModelProposer:
         rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
         if rewrite is not None or not self.is_available(request.number):
             return rewrite
-        self._ask(request, grammar, self._idea(request, grammar, rng), rng)
+        self._ask(request, grammar, self._choose(request, grammar, rng), rng)
         return _take_new(self._due, request.seen)
 
     def make_form(self, parent: Kernel, task: TaskFacts) -> Form | NoGrammar:
@@ -151,10 +151,10 @@ class ModelProposer:
         form = self.make_form(request.parent, request.task)
         if isinstance(form, NoGrammar):
             raise form
-        return self.write_page(self._page(request, form, self._idea(request, form, rng)))
+        return self.write_page(self._page(request, form, self._idea(request, form, rng))).text
 
-    def write_page(self, page: prompt.PromptPage) -> str:
-        """The text of a page within the budget of tokens. Raises TooLong."""
+    def write_page(self, page: prompt.PromptPage) -> FittedPage:
+        """A page within the budget of tokens. Raises TooLong."""
         write = kernel_page.write_page if self.whole else prompt.write_page
         return write(page, self.engine.count, self.health.page_tokens)
 
@@ -173,16 +173,47 @@ class ModelProposer:
         return _take_new(self._due, request.seen)
 
     def _ask_repair(self, request: Request, rng: random.Random) -> None:
-        failed = self.repairs.next()
+        failed = self._next_failed()
         above = self.models.history.get(failed.parent) if failed else None
-        if failed is None or above is None:
+        form = self.make_form(above.kernel, request.task) if above else None
+        if failed is None or above is None or isinstance(form, NoGrammar):
             return
-        del self.repairs.waiting[failed.kernel]
-        self._sent_back.add(failed.kernel)
-        form = self.make_form(above.kernel, request.task)
-        if not isinstance(form, NoGrammar):
-            of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
-            self._ask(of_parent, form, failed, rng)
+        of_parent = Request(above.kernel, request.task, request.seen, number=request.number, trial=above.best)
+        said = kernel_page.REFUSED.format(report=failed.report)
+        turn = NextTurn(failed.kernel, said, failed.id, failed.action, failed.kind)
+        self._ask(of_parent, form, turn if self.whole else failed, rng)
+
+    def _next_failed(self) -> FailedAnswer | None:
+        """The refused answer whose turn it is."""
+        return next((f for f in self.repairs.in_order() if not self.whole or self._fits(f.kernel)), None)
+
+    def _fits(self, kernel: str) -> bool:
+        """Whether there is room for one more turn after this answer."""
+        if self.health.room is None:
+            return True
+        page, turns, shown = self.talks.read(kernel)
+        text = Ask(self.system, page, None, turns=(*turns, (shown, ""))).plain
+        return self.engine.count(text) + REPORT <= self.health.room
+
+    def _choose(self, request: Request, form: Form, rng: random.Random) -> Idea | NextTurn:
+        """The next turn of a conversation whose best kernel is the request's parent, else an idea for a new page."""
+        if not self.whole:
+            return self._idea(request, form, rng)
+        history, parent = self.models.history, request.parent.digest
+        kernels = self.talks.list_open(parent, request.number, self.rounds)
+        kernel = next((k for k in kernels if self._fits(k)), None)
+        if kernel is None:
+            return self._idea(request, form, rng)
+        entry = history.entries[kernel]
+        hints = entry.best.outcome.hints
+        others = kernel_page.choose_others(history, kernel)
+        idea = Idea(ideas.SLOWER, 1.0, ideas.REWRITE)
+        if kernel == parent:
+            idea = ideas.draw_kernel_idea(ideas.list_kernel_ideas(hints, bool(others)), Counter(), rng)
+        of_kernel = Request(entry.kernel, request.task, request.seen, hints=hints, trial=entry.best)
+        page = self._page(of_kernel, WholeKernel(entry.kernel, request.task.sites), idea)
+        page = replace(page, others=page.others if idea.kind == ideas.COMBINE else ())
+        return NextTurn(kernel, kernel_page.write_report(page, entry, history, idea), idea.id, idea.action, idea.kind)
 
     def _idea(self, request: Request, grammar: Form, rng: random.Random) -> Idea:
         """The edit that the strategy asks for by name, else a drawn idea."""
@@ -195,26 +226,27 @@ class ModelProposer:
         every = ideas.list_ideas(request.hints, grammar.edits)
         return wanted or ideas.choose_idea(every, request.parent.digest, self.models.history, rng)
 
-    def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer, rng: random.Random) -> None:
+    def _ask(self, request: Request, form: Form, what: Idea | FailedAnswer | NextTurn, rng: random.Random) -> None:
         """Asks the engine: afterwards a good answer is due, or there is none, or the call is under way."""
         settings, seed = self.settings, rng.getrandbits(31)
-        failed = what if isinstance(what, FailedAnswer) else None
-        page = self._page(request, form, what)
-        arm, samples = (self.repair_name, 1) if failed else (self.name, settings.samples)
-        idea = failed.idea if failed else what.id
+        turn = what if isinstance(what, NextTurn) else None
+        arm, samples = (self.repair_name, 1) if what.kind == REPAIR else (self.name, settings.samples)
         call = ModelCall(
-            request.number, arm, self.engine.name, request.parent.digest, idea, what.action, self.system, "",
-            form.digest, repairs=failed.kernel if failed else "",
+            request.number, arm, self.engine.name, request.parent.digest, what.id, what.action, self.system, "",
+            form.digest, follows="" if isinstance(what, Idea) else what.kernel, ask=what.kind,
         )  # fmt: skip
         for _ in range(3):  # again, shorter, when the context is too small
             budget = self.health.page_tokens
             try:
-                text, turns = (
-                    self._conversation(failed.kernel) if failed and self.whole else (self.write_page(page), ())
-                )
+                if turn:
+                    text, turns, shown = self.talks.read(turn.kernel)
+                    turns, left_out = (*turns, (shown, turn.said)), ""
+                else:
+                    (text, left_out), turns = self.write_page(self._page(request, form, what)), ()
             except TooLong as least:
                 reason = f"the least prompt for a kernel has {least.tokens} tokens and {budget} are allowed"
                 self.health.tell_once(f"{reason}; such kernels are left to the typed edits")
+                self.repairs.waiting.pop(call.follows, None)
                 return
             longest = self.health.answer_tokens
             ask = Ask(self.system, text, form.for_engine, samples, longest, settings.temperature, seed, turns)
@@ -222,12 +254,12 @@ class ModelProposer:
             self.underway = (
                 PendingCall(stored, ask, form=form)
                 if stored
-                else pending_calls.begin_call(self.engine, replace(call, page=ask.text), ask, form)
+                else pending_calls.begin_call(self.engine, replace(call, page=ask.text, left_out=left_out), ask, form)
             )
             if self.underway.threaded or not self.underway.is_due(request.number):
                 return
             self._land(request)
-            if self.health.page_tokens == budget or self.health.given_up:
+            if turn or self.health.page_tokens == budget or self.health.given_up:
                 return
 
     def _land(self, request: Request) -> None:
@@ -271,14 +303,6 @@ class ModelProposer:
                 self.health.tell_once(note)
         return self.models.ledger.record_reply(call, reply, answers)
 
-    def _conversation(self, refused: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """The page of a refused whole kernel, and the answers to it so far, each with the report that goes back."""
-        call, text = self._made[refused]
-        page, earlier = self._conversation(call.repairs) if call.repairs else (call.page, ())
-        file = find_file(text, False)
-        shown = f"```python\n{file}```" if file else strip_thinking(text).strip()[-4000:] or "(thinking only)"
-        return page, (*earlier, (shown, kernel_page.REFUSED.format(report=self._reports[refused])))
-
     def _page(self, request: Request, form: Form, what: Idea | FailedAnswer) -> prompt.PromptPage:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
@@ -299,7 +323,7 @@ class ModelProposer:
 
     def tell(self, trial: Trial) -> None:
         """Takes note of a finished trial of a kernel that this model made; a refused one waits to be sent back."""
-        if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self._made:
+        if trial.edit not in (self.name, self.repair_name) or trial.kernel not in self.talks.made:
             return
         verdict, known = trial.outcome.verdict, self.models.history.get(trial.kernel)
         if known is not None and known.best is not None:  # it is right; what failed is one of its configs
@@ -312,10 +336,9 @@ class ModelProposer:
 
     def _send_back(self, refused: str, why: str, number: int, repairable: bool = True) -> None:
         """Lets a refused answer wait for its turn to go back to the model, unless it went already."""
-        call, text = self._made[refused]
-        self._reports[refused] = why
-        if repairable and refused not in self._sent_back:
-            tries = self._count_repairs(refused)
+        call, text = self.talks.made[refused]
+        if repairable and refused not in self.talks.followed:
+            tries = self.talks.count_before(refused)
             self.repairs.tell(FailedAnswer(refused, call.parent, call.idea, call.action, text, why, tries, number))
         else:
             self.repairs.count(why)
@@ -334,27 +357,22 @@ class ModelProposer:
             if call.arm in mine:
                 self.underway = PendingCall(call)
 
-    def _count_repairs(self, kernel: str) -> int:
-        """The number of repairs in a row that led to a kernel."""
-        repaired = self._made[kernel][0].repairs if kernel in self._made else ""
-        return 1 + self._count_repairs(repaired) if repaired else 0
-
     def _note(self, call: ModelCall) -> None:
         """Changes this model's state by a call, new or restored."""
         self.health.note(call)
         good = any(a.kernel for a in call.answers)
         for answer in call.answers:
             if answer.kernel:
-                self._made.setdefault(answer.kernel, (call, answer.text))
+                self.talks.made.setdefault(answer.kernel, (call, answer.text))
             elif self.whole and not good and answer.text.strip() and answer.stage in STAGES:
                 unread = content_digest(answer.text)
-                self._made.setdefault(unread, (call, answer.text))
+                self.talks.made.setdefault(unread, (call, answer.text))
                 self._send_back(unread, answer.reason, call.landed)
             elif answer.stage in ("parses", "names", "gate"):
                 self.repairs.count(answer.reason)
-        if call.repairs:
-            self._sent_back.add(call.repairs)
-            self.repairs.waiting.pop(call.repairs, None)
+        if call.follows and not call.failure:  # else the turn is asked for again
+            self.talks.followed.add(call.follows)
+            self.repairs.waiting.pop(call.follows, None)
 
 
 def _take_new(waiting: list[Rewrite], seen: Container[str]) -> Rewrite | None:

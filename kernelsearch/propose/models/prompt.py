@@ -7,8 +7,8 @@ launch, hints, earlier tries from here, rules from failures, the best kernels el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kernelsearch.core.types import Hint, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trial
 from kernelsearch.kernel.source import Kernel
@@ -18,7 +18,7 @@ from kernelsearch.propose.grammar import Grammar, WholeKernel
 from kernelsearch.propose.history import Entry, History
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.repair import FailedAnswer, clean
-from kernelsearch.propose.models.sections import Section, fit_sections
+from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections
 
 SYSTEM = """\
 You make Triton kernels faster. You are shown one kernel with line numbers and one thing to do. You answer with an \
@@ -44,11 +44,16 @@ LONGEST_LAUNCH = 200
 
 @dataclass(frozen=True)
 class PromptDevice:
-    """The machine on the page, its facts for rooflines, and its measured copy bandwidth if that is known."""
+    """The machine on the page, its facts for rooflines, and what was measured there.
+
+    copy_gbps is its copy bandwidth; baselines are times of what users would run instead, in microseconds by the shape's
+    key and the baseline's name. Both only where they are known.
+    """
 
     name: str
     target: Target | None = None
     copy_gbps: float | None = None
+    baselines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ class PromptPage:
     rules: tuple[str, ...] = ()
 
 
-def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> str:
-    """The page's text within a budget of tokens, the system message included. Raises TooLong."""
+def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> FittedPage:
+    """The page within a budget of tokens, the system message included. Raises TooLong."""
     return fit_sections(_parts_of(page), SYSTEM, count, budget)
 
 
@@ -150,6 +155,7 @@ def _edit_lines(grammar: Grammar) -> Iterator[str]:
 
 
 def describe_times(page: PromptPage) -> list[str]:
+    """Lines on the times of a page's kernel, the seed and the baselines; the kind of evidence stands in the first."""
     lines = []
     for shape in page.task.shapes:
         parts = []
@@ -157,6 +163,8 @@ def describe_times(page: PromptPage) -> list[str]:
             time_us = trial.outcome.measurement.time_us(shape.key) if trial else None
             if time_us is not None:
                 parts.append(f"{name} {time_us:.4g} us")
+        known = sorted(page.device.baselines.get(shape.key, {}).items(), key=lambda one: one[1])
+        parts += [f"{clean(name, 40)} {time_us:.4g} us" for name, time_us in known]
         best = roofline_us(shape, page.device.target)
         if best is not None:
             parts.append(f"roofline {best:.4g} us")
@@ -166,7 +174,8 @@ def describe_times(page: PromptPage) -> list[str]:
         if parts:
             lines.append(f"{clean(shape.label)}: {', '.join(parts)}")
     if lines and page.trial:
-        lines[0] += f" ({page.trial.outcome.measurement.evidence.value})"
+        others = "; baselines confirmed" if page.device.baselines else ""
+        lines[0] += f" ({page.trial.outcome.measurement.evidence.value}{others})"
     return lines
 
 

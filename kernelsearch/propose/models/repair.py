@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.propose.engines.base import shorten
 
+REPAIR = "repair"
+"""The kind of ask for a correction."""
 TRIES = 2
 OFTEN = 3
 """A failure becomes a rule after this many times."""
@@ -38,6 +40,14 @@ class FailedAnswer:
     report: str
     tries: int = 0
     number: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.idea
+
+    @property
+    def kind(self) -> str:
+        return REPAIR
 
 
 def report_verdict(verdict: Verdict) -> str:
@@ -93,9 +103,9 @@ class Repairs:
         self.seen[key] += 1
         self.examples[key] = min(self.examples.get(key, example), example)  # whatever the order of telling
 
-    def next(self) -> FailedAnswer | None:
-        """The failed answer whose turn it is: the least tried, then the newest."""
-        return min(self.waiting.values(), key=lambda f: (f.tries, -f.number, f.kernel), default=None)
+    def in_order(self) -> list[FailedAnswer]:
+        """The failed answers in the order of their turns: the least tried first, then the newest."""
+        return sorted(self.waiting.values(), key=lambda f: (f.tries, -f.number, f.kernel))
 
     def rules(self) -> list[str]:
         """Short rules from frequent failures, most frequent first."""

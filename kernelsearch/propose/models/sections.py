@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 RESERVE = 64
 """Tokens that are left for a chat template."""
@@ -20,6 +21,13 @@ class Section:
     worth: int = 0
 
 
+class FittedPage(NamedTuple):
+    """A page's text, and what it had no room for, in words."""
+
+    text: str
+    left_out: str = ""
+
+
 class TooLong(Exception):
     """Raised when the parts that always stay do not fit; tokens is their number."""
 
@@ -28,28 +36,28 @@ class TooLong(Exception):
         self.tokens = tokens
 
 
-def fit_sections(sections: Sequence[Section], system: str, count: Callable[[str], int], budget: int) -> str:
-    """The page's text within a budget of tokens, the system message included. Raises TooLong."""
+def fit_sections(sections: Sequence[Section], system: str, count: Callable[[str], int], budget: int) -> FittedPage:
+    """The page within a budget of tokens, the system message included. Raises TooLong."""
     parts = [p for p in sections if p.lines]
     room = budget - RESERVE - count(system)
-    whole = _join(parts)
+    whole = join_sections(parts)
     if count(whole) <= room:
-        return whole
+        return FittedPage(whole)
     cut = [p for p in parts if p.worth]
-    room -= count(_join([_name_left_out([(p, p.lines) for p in cut])]))
+    room -= count(join_sections([_name_left_out([(p, p.lines) for p in cut])]))
     shown = [replace(p, lines=() if p.worth else p.lines) for p in parts]
-    least = count(_join(shown))
+    least = count(join_sections(shown))
     if least > room:
         raise TooLong(budget + least - room)
     for part in sorted(cut, key=lambda p: p.worth):
         at = parts.index(part)
 
         def size(lines: int, at: int = at, part: Section = part) -> int:
-            return count(_join([*shown[:at], replace(part, lines=part.lines[:lines]), *shown[at + 1 :]]))
+            return count(join_sections([*shown[:at], replace(part, lines=part.lines[:lines]), *shown[at + 1 :]]))
 
         shown[at] = replace(part, lines=part.lines[: bisect_right(range(1, len(part.lines) + 1), room, key=size)])
-    left = [(p, p.lines[len(s.lines) :]) for p, s in zip(parts, shown, strict=True)]
-    return _join([*shown[:-1], _name_left_out(left), shown[-1]])
+    left = _name_left_out((p, p.lines[len(s.lines) :]) for p, s in zip(parts, shown, strict=True))
+    return FittedPage(join_sections([*shown[:-1], left, shown[-1]]), left.lines[0])
 
 
 def _name_left_out(left: Iterable[tuple[Section, Sequence[str]]]) -> Section:
@@ -57,5 +65,6 @@ def _name_left_out(left: Iterable[tuple[Section, Sequence[str]]]) -> Section:
     return Section(LEFT_OUT, ("; ".join(names),))
 
 
-def _join(parts: Iterable[Section]) -> str:
+def join_sections(parts: Iterable[Section]) -> str:
+    """The sections as one text, without the empty ones."""
     return "\n\n".join("\n".join((p.heading, *p.lines)) for p in parts if p.lines)

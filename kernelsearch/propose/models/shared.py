@@ -18,18 +18,21 @@ from kernelsearch.propose.models.spending import Ledger
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Settings of a model's calls: answers per call, most tokens of an answer and of the page, temperature, repairs."""
+    """Settings of a model's calls: answers per call, most tokens of an answer and of the page, temperature, rounds.
+
+    rounds is the number of answers of one conversation.
+    """
 
     samples: int = 4
     max_tokens: int = 512
     page_tokens: int = 6000
     temperature: float = 0.8
-    repairs: int = 2
+    rounds: int = 3
 
 
 EDITS = ModelSettings()
-WHOLE_KERNELS = ModelSettings(samples=1, max_tokens=16_000, page_tokens=24_000, temperature=1.0, repairs=3)
-"""Settings of calls by form; those for whole kernels are conversations of up to four rounds."""
+WHOLE_KERNELS = ModelSettings(samples=1, max_tokens=16_000, page_tokens=24_000, temperature=1.0, rounds=4)
+"""Settings of calls by form."""
 
 
 @dataclass

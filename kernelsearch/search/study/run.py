@@ -200,7 +200,8 @@ class StudyRunner:
         plan = PlannedRun(
             evaluation, facts, arm.strategy, name, arm.model, seed, study.window, study.trials, arm.params, settings
         )
-        place, limits = proposers.MachineFacts(self.tasks.where, opened.bench.target), RunLimits(study.trials)
+        place = proposers.load_machine_facts(self.store, opened.facts, self.tasks.where, opened.bench.target)
+        limits = RunLimits(study.trials)
         edits = None if arm.model.specs else self.edits  # runs with a model may ask on threads of their own
         proposer = proposers.open_proposer(arm.opening, place, limits, self.say, edits, self.engines.engine)
         resumed = _find_stored(self.store, opened.facts.digest, plan.facts)

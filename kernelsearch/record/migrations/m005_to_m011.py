@@ -186,3 +186,12 @@ def m010_calls_asked_ahead(db: Database) -> None:
     db.execute("ALTER TABLE model_call ADD COLUMN landed INTEGER NOT NULL DEFAULT 0")
     db.execute("ALTER TABLE model_call ADD COLUMN waited REAL NOT NULL DEFAULT 0")
     db.execute("UPDATE model_call SET landed = number, waited = seconds")
+
+
+@migrations()
+def m011_conversations(db: Database) -> None:
+    """The answer that a call replies to, refused or not; the kind of ask; what its page had no room for."""
+    db.execute("ALTER TABLE model_call RENAME COLUMN repairs TO follows")
+    db.execute("ALTER TABLE model_call ADD COLUMN ask TEXT NOT NULL DEFAULT ''")
+    db.execute("ALTER TABLE model_call ADD COLUMN left_out TEXT NOT NULL DEFAULT ''")
+    db.execute("UPDATE model_call SET ask = 'repair' WHERE follows <> ''")
