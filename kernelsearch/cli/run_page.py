@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelsearch.cli import run_propose
 from kernelsearch.cli.say import make_say
-from kernelsearch.core.types import TaskFacts
+from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.propose.engines import Engine
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models.model import ModelProposer
@@ -19,6 +18,7 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 RUNS = 20
@@ -45,29 +45,34 @@ def main(path: str, options: PageOptions) -> int:
     text = referee.read_kernel_argument(path, options.kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return run_propose.print_refusal(verdict)
-    with ExitStack() as stack:
-        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
-        facts = narrow_to_shapes(bench.facts, options.shapes)
-        copy_gbps = None
-        history = History()
-        if Path(options.db).is_file():
-            store = stack.enter_context(Store.open(options.db))
+    with Bench.open(path, options.target, compiled=default_folder(), say=say) as bench:
+        page = write_page(bench, text, options, say)
+    if isinstance(page, Verdict):
+        return run_propose.print_refusal(page)
+    print(page)
+    return 0
+
+
+def write_page(bench: Bench, text: str | None, options: PageOptions, say: Say) -> str | Verdict:
+    """The page of a kernel file's text, or of the task's own kernel; or the verdict that refuses it."""
+    facts, copy_gbps, history = narrow_to_shapes(bench.facts, options.shapes), None, History()
+    if Path(options.db).is_file():
+        with Store.open(options.db, write=False) as store:  # others may write it meanwhile
             _recall(store, facts, bench.where, history)
             bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
-            copy_gbps = bench.ceilings.get("copy_gbps")
-        parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
-        if not parent.outcome.verdict.accepted:
-            return run_propose.print_refusal(parent.outcome.verdict)
-        if not history.entries:
-            history.tell(parent.trial, parent.kernel, None)
-        engine, whole = Engine(), options.answers == "kernel"
-        engine.name = engine.label = "page"
-        settings = WHOLE_KERNELS if whole else ModelSettings()
-        settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
-        models = Models(gate.check, PromptDevice(bench.where, bench.target, copy_gbps), history=history)
-        model = ModelProposer(engine, models, settings, whole=whole)
-        print(f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}")
-    return 0
+        copy_gbps = bench.ceilings.get("copy_gbps")
+    parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
+    if not parent.outcome.verdict.accepted:
+        return parent.outcome.verdict
+    if not history.entries:
+        history.tell(parent.trial, parent.kernel, None)
+    engine, whole = Engine(), options.answers == "kernel"
+    engine.name = engine.label = "page"
+    settings = WHOLE_KERNELS if whole else ModelSettings()
+    settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
+    models = Models(gate.check, PromptDevice(bench.where, bench.target, copy_gbps), history=history)
+    model = ModelProposer(engine, models, settings, whole=whole)
+    return f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}"
 
 
 def _recall(store: Store, facts: TaskFacts, where: str, history: History) -> None:

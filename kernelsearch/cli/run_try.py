@@ -95,7 +95,7 @@ def try_kernel(
     run = RunFacts(STRATEGY, STRATEGY, seed, WINDOW, count_trials(line, options.tune), where, versions(), shapes)
     evaluation = Evaluation.of(bench, facts)
     evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
-    strategy, settings = Population((kernel.digest,), 1 + options.tune), Settings(run, workers=2, starts=line)
+    strategy, settings = Population((kernel.digest,), run.trials), Settings(run, workers=2, starts=line)
     result = Search(facts, strategy, Proposer(), evaluator, store, settings).run(ending=ending, stopping=stopping)
     return _describe(store, facts, bench.target, result, line, best)
 

@@ -36,6 +36,7 @@ class Population(Strategy):
     each: int
     then: Strategy | None = None
     left: dict[str, int] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.rewrites = self.then is not None and self.then.rewrites
@@ -46,12 +47,15 @@ class Population(Strategy):
         if self.left.get(digest, 0) <= 0:
             return self.then.ask(number) if self.then else None
         self.left[digest] -= 1
+        self.asked.add(number)
         return Proposal(ProposalKind.RETUNE, (digest,))
 
     def tell(self, trial: Trial) -> None:
         """Receives a finished trial; a kernel for which another one was tuned has no configs left."""
         if trial.kernel in self.kernels and trial.kernel not in self.left:
             self.left[trial.kernel] = self.each - 1 if trial.accepted else 0
+        elif trial.kernel in self.left and trial.number not in self.asked:
+            self.left[trial.kernel] -= 1  # another strategy tuned it, or this one under a smaller budget
         if trial.proposal.kind is ProposalKind.RETUNE and trial.kernel not in trial.proposal.parents:
             self.left |= {kernel: 0 for kernel in trial.proposal.parents if kernel in self.left}
         if self.then:

@@ -72,7 +72,8 @@ def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp
 
 
 NOT_OF_THE_RUN = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
-VALUES = {"models": ("replay:a b", "replay:c"), "price": (0.5, 2.0), "shapes": ("rows=8 cols=2", "1"), "target": "a100"}
+VALUES = {"models": ("replay:a b", "replay:c"), "price": (0.5, 2.0), "shapes": ("rows=8 cols=2", "1"), "target": "a100",
+          "starts": ("a b.py", "c.py")}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted({f.name for f in fields(OptimizeOptions)} - NOT_OF_THE_RUN))
