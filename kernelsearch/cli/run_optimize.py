@@ -77,7 +77,7 @@ def main(path: str, options: OptimizeOptions) -> int:
             starts = optimize_options.read_starts(options, resumed)
             options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        _introduce(bench, facts, say)
+        introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
         result, findings = Optimization(bench, facts, store, options, say, engines, before, resumed, starts).run()
@@ -115,7 +115,8 @@ def _open(
     return stack.enter_context(bench), path, before
 
 
-def _introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
+def introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
+    """Says what is known of an opened task: its shapes, where it is timed, what to mind."""
     where = f"measuring on {bench.where}"
     if bench.device is None:
         where = f"no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"

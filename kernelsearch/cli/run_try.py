@@ -86,8 +86,8 @@ def try_kernel(
     if isinstance(answer, AnswerRejection):
         refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
         return {"kernel": None, "verdict": referee.as_json(refused)}
-    kernel, best = answer.kernel, _find_best(store, facts, where)
-    line = recall_line(store, facts, _find_parent(store, facts, options.parent, where)) if options.parent else ()
+    kernel, best = answer.kernel, _describe_best(store, facts, where)
+    line = recall_line(store, facts, find_parent(store, facts, options.parent, where)) if options.parent else ()
     line = () if kernel.digest == bench.seed.digest else line
     line = extend_line(line, kernel, f"{WHOLE}:{options.by}", options.why or answer.why)
     seed = len(store.load_runs(facts.digest))  # else a second run for one kernel would tune as the first did
@@ -97,7 +97,7 @@ def try_kernel(
     evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
     strategy, settings = Population((kernel.digest,), run.trials), Settings(run, workers=2, starts=line)
     result = Search(facts, strategy, Proposer(), evaluator, store, settings).run(ending=ending, stopping=stopping)
-    return _describe(store, facts, bench.target, result, line, best)
+    return _describe(facts, bench.target, result, line, best)
 
 
 def wait_for_store(db: str, say: Say, seconds: float, stopping: Stopping = lambda: False) -> Store:
@@ -115,15 +115,22 @@ def wait_for_store(db: str, say: Say, seconds: float, stopping: Stopping = lambd
             time.sleep(0.1)
 
 
-def _find_best(store: Store, facts: TaskFacts, where: str) -> str | None:
-    """The best kernel that the record had before, if any."""
+def _describe_best(store: Store, facts: TaskFacts, where: str) -> dict[str, Any] | None:
+    """The best kernel that the record has so far, if any: its digest, its speed-up, its times by shape."""
     try:
-        return family_tree.find_best_kernel(store, facts.digest, where)
+        digest = family_tree.find_best_kernel(store, facts.digest, where)
     except StoreError:
         return None
+    rivals = queries.ranked_kernels(store, facts.digest, where, None)
+    rival = next((r for r in rivals if r["kernel"] == digest), None)
+    if rival is None:
+        return None
+    times = queries.trial_times(store, rival["run"], rival["number"])
+    return {"kernel": digest, "speedup": 1 / rival["score"] if rival["score"] else None, "times": times}
 
 
-def _find_parent(store: Store, facts: TaskFacts, parent: str, where: str) -> str:
+def find_parent(store: Store, facts: TaskFacts, parent: str, where: str) -> str:
+    """The digest of a task's stored kernel by its beginning, or of its best. Raises StoreError."""
     digest = family_tree.find_best_kernel(store, facts.digest, where) if parent == "best" else store.find_digest(parent)
     if store.load_run(family_tree.run_of(store, digest)).task != facts.digest:
         raise StoreError(f"kernel {digest[:8]} is of another task than {facts.name}")
@@ -131,7 +138,7 @@ def _find_parent(store: Store, facts: TaskFacts, parent: str, where: str) -> str
 
 
 def _describe(
-    store: Store, facts: TaskFacts, target: Target, result: Result, line: Sequence[Rewrite], best: str | None
+    facts: TaskFacts, target: Target, result: Result, line: Sequence[Rewrite], best: dict[str, Any] | None
 ) -> dict[str, Any]:
     trials = list(result.trials)
     mine = [t for t in trials[1:] if t.kernel == line[-1].kernel.digest]
@@ -140,9 +147,7 @@ def _describe(
     trial = min(mine, key=lambda t: (t.score is None, t.score or 0.0, t.number))
     parent = (line[-1].parent or trials[0].kernel) if trial.kernel != trials[0].kernel else None
     scores = {t.kernel: t.score for t in sorted(trials, key=lambda t: -(t.score or 1e9)) if t.score}
-    rivals = {r["kernel"]: r for r in queries.ranked_kernels(store, facts.digest, result.run.facts.target, None)}
-    rival = rivals.get(best or "")
-    times = queries.trial_times(store, rival["run"], rival["number"]) if rival else {}
+    times = best.pop("times") if best else {}
     return {
         "kernel": trial.kernel,
         "run": result.run.id,
@@ -155,7 +160,7 @@ def _describe(
         "vs_parent": scores[parent] / trial.score if trial.score and parent in scores else None,
         "evidence": trial.outcome.measurement.evidence.value if trial.accepted else None,
         "device": result.run.facts.target,
-        "best": {"kernel": best, "speedup": 1 / rival["score"] if rival["score"] else None} if rival else None,
+        "best": best,
         "shapes": [_describe_shape(s, trial, trials[0], times, target) for s in facts.shapes],
         "hints": [{"bottleneck": h.bottleneck, "evidence": dict(h.evidence), "change": h.suggestion}
                   for h in trial.outcome.hints],
