@@ -177,24 +177,25 @@ def make_server(room: Workroom) -> MCPServer:
         def act(stopping: run_try.Stopping) -> dict[str, Any]:
             bench = room.bench(task)
             with Store.open(room.db, write=False) as store:
-                digest = run_try.find_parent(store, bench.facts, kernel, bench.where)
-                text = kernel_file.render_kernel_file(store, digest)
+                digest, run = run_try.find_kernel(store, bench.facts, kernel, bench.where)
+                text = kernel_file.render_kernel_file(store, digest, run=run)
             return room.try_kernel(stopping, task, text, TryOptions(parent=digest, tune=max(1, trials)))
 
         return _describe(await room.answer(act))
 
-    @server.tool()
-    async def best(task: str) -> str:
-        """The task's best recorded kernel as a kernel file, with its config; its digest is in the first line."""
-
+    async def show(task: str, kernel: str, render: Callable[..., str]) -> str:
         def act(stopping: run_try.Stopping) -> str:
             bench = room.bench(task)
             with Store.open(room.db, write=False) as store:
-                return kernel_file.render_kernel_file(
-                    store, run_try.find_parent(store, bench.facts, "best", bench.where)
-                )
+                digest, run = run_try.find_kernel(store, bench.facts, kernel, bench.where)
+                return render(store, digest, run=run)
 
         return await room.answer(act)
+
+    @server.tool()
+    async def best(task: str) -> str:
+        """The task's best recorded kernel as a kernel file, with its config; its digest is in the first line."""
+        return await show(task, "best", kernel_file.render_kernel_file)
 
     @server.tool()
     async def lineage(task: str, kernel: str = "best") -> str:
@@ -202,14 +203,7 @@ def make_server(room: Workroom) -> MCPServer:
 
         kernel is a digest, its beginning, or `best`.
         """
-
-        def act(stopping: run_try.Stopping) -> str:
-            bench = room.bench(task)
-            with Store.open(room.db, write=False) as store:
-                digest = run_try.find_parent(store, bench.facts, kernel, bench.where)
-                return family.as_text(store, digest)
-
-        return await room.answer(act)
+        return await show(task, kernel, family.as_text)
 
     return server
 

@@ -87,7 +87,7 @@ def try_kernel(
         refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
         return {"kernel": None, "verdict": referee.as_json(refused)}
     kernel, best = answer.kernel, _describe_best(store, facts, where)
-    line = recall_line(store, facts, find_parent(store, facts, options.parent, where)) if options.parent else ()
+    line = recall_line(store, *find_kernel(store, facts, options.parent, where)) if options.parent else ()
     line = () if kernel.digest == bench.seed.digest else line
     line = extend_line(line, kernel, f"{WHOLE}:{options.by}", options.why or answer.why)
     seed = len(store.load_runs(facts.digest))  # else a second run for one kernel would tune as the first did
@@ -129,12 +129,11 @@ def _describe_best(store: Store, facts: TaskFacts, where: str) -> dict[str, Any]
     return {"kernel": digest, "speedup": 1 / rival["score"] if rival["score"] else None, "times": times}
 
 
-def find_parent(store: Store, facts: TaskFacts, parent: str, where: str) -> str:
-    """The digest of a task's stored kernel by its beginning, or of its best. Raises StoreError."""
-    digest = family_tree.find_best_kernel(store, facts.digest, where) if parent == "best" else store.find_digest(parent)
-    if store.load_run(family_tree.run_of(store, digest)).task != facts.digest:
-        raise StoreError(f"kernel {digest[:8]} is of another task than {facts.name}")
-    return digest
+def find_kernel(store: Store, facts: TaskFacts, which: str, where: str) -> tuple[str, int]:
+    """The digest of a task's stored kernel by its beginning, or of its best, and its run. Raises StoreError."""
+    best = which == "best"
+    digest = family_tree.find_best_kernel(store, facts.digest, where) if best else store.find_digest(which)
+    return digest, family_tree.run_of(store, digest, task=facts.digest)
 
 
 def _describe(

@@ -85,9 +85,8 @@ def read_population(
     return tuple(starts)
 
 
-def recall_line(store: Store, task: TaskFacts, digest: str) -> tuple[Rewrite, ...]:
-    """The line of descent of a stored kernel, from behind the seed, each with its best config. Raises StoreError."""
-    run = family_tree.run_of(store, digest)
+def recall_line(store: Store, digest: str, run: int) -> tuple[Rewrite, ...]:
+    """The line of descent of a run's kernel, from behind the seed, each with its best config."""
     steps = family_tree.ancestors(family_tree.load_tree(store, run), digest)[1:]
     best: dict[str, Trial] = {}
     for trial in store.load_trials(run):
