@@ -44,7 +44,7 @@ LAYERS = {
         "own_configs own_sizes pruning referee reuse",
     ),
     "search": (
-        "contract first_kernel history pending runs steps", "candidates facts finalists one_kernel strategies", "loop",
+        "contract first_kernel history pending runs steps", "candidates facts finalists population strategies", "loop",
         "planned_run replay", "study",
     ),
     "export": (

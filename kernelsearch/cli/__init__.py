@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from kernelsearch import __version__
+from kernelsearch.cli.agents import mcp, skill
 from kernelsearch.cli.database import leaderboard, lineage, show, ui
 from kernelsearch.cli.exchange import import_, trials
 from kernelsearch.cli.export import export
@@ -54,5 +55,5 @@ def main() -> None:
 
 for _command in (optimize, propose, page, verify, try_, measure, hints, leaderboard, lineage, show, ui):
     main.add_command(_command)
-for _command in (trials, import_, export, record, simulate, study, new, seed, doctor, help_):
+for _command in (trials, import_, export, record, simulate, study, new, seed, mcp, skill, doctor, help_):
     main.add_command(_command)

@@ -14,6 +14,7 @@ TOPICS = {
     "task": "A task file: its three forms and every option, with an example each.",
     "kernel": "A kernel file: what a proposer writes and `verify` takes.",
     "models": "Language models as proposers: engines, budgets, recorded answers.",
+    "agents": "Coding agents: the loop to follow, what the referee refuses, the MCP server.",
     "how": "How a trial goes, from strategy to database.",
     "trust": "What the numbers and verdicts are worth, with the studies behind them.",
 }
@@ -35,6 +36,19 @@ def help_(ctx: click.Context, topic: str | None) -> None:
             click.echo(command.get_help(inner))
     else:
         raise click.UsageError(f"no page and no command {topic!r}; the pages are {', '.join(TOPICS)}")
+
+
+SKILL = """---
+name: kernelsearch
+description: Makes Triton GPU kernels faster and proves them right. Use it to write a kernel or to speed one up.
+---
+
+"""
+
+
+def render_skill() -> str:
+    """The SKILL.md for coding agents: the pages `agents` and `kernel`."""
+    return SKILL + "\n".join(path_of(topic).read_text(encoding="utf-8") for topic in ("agents", "kernel"))
 
 
 def path_of(topic: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, fields, replace
 
+from kernelsearch.cli import run_try
 from kernelsearch.core.errors import StoreError
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
@@ -12,9 +13,11 @@ from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run
 from kernelsearch.record.store import Store
 from kernelsearch.search import strategies
+from kernelsearch.search.population import SETTING
+from kernelsearch.trial import referee
 from kernelsearch.trial.bench import versions
 
-_FLAGS = {"models": "--model", "shapes": "--shape"}
+_FLAGS = {"models": "--model", "shapes": "--shape", "starts": "--start"}
 _NOT_REPEATED = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
 """Options of one command, not of the run: how it talks, and how long it may take."""
 
@@ -35,6 +38,7 @@ class OptimizeOptions:
     db: str = DEFAULT_DB
     seed: int = 0
     shapes: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
     window: int | None = None
     budget_seconds: float | None = None
     resume: bool = False
@@ -58,11 +62,15 @@ class OptimizeOptions:
 def find_unfinished(store: Store, facts: TaskFacts, options: OptimizeOptions) -> Run:
     """The task's last unfinished run, of the strategy and the seed if these were given. Raises StoreError.
 
-    With a larger budget a finished run is unfinished again. Runs of a study are not meant.
+    With a larger budget a finished run is unfinished again. Runs of a study and of `try` are not meant.
     """
     given = {name: getattr(options, name) for name in ("strategy", "seed") if name in options.given}
     for run in store.load_runs(facts.digest):
-        meant = "study" not in run.facts.settings and given.items() <= vars(run.facts).items()
+        meant = (
+            "study" not in run.facts.settings
+            and run.facts.strategy != run_try.STRATEGY
+            and given.items() <= vars(run.facts).items()
+        )
         longer = "trials" in options.given and store.count_trials(run.id) < options.trials
         if meant and (run.finished is None or longer):
             return run
@@ -76,6 +84,17 @@ def take_over(run: Run, facts: TaskFacts, options: OptimizeOptions) -> OptimizeO
     stored = {name: getattr(own, name) for name in ("strategy", "seed", "trials", "window")}
     stored |= {"prune": own.settings.get("prune"), "shapes": () if len(shapes) == len(facts.shapes) else shapes}
     return replace(options, **{name: value for name, value in stored.items() if name not in options.given})
+
+
+def read_starts(options: OptimizeOptions, resumed: Run | None = None) -> list[list[str]]:
+    """The files of the population, each as its name and its text; those of a run that goes on come from its record."""
+    if resumed is None:
+        return [[name, referee.read_kernel(name)] for name in options.starts]
+    stored = resumed.facts.settings.get(SETTING, [])
+    if options.starts and list(options.starts) != [name for name, _ in stored]:
+        own = ", ".join(name for name, _ in stored) or "none"
+        raise StoreError(f"run {resumed.id} began with --start {own}: give that, or start a new run")
+    return stored
 
 
 def describe(store: Store, run: Run) -> str:

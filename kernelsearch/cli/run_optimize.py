@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shlex
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +20,7 @@ from kernelsearch.measure.static_model.known_error import KNOWN_ERROR
 from kernelsearch.measure.timing import nvml
 from kernelsearch.measure.timing.baselines import SEED
 from kernelsearch.propose import proposers
-from kernelsearch.propose.contract import Proposer, Request
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.propose.mix import RunLimits
 from kernelsearch.record import DEFAULT_DB
 from kernelsearch.record.rows import Run, Structure
@@ -27,9 +28,10 @@ from kernelsearch.record.steps import PlacedStep, add_steps
 from kernelsearch.record.store import Store
 from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
-from kernelsearch.search import Result, strategies
+from kernelsearch.search import Progress, Result, population, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.first_kernel import write_first_kernel
+from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
 from kernelsearch.tasks.narrowing import narrow_to_shapes
@@ -57,6 +59,7 @@ def main(path: str, options: OptimizeOptions) -> int:
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
+    starts = optimize_options.read_starts(options) if not options.resume else []
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
         raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
     benches.choose_target(options.target)
@@ -68,12 +71,13 @@ def main(path: str, options: OptimizeOptions) -> int:
         resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
         if resumed:
             say(optimize_options.describe(store, resumed))
+            starts = optimize_options.read_starts(options, resumed)
             options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
-        _introduce(bench, facts, say)
+        introduce(bench, facts, say)
         if note and bench.device is not None:
             say(f"note: {note}")
-        result, findings = Optimization(bench, facts, store, options, say, resumed).run()
+        result, findings = Optimization(bench, facts, store, options, say, resumed, starts).run()
         again = f"kernelsearch optimize {shlex.quote(path)} {optimize_options.format_options(options)}--resume"
         if options.as_json:
             print(json.dumps(summary.as_dict(store, facts, result, findings), indent=2))
@@ -103,7 +107,8 @@ def _open(path: str, options: OptimizeOptions, stack: ExitStack, say: Say) -> tu
     return stack.enter_context(bench), path
 
 
-def _introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
+def introduce(bench: Bench, facts: TaskFacts, say: Say) -> None:
+    """Says what is known of an opened task: its shapes, where it is timed, what to mind."""
     where = f"measuring on {bench.where}"
     if bench.device is None:
         where = f"no GPU here: times are estimated for {bench.where}, verdicts come from Triton's interpreter"
@@ -130,8 +135,8 @@ def search_and_confirm(
 class Optimization:
     """The search of an opened task and the confirmation of its finalists.
 
-    resumed is the run that goes on. The search puts the seed's best config into facts, and into steps the ancestors of
-    its best candidate with that one's config.
+    resumed is the run that goes on; starts are the files that it begins with, each a name and a text. The search puts
+    the seed's best config into facts, and into steps the ancestors of its best candidate with that one's config.
     """
 
     bench: Bench
@@ -140,6 +145,7 @@ class Optimization:
     options: OptimizeOptions
     say: Say
     resumed: Run | None = None
+    starts: Sequence[Sequence[str]] = ()
     steps: list[PlacedStep] = field(default_factory=list)
 
     def run(self) -> tuple[Result, list[confirmed.Finding]]:
@@ -179,8 +185,10 @@ class Optimization:
         facts = self.facts = own_configs.tune_seed(bench, facts, evaluator, runs, self.say)
         window = options.window or max(LEAST_WINDOW, len(os.sched_getaffinity(0)))
         settings = {"prune": options.prune} if options.prune else {}
+        settings |= {population.SETTING: self.starts} if self.starts else {}
+        starts = population.read_population(self.starts, bench.seed, facts, self.say)
         plan = PlannedRun(
-            evaluation, facts, name, name, options.model(), options.seed, window, options.trials, settings=settings
+            evaluation, facts, name, name, options.model(), options.seed, window, options.trials, {}, settings, starts
         )
         if options.prune and bench.device is not None:
             evaluator = PruningEvaluator(evaluator, evaluation, options.prune)
@@ -192,7 +200,7 @@ class Optimization:
         else:
             with progress.ProgressLine() as line:
                 proposer.send_sentences_to(line.note)
-                result = search.run(line, ending=True)
+                result = search.run(_note_refused(starts, line), ending=True)
         proposer.end()
         if result.best and not result.interrupted:
             seed = result.trials[0]
@@ -247,6 +255,18 @@ class Optimization:
             name = trial.kernel[:8] + (f"-{same + 1}" if same else "")
             chosen.append((finalist, Contestant(name, structures[trial.kernel].kernel, dict(trial.config))))
         return chosen
+
+
+def _note_refused(starts: Sequence[Rewrite], line: progress.ProgressLine) -> OnTrial:
+    """The progress line, which also says of each kernel that the run begins with why it is refused."""
+
+    def on_trial(trial: Trial, done: Progress) -> None:
+        verdict = trial.outcome.verdict
+        if 0 < trial.number <= len(starts) and not verdict.accepted:
+            line.note(f"{starts[trial.number - 1].edit}: {verdict.word.value} at {verdict.stage}, {verdict.reason}")
+        line(trial, done)
+
+    return on_trial
 
 
 class _Nobody(Proposer):

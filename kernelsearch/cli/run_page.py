@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelsearch.cli import run_propose
 from kernelsearch.cli.say import make_say
-from kernelsearch.core.types import TaskFacts
+from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.propose.engines import Engine
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models.model import ModelProposer
@@ -19,6 +19,7 @@ from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.compile_cache import default_folder
+from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 RUNS = 20
@@ -45,28 +46,36 @@ def main(path: str, options: PageOptions) -> int:
     text = referee.read_kernel_argument(path, options.kernel)
     if text is not None and not (verdict := referee.check_kernel_file(text)).accepted:
         return run_propose.print_refusal(verdict)
+    with Bench.open(path, options.target, compiled=default_folder(), say=say) as bench:
+        page = write_page(bench, text, options, say)
+    if isinstance(page, Verdict):
+        return run_propose.print_refusal(page)
+    print(page)
+    return 0
+
+
+def write_page(bench: Bench, text: str | None, options: PageOptions, say: Say) -> str | Verdict:
+    """The page of a kernel file's text, or of the task's own kernel; or the verdict that refuses it."""
+    facts, history = narrow_to_shapes(bench.facts, options.shapes), History()
     with ExitStack() as stack:
-        bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
-        facts = narrow_to_shapes(bench.facts, options.shapes)
-        history = History()
-        store = stack.enter_context(Store.open(options.db)) if Path(options.db).is_file() else None
-        if store:
+        store = None
+        if Path(options.db).is_file():
+            store = stack.enter_context(Store.open(options.db, write=False))  # others may write it meanwhile
             _recall(store, facts, bench.where, history)
             bench.ceilings = store.load_ceilings(bench.device.name) if bench.device else {}
         place = load_machine_facts(store, facts, bench.where, bench.target)
-        parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
-        if not parent.outcome.verdict.accepted:
-            return run_propose.print_refusal(parent.outcome.verdict)
-        if not history.entries:
-            history.tell(parent.trial, parent.kernel, None)
-        engine, whole = Engine(), options.answers == "kernel"
-        engine.name = engine.label = "page"
-        settings = WHOLE_KERNELS if whole else ModelSettings()
-        settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
-        models = Models(gate.check, place, history=history)
-        model = ModelProposer(engine, models, settings, whole=whole)
-        print(f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}")
-    return 0
+    parent = run_propose.judge_parent(Evaluation.of(bench, facts), facts, text, say)
+    if not parent.outcome.verdict.accepted:
+        return parent.outcome.verdict
+    if not history.entries:
+        history.tell(parent.trial, parent.kernel, None)
+    engine, whole = Engine(), options.answers == "kernel"
+    engine.name = engine.label = "page"
+    settings = WHOLE_KERNELS if whole else ModelSettings()
+    settings = replace(settings, page_tokens=options.tokens or settings.page_tokens)
+    models = Models(gate.check, place, history=history)
+    model = ModelProposer(engine, models, settings, whole=whole)
+    return f"{model.system}\n\n{run_propose.compose_page(model, parent, facts, options.seed)}"
 
 
 def _recall(store: Store, facts: TaskFacts, where: str, history: History) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,14 @@ from kernelsearch.core import formats
 from kernelsearch.core.errors import DatabaseBusy, StoreError
 from kernelsearch.core.types import WHOLE, TaskFacts, Trial, Verdict, Word
 from kernelsearch.kernel.targets import Target
-from kernelsearch.propose.contract import Rewrite
+from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.propose.grammar import AnswerRejection, WholeKernel
 from kernelsearch.propose.models.prompt import roofline_us
 from kernelsearch.record import DEFAULT_DB, family_tree, queries
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Result, Search, Settings
-from kernelsearch.search.one_kernel import STRATEGY, OneKernel, cut_line, recall_line
+from kernelsearch.search.population import Population, count_trials, extend_line, recall_line
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, referee
 from kernelsearch.trial.bench import Bench, versions
@@ -31,15 +32,18 @@ from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
 WINDOW = 8
+STRATEGY = "try"
 WAIT_S = 120.0
 """How long to wait for another process that writes the database."""
+
+Stopping = Callable[[], bool]
 
 
 @dataclass(frozen=True)
 class TryOptions:
     """The command's options, as the command line names them."""
 
-    kernel: str
+    kernel: str = ""
     parent: str = ""
     why: str = ""
     tune: int = 0
@@ -57,37 +61,53 @@ def main(path: str, options: TryOptions) -> int:
     text = referee.read_kernel(options.kernel)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
-        store = stack.enter_context(_wait_for_store(options.db, say))
-        facts = narrow_to_shapes(bench.facts, options.shapes)
-        answer = WholeKernel(bench.seed, facts.sites).read(text, gate.check)
-        if isinstance(answer, AnswerRejection):
-            refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
-            return _print({"kernel": None, "verdict": referee.as_json(refused)}, options)
-        kernel, where = answer.kernel, bench.where
-        best = _find_best(store, facts, where)
-        line = recall_line(store, facts, _find_parent(store, facts, options.parent, where)) if options.parent else ()
-        line, config = cut_line(line, kernel), kernel.config
-        line = () if kernel.digest == bench.seed.digest else (*line, Rewrite(
-            kernel, f"{WHOLE}:{options.by}", options.why or answer.why
-        ))  # fmt: skip
-        one = OneKernel(bench.seed.digest, line, config)
-        trials = one.count_trials(options.tune)
-        shapes = {"shapes": [s.key for s in facts.shapes]}
-        run = RunFacts(STRATEGY, STRATEGY, 0, WINDOW, trials, where, versions(), shapes)
-        evaluation = Evaluation.of(bench, facts)
-        evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
-        result = Search(facts, one, one, evaluator, store, Settings(run, workers=2)).run(ending=True)
-        return _print(_describe(store, facts, bench.target, result, one, best), options)
+        store = stack.enter_context(wait_for_store(options.db, say, WAIT_S))
+        tried = try_kernel(bench, store, text, options, ending=True)
+    print(json.dumps(tried, indent=2) if options.as_json else as_text(tried))
+    if not tried["kernel"]:
+        print("not recorded: only a kernel file can be", file=sys.stderr)
+    return 0 if is_accepted(tried) else 1
 
 
-def _wait_for_store(db: str, say: Say) -> Store:
-    """The database, after whoever writes it: others may try kernels at the same time."""
-    until, waited = time.monotonic() + WAIT_S, False
+def try_kernel(
+    bench: Bench,
+    store: Store,
+    text: str,
+    options: TryOptions,
+    ending: bool = False,
+    stopping: Stopping = lambda: False,
+) -> dict[str, Any]:
+    """The result of a run for one kernel file's text, as JSON. Raises StoreError for a parent that is not there.
+
+    ending and stopping are those of `Search.run`.
+    """
+    facts, where = narrow_to_shapes(bench.facts, options.shapes), bench.where
+    answer = WholeKernel(bench.seed, facts.sites).read(text, gate.check)
+    if isinstance(answer, AnswerRejection):
+        refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
+        return {"kernel": None, "verdict": referee.as_json(refused)}
+    kernel, best = answer.kernel, _describe_best(store, facts, where)
+    line = recall_line(store, *find_kernel(store, facts, options.parent, where)) if options.parent else ()
+    line = () if kernel.digest == bench.seed.digest else line
+    line = extend_line(line, kernel, f"{WHOLE}:{options.by}", options.why or answer.why)
+    seed = len(store.load_runs(facts.digest))  # else a second run for one kernel would tune as the first did
+    shapes = {"shapes": [s.key for s in facts.shapes]}
+    run = RunFacts(STRATEGY, STRATEGY, seed, WINDOW, count_trials(line, options.tune), where, versions(), shapes)
+    evaluation = Evaluation.of(bench, facts)
+    evaluator = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, facts), store)
+    strategy, settings = Population((kernel.digest,), run.trials), Settings(run, workers=2, starts=line)
+    result = Search(facts, strategy, Proposer(), evaluator, store, settings).run(ending=ending, stopping=stopping)
+    return _describe(facts, bench.target, result, line, best)
+
+
+def wait_for_store(db: str, say: Say, seconds: float, stopping: Stopping = lambda: False) -> Store:
+    """The database, after whoever writes it: others may try kernels at the same time. Raises DatabaseBusy."""
+    until, waited = time.monotonic() + seconds, False
     while True:
         try:
             return Store.open(db)
         except DatabaseBusy as busy:
-            if time.monotonic() >= until:
+            if stopping() or time.monotonic() >= until:
                 raise
             if not waited:
                 say(f"waiting: {busy}")
@@ -95,35 +115,38 @@ def _wait_for_store(db: str, say: Say) -> Store:
             time.sleep(0.1)
 
 
-def _find_best(store: Store, facts: TaskFacts, where: str) -> str | None:
-    """The best kernel that the record had before, if any."""
+def _describe_best(store: Store, facts: TaskFacts, where: str) -> dict[str, Any] | None:
+    """The best kernel that the record has so far, if any: its digest, its speed-up, its times by shape."""
     try:
-        return family_tree.find_best_kernel(store, facts.digest, where)
+        digest = family_tree.find_best_kernel(store, facts.digest, where)
     except StoreError:
         return None
+    rivals = queries.ranked_kernels(store, facts.digest, where, None)
+    rival = next((r for r in rivals if r["kernel"] == digest), None)
+    if rival is None:
+        return None
+    times = queries.trial_times(store, rival["run"], rival["number"])
+    return {"kernel": digest, "speedup": 1 / rival["score"] if rival["score"] else None, "times": times}
 
 
-def _find_parent(store: Store, facts: TaskFacts, parent: str, where: str) -> str:
-    digest = family_tree.find_best_kernel(store, facts.digest, where) if parent == "best" else store.find_digest(parent)
-    if store.load_run(family_tree.run_of(store, digest)).task != facts.digest:
-        raise StoreError(f"kernel {digest[:8]} is of another task than {facts.name}")
-    return digest
+def find_kernel(store: Store, facts: TaskFacts, which: str, where: str) -> tuple[str, int]:
+    """The digest of a task's stored kernel by its beginning, or of its best, and its run. Raises StoreError."""
+    best = which == "best"
+    digest = family_tree.find_best_kernel(store, facts.digest, where) if best else store.find_digest(which)
+    return digest, family_tree.run_of(store, digest, task=facts.digest)
 
 
 def _describe(
-    store: Store, facts: TaskFacts, target: Target, result: Result, one: OneKernel, best: str | None
+    facts: TaskFacts, target: Target, result: Result, line: Sequence[Rewrite], best: dict[str, Any] | None
 ) -> dict[str, Any]:
     trials = list(result.trials)
-    mine = [t for t in trials[1:] if t.kernel == one.kernel]
+    mine = [t for t in trials[1:] if t.kernel == line[-1].kernel.digest]
     if not mine:
         raise StoreError("interrupted before the kernel was tried; nothing of it is recorded")
     trial = min(mine, key=lambda t: (t.score is None, t.score or 0.0, t.number))
-    digests = (trials[0].kernel, *(r.kernel.digest for r in one.line))
-    parent = digests[-2] if len(digests) > 1 else None
+    parent = (line[-1].parent or trials[0].kernel) if trial.kernel != trials[0].kernel else None
     scores = {t.kernel: t.score for t in sorted(trials, key=lambda t: -(t.score or 1e9)) if t.score}
-    rivals = {r["kernel"]: r for r in queries.ranked_kernels(store, facts.digest, result.run.facts.target, None)}
-    rival = rivals.get(best or "")
-    times = queries.trial_times(store, rival["run"], rival["number"]) if rival else {}
+    times = best.pop("times") if best else {}
     return {
         "kernel": trial.kernel,
         "run": result.run.id,
@@ -136,7 +159,7 @@ def _describe(
         "vs_parent": scores[parent] / trial.score if trial.score and parent in scores else None,
         "evidence": trial.outcome.measurement.evidence.value if trial.accepted else None,
         "device": result.run.facts.target,
-        "best": {"kernel": best, "speedup": 1 / rival["score"] if rival["score"] else None} if rival else None,
+        "best": best,
         "shapes": [_describe_shape(s, trial, trials[0], times, target) for s in facts.shapes],
         "hints": [{"bottleneck": h.bottleneck, "evidence": dict(h.evidence), "change": h.suggestion}
                   for h in trial.outcome.hints],
@@ -152,18 +175,14 @@ def _describe_shape(shape: Any, trial: Trial, seed: Trial, best: dict[str, float
     return {"shape": shape.label, **times, "best_us": best.get(shape.key), "roofline_us": least}
 
 
-def _print(tried: dict[str, Any], options: TryOptions) -> int:
-    accepted = tried["verdict"]["verdict"] == Word.ACCEPT
-    print(json.dumps(tried, indent=2) if options.as_json else as_text(tried))
-    if not tried["kernel"]:
-        print("not recorded: only a kernel file can be", file=sys.stderr)
-    return 0 if accepted else 1
+def is_accepted(tried: Mapping[str, Any]) -> bool:
+    return tried["verdict"]["verdict"] == Word.ACCEPT
 
 
 def as_text(tried: dict[str, Any]) -> str:
     """The result in lines for people."""
     verdict = tried["verdict"]
-    if verdict["verdict"] != Word.ACCEPT:
+    if not is_accepted(tried):
         where = f" (kernel {tried['kernel'][:8]}, run {tried['run']})" if tried["kernel"] else ""
         return f"{verdict['verdict']} at {verdict['stage']}: {verdict['reason']}{where}"
     speedup = formats.format_speedup(1 / tried["vs_seed"], tried["evidence"])

@@ -48,6 +48,14 @@ _STAGES = "stopped grammar parses names gate compiles right faster".split()
 @db_option
 @click.option("--seed", default=0, show_default=True, help="Seed of every choice of the search.")
 @shape_option
+@click.option(
+    "--start",
+    "starts",
+    multiple=True,
+    metavar="KERNEL.py",
+    type=click.Path(dir_okay=False),
+    help="Begin with this kernel, tuned; may be repeated.",
+)
 @click.option("--window", type=click.IntRange(min=1), help="Candidates in flight (default: the cores, at least 8).")
 @seconds_option
 @click.option(

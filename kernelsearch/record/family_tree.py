@@ -34,13 +34,19 @@ class LineageStep:
     source: str
 
 
-def run_of(store: Store, digest: str, run: int | None = None) -> int:
-    """The run whose tree shows a kernel: the given one, else the one where it did best. Raises StoreError."""
+def run_of(store: Store, digest: str, run: int | None = None, task: str | None = None) -> int:
+    """The run whose tree shows a kernel: the given one, else the one (of a task's) where it did best.
+
+    Raises StoreError.
+    """
     matches = store.query(
-        """SELECT run FROM lineage WHERE kernel = :kernel AND (:run IS NULL OR run = :run)
+        """SELECT run FROM lineage JOIN run ON run.id = lineage.run
+           WHERE kernel = :kernel AND (:run IS NULL OR run = :run) AND (:task IS NULL OR run.task = :task)
            ORDER BY score IS NULL, score, run DESC""",
-        {"kernel": digest, "run": run},
+        {"kernel": digest, "run": run, "task": task},
     )
+    if not matches and task is not None:
+        raise StoreError(f"kernel {digest[:8]} was tried for another task, not for this one: try it here first")
     if not matches:
         raise StoreError(f"kernel {digest} belongs to no run" if run is None else f"run {run} has no kernel {digest}")
     return matches[0]["run"]

@@ -60,11 +60,12 @@ class Store:
         return cls(database_file.open_in_memory(), ":memory:")
 
     def close(self) -> None:
-        """Closes the file and gives up the right to write it. Closing twice does nothing."""
-        self.database.close()
-        if self._lock:
-            self._lock.release()
-            self._lock = None
+        """Closes the file, between transactions, and gives up the right to write it. Closing twice does nothing."""
+        with self._turn:
+            self.database.close()
+            if self._lock:
+                self._lock.release()
+                self._lock = None
 
     def __enter__(self) -> Store:
         return self

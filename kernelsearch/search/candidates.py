@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernelsearch.core.errors import StrategyError
 from kernelsearch.core.types import Config, Proposal, ProposalKind, is_whole_kernel
 from kernelsearch.kernel.source import Kernel
-from kernelsearch.propose.contract import Proposer, Request
+from kernelsearch.propose.contract import Proposer, Request, Rewrite
 from kernelsearch.record.rows import Structure
 from kernelsearch.search.contract import Strategy
 from kernelsearch.search.history import RunState
@@ -29,7 +29,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class CandidateMaker:
-    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `state`."""
+    """Makes the candidate of each ask, reserves it with the tuners and notes its structure in `state`.
+
+    starts are the kernels of the first asks, which nobody proposes.
+    """
 
     seed: Kernel
     strategy: Strategy
@@ -37,6 +40,7 @@ class CandidateMaker:
     tuners: Tuners
     state: RunState
     begun: BegunRun
+    starts: tuple[Rewrite, ...] = ()
 
     def ask(self, number: int) -> Candidate | None:
         """The candidate of ask `number`, None when nothing is left. Raises StrategyError for an unknown parent."""
@@ -45,7 +49,7 @@ class CandidateMaker:
             self.tuners.reserve(self.seed.digest, config)
             self.state.structures[self.seed.digest] = Structure(self.seed, 0)
             return Candidate(0, Proposal(ProposalKind.SEED), self.seed, config)
-        proposal = self.begun.proposal(number, self.strategy.ask)
+        proposal = self.begun.proposal(number, self._choose)
         if proposal is None:
             return None
         unknown = [p for p in proposal.parents if p not in self.tuners]
@@ -53,6 +57,15 @@ class CandidateMaker:
             strategy = self.begun.run.facts.strategy
             raise StrategyError(f"{strategy} proposed a parent that is no kernel of this run: {unknown[0]}")
         return next((c for c in self._attempts(number, proposal) if c), None)
+
+    def _choose(self, number: int) -> Proposal | None:
+        """The proposal of a kernel that the run begins with, then the strategy's."""
+        if number > len(self.starts):
+            return self.strategy.ask(number)
+        start = self.starts[number - 1]
+        if start.kernel.digest in self.tuners:
+            return Proposal(ProposalKind.RETUNE, (start.kernel.digest,), config=start.kernel.config or None)
+        return Proposal(ProposalKind.REWRITE, (start.parent or self.seed.digest,))
 
     def _attempts(self, number: int, proposal: Proposal) -> Iterator[Candidate | None]:
         """Tries the proposal, then the nearest alternatives; None for each that gives no candidate."""
@@ -100,6 +113,8 @@ class CandidateMaker:
         if number < len(self.begun):
             stored = self.begun.structures.get(number)
             return stored if stored and stored.parent and stored.parent in self.tuners else None
+        if number <= len(self.starts) and (start := self.starts[number - 1]).kernel.digest not in self.tuners:
+            return Structure(start.kernel, number, parent, start.edit, start.rationale)
         known, kernel = self.state.by_kernel.get(parent), self.tuners.kernel_by_digest(parent)
         hints, seen = known.outcome.hints if known else (), frozenset(self.state.structures)
         weights = self.strategy.weights()

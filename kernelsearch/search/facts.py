@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernelsearch.core.types import Config, Trial
 from kernelsearch.kernel.source import Kernel
+from kernelsearch.propose.contract import Rewrite
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.search.contract import Strategy
 
@@ -49,7 +50,7 @@ class Settings:
     workers is how many threads call the evaluator, None for as many as the window. first orders the seed's first
     configs, None leaves them to the tuner; it is not used for a strategy with `ordered = False`. anew makes the
     strategy again for a run that is told again after a `full` verdict rejects; without it the run waits for every such
-    verdict.
+    verdict. starts are the kernels that the run begins with, before the strategy is asked.
     """
 
     facts: RunFacts
@@ -57,6 +58,7 @@ class Settings:
     budget_seconds: float | None = None
     first: FirstAsks | None = None
     anew: Callable[[], Strategy] | None = None
+    starts: tuple[Rewrite, ...] = ()
 
 
 @dataclass(frozen=True)

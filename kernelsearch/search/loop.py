@@ -84,22 +84,29 @@ class Search:
         self._begun = begin_run(self.store, self.task, self.facts, resume, retold)
         self.run_row = self._begun.run
         self._told = RunState(self.task)
-        self._candidates = CandidateMaker(self.seed, strategy, self.proposer, self.tuners, self._told, self._begun)
+        self._candidates = CandidateMaker(
+            self.seed, strategy, self.proposer, self.tuners, self._told, self._begun, self.settings.starts
+        )
         self._flight: deque[tuple[Candidate, Future | Trial]] = deque()  # under evaluation, or stored already
 
-    def run(self, on_trial: OnTrial = lambda trial, progress: None, ending: bool = False) -> Result:
+    def run(
+        self,
+        on_trial: OnTrial = lambda trial, progress: None,
+        ending: bool = False,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> Result:
         """Runs to the end of the budget, calling on_trial after each trial in order.
 
-        Ctrl-C finishes what is in flight, a second one drops it; either way the result is `interrupted` and all told
-        trials are stored. ending: an interrupted run is the last thing that the process does (`Interrupts`). Raises
-        TaskError when the seed itself is rejected, StoreError when a row cannot be written or a resumed run disagrees
-        with its rows.
+        Ctrl-C, or a true stopping(), finishes what is in flight, a second Ctrl-C drops it; either way the result is
+        `interrupted` and all told trials are stored. ending: an interrupted run is the last thing that the process does
+        (`Interrupts`). Raises TaskError when the seed itself is rejected, StoreError when a row cannot be written or a
+        resumed run disagrees with its rows.
         """
         pool = ThreadPoolExecutor(self.settings.workers or self.facts.window, thread_name_prefix="evaluate")
         proving = ThreadPoolExecutor(PROVERS, thread_name_prefix="prove")
         with Interrupts(ending) as interrupts:
             try:
-                for awaited in self.steps(pool, lambda: interrupts.count > 0, on_trial, proving=proving):
+                for awaited in self.steps(pool, lambda: interrupts.count > 0 or stopping(), on_trial, proving=proving):
                     wait([awaited])
             except KeyboardInterrupt:
                 self._ended = False
@@ -108,7 +115,7 @@ class Search:
                     executor.shutdown(wait=False, cancel_futures=True)
                 if self._ended:
                     interrupts.reset()
-        return self.result(interrupts.count > 0)
+        return self.result(interrupts.count > 0 or (stopping() and not self._ended))
 
     def result(self, interrupted: bool = False) -> Result:
         """The result of the run so far."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelsearch.core.types import TaskFacts
 from kernelsearch.propose import proposers
-from kernelsearch.propose.contract import Proposer
+from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.propose.proposers import ModelOptions
 from kernelsearch.record.rows import Run, RunFacts
 from kernelsearch.record.store import Store
@@ -18,6 +18,7 @@ from kernelsearch.search import strategies
 from kernelsearch.search.contract import Strategy
 from kernelsearch.search.facts import FirstAsks, Settings
 from kernelsearch.search.loop import Search, make_start
+from kernelsearch.search.population import join_population
 from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial.bench import versions
 from kernelsearch.trial.evaluator import Evaluator
@@ -29,7 +30,7 @@ class PlannedRun:
     """A run of a strategy on an opened task.
 
     name is what the record calls the strategy; task is narrowed to the shapes of the run; params are the strategy's;
-    settings are further facts that must match on resume.
+    settings are further facts that must match on resume; starts are the kernels that the run begins with.
     """
 
     evaluation: Evaluation
@@ -42,6 +43,7 @@ class PlannedRun:
     trials: int
     params: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    starts: tuple[Rewrite, ...] = ()
 
     @cached_property
     def first(self) -> FirstAsks | None:
@@ -60,7 +62,8 @@ class PlannedRun:
         return RunFacts(self.name, self.model.name, self.seed, self.window, self.trials, where, versions(), settings)
 
     def make_strategy(self) -> Strategy:
-        return strategies.make(self.strategy, make_start(self.task, self.seed, self.trials), **self.params)
+        strategy = strategies.make(self.strategy, make_start(self.task, self.seed, self.trials), **self.params)
+        return join_population(self.starts, self.trials, strategy)
 
     def set_up(
         self,
@@ -76,7 +79,8 @@ class PlannedRun:
         Without waits the run goes on while `full` verdicts are awaited, and is told again where one rejects.
         """
         threads = count_threads(self.window, self.evaluation.bench.device is not None)
-        settings = Settings(self.facts, threads, budget_seconds, self.first, None if waits else self.make_strategy)
+        anew = None if waits else self.make_strategy
+        settings = Settings(self.facts, threads, budget_seconds, self.first, anew, self.starts)
         search = Search(self.task, self.make_strategy(), proposer, evaluator, store, settings, resumed)
         proposers.bind_record(proposer, store, search.run_row, resumed)
         return search

@@ -13,10 +13,12 @@ from click.testing import CliRunner
 
 import databases
 from kernelsearch.cli import main
+from kernelsearch.cli.help import TOPICS, path_of
 from kernelsearch.record.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "studies").rglob("*.md"))]
+PAGES = [path_of(topic) for topic in TOPICS]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES, *sorted((ROOT / "studies").rglob("*.md"))]
 COMMANDS = sorted(main.commands)
 
 

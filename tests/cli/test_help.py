@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from good_task import one_line
 
 from kernelsearch.cli.help import PAGES, TOPICS, path_of
+from kernelsearch.core.types import Word
 
 
 def blocks(topic):
@@ -31,7 +33,7 @@ def test_the_help_of_a_command_is_that_commands_own(run):
 
 def test_an_unknown_topic_names_the_known_ones(run):
     done = run("help", "nothing")
-    assert done.code == 2 and "task, kernel, models, how, trust" in done.err
+    assert done.code == 2 and "task, kernel, models, agents, how, trust" in done.err
 
 
 def test_the_example_of_a_task_is_accepted(run, tmp_path):
@@ -45,6 +47,20 @@ def test_the_example_of_a_kernel_is_accepted(run, tmp_path):
     (tmp_path / "split.py").write_text(blocks("kernel")[0])
     done = run("verify", "column_sum.py", "split.py")
     assert done.code == 0 and done.json["verdict"] == "accept", done.out
+
+
+def test_the_skill_is_two_pages_under_a_head_and_names_what_the_referee_says(run):
+    skill = run("skill").out
+    head, agents, kernel = skill.partition("# Agents")[0], path_of("agents").read_text(), path_of("kernel").read_text()
+    assert re.fullmatch(r"---\nname: kernelsearch\ndescription: .{40,200}\n---\n\n", head)
+    assert skill == f"{head}{agents}\n{kernel}", "its example is the page's, which is verified above"
+    assert set(re.findall(r"`(reject-[a-z]+|timeout|crash)`", agents)) == {word.value for word in Word} - {"accept"}
+    assert len(skill.splitlines()) < 130
+
+
+def test_a_server_without_its_package_is_one_line(run, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    one_line(run("mcp"), "kernelsearch: mcp is not installed for .* install .*mcp")
 
 
 def test_every_option_of_a_task_file_is_explained():

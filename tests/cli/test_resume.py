@@ -53,10 +53,12 @@ def test_what_is_given_chooses_the_run(run, stopped):
     assert done.code == 0 and (done.json["run"], done.json["trials"]) == (2, 4), done.err
 
 
-def test_a_run_of_a_study_is_not_meant(run, stopped, tmp_path):
+def test_a_run_of_a_study_or_of_try_is_not_meant(run, stopped, tmp_path):
     stop(tmp_path, """settings = '{"study":"s"}' WHERE id = 2""")
     done = run("optimize", "good.py", "--resume", "--json", "--quiet")
     assert done.code == 0 and done.json["run"] == 1, done.err
+    stop(tmp_path, "finished = NULL, strategy = 'try' WHERE id = 1")
+    one_line(run("optimize", "good.py", "--resume", "--quiet"), "no unfinished run of good to resume")
 
 
 def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp_path):
@@ -72,7 +74,8 @@ def test_other_versions_are_said_and_another_triton_is_refused(run, stopped, tmp
 
 
 NOT_OF_THE_RUN = {"resume", "as_json", "quiet", "budget_seconds", "confirm_seconds", "given"}
-VALUES = {"models": ("replay:a b", "replay:c"), "price": (0.5, 2.0), "shapes": ("rows=8 cols=2", "1"), "target": "a100"}
+VALUES = {"models": ("replay:a b", "replay:c"), "price": (0.5, 2.0), "shapes": ("rows=8 cols=2", "1"), "target": "a100",
+          "starts": ("a b.py", "c.py")}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted({f.name for f in fields(OptimizeOptions)} - NOT_OF_THE_RUN))
