@@ -45,7 +45,7 @@ class ConstantSizes(Edit):
 
 
 def find_sizes(view: View) -> set[str]:
-    """Integer arguments that bound a loop, a mask or an index: numbers of the launch, which the kernel never assigns."""
+    """Integer arguments that bound a loop, a mask or an index, and that the kernel never assigns."""
     used: set[str] = set()
     for node in ast.walk(view.node):
         match node:
