@@ -33,6 +33,7 @@ from kernelsearch.search import Result, first_kernel, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
+from kernelsearch.tasks.named_function import find_task_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
@@ -58,6 +59,7 @@ def main(path: str, options: OptimizeOptions) -> int:
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
+    path = find_task_file(path)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
         raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
     benches.choose_target(options.target)
