@@ -34,6 +34,7 @@ from kernelsearch.search.first_kernel import write_first_kernel
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
+from kernelsearch.tasks.named_function import find_task_file
 from kernelsearch.tasks.narrowing import narrow_to_shapes
 from kernelsearch.trial import Evaluation, own_configs
 from kernelsearch.trial import bench as benches
@@ -59,6 +60,7 @@ def main(path: str, options: OptimizeOptions) -> int:
     say = make_say(options.quiet)
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
+    path = find_task_file(path)
     starts = optimize_options.read_starts(options) if not options.resume else []
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
         raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")

@@ -36,15 +36,17 @@ def new(name: str, force: bool) -> None:
 def seed(task: str, out: str | None, target: str, force: bool) -> None:
     """Writes a first kernel for a file that has none.
 
-    TorchInductor's kernels for the reference of FILE, as a task file of plain Triton; no GPU is needed.
+    TorchInductor's kernels for the reference of FILE, as a task file of plain Triton; no GPU is needed. FILE.py:NAME
+    takes a function or class NAME of any file.
     """
     from kernelsearch.core.errors import TaskError
     from kernelsearch.core.files import write_user_file
     from kernelsearch.search.first_kernel import make_seeded_text
+    from kernelsearch.tasks.named_function import find_task_file
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
-    text = make_seeded_text(task, target)
+    text = make_seeded_text(find_task_file(task), target)
     if out:
         write_user_file(out, text)
     click.echo(f"wrote {out}; next: kernelsearch optimize {out} --trials 200" if out else text, nl=bool(out))

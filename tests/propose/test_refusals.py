@@ -266,3 +266,32 @@ def test_descriptors_take_the_axis_of_unit_stride_last():
     loads, _ = edit_named("tensor_descriptor").apply(seeds.seed("linear_gelu"), task)
     assert "[N, K], [stride_wn, 1], [BLOCK_N, BLOCK_K])" in loads.kernel.code
     assert "w = tl.trans(weight_tiles.load([pid_n * BLOCK_N, start]))" in loads.kernel.code
+
+
+LENGTH = """
+cols = tl.arange(0, BLOCK)
+x = tl.load(x_ptr + cols, mask=cols < n_cols, other=0.0)
+{line}
+tl.store(y_ptr + cols, x * part, mask=cols < n_cols)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "passed", "applies"),
+    [
+        ("part = n_cols // 2", 1000, True),
+        ("part = (n_cols - 1) // 2", 1000, False),  # of a negative number the compiler and Python round differently
+        ("part = n_cols.to(tl.float32)", 1000, False),  # a number has no method
+        ("part = tl.load(y_ptr).to(tl.int8) * n_cols", 1000, False),  # the product would have 8 bits
+        ("n_cols = n_cols + 1\npart = n_cols", 1000, False),
+        ("part = n_cols", 2.5, False),  # a threshold, no length
+    ],
+)
+def test_constant_sizes_keeps_the_arithmetic(line, passed, applies):
+    kernel = seeds.drawn(LENGTH.format(line=line))
+    launch = LaunchFact(kernel.entries[0], {"n_cols": passed})
+    facts = replace(seeds.facts(kernel.render()), traces={"timed:0": Trace("timed:0", (launch,))})
+    result = edit_named("constant_sizes").apply(kernel, facts)
+    assert isinstance(result, list) == applies
+    if applies:
+        assert result[0].kernel.functions[0].constexprs == ("n_cols", "BLOCK")

@@ -24,7 +24,8 @@ class KernelText:
     """A kernel as plain Triton. functions has its own and those that Inductor defined beside it, by name.
 
     parameters are those of Inductor's launch, in its order. whole maps a block that holds a row as a whole to the
-    parameter with the row's length, so that a launcher can choose it.
+    parameter with the row's length, so that a launcher can choose it. changed are its parameters that it both reads and
+    writes.
     """
 
     name: str
@@ -32,6 +33,7 @@ class KernelText:
     parameters: tuple[str, ...]
     blocks: tuple[str, ...]
     whole: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
 
 def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str]) -> KernelText:
@@ -48,11 +50,15 @@ def read_kernel(source: str, name: str, new_name: str, renamed: Mapping[str, str
         function.decorator_list = [parse_python("triton.jit", mode="eval").body]
         _Plain(sizes if function is kernel else set()).visit(function)
     _simplify(kernel)
+    mutated = re.search(r"'mutated_arg_names': \[(.*?)\]", source)
+    changed = re.findall(r"'(\w+)'", mutated.group(1) if mutated else "")
+    positions = [parameters.index(p) for p in changed if p in parameters]
     _rename(kernel, renamed)
+    changed = [kernel.args.args[i].arg for i in positions]
     texts = {f.name: ast.unparse(ast.fix_missing_locations(f)) for f in defined if f is not kernel}
     texts[new_name] = ast.unparse(ast.fix_missing_locations(kernel))
     blocks = tuple(a.arg for a in kernel.args.args if BLOCKS.fullmatch(a.arg))
-    return KernelText(new_name, texts, parameters, blocks, whole)
+    return KernelText(new_name, texts, parameters, blocks, whole, tuple(changed))
 
 
 def _take_whole_rows(kernel: ast.FunctionDef) -> dict[str, str]:

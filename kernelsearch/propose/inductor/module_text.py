@@ -73,7 +73,8 @@ def read_module(text: str, numbers: Collection[int] = ()) -> ModuleText:
     tree = parse_python(text)
     kernels = dict(_find_kernels(tree))
     if not kernels:
-        raise LibraryCallsOnly("it is library calls only")
+        called = dict.fromkeys(re.findall(r"(?:extern_kernels|torch\.ops|aten)\.([\w.]+)\(", text))
+        raise LibraryCallsOnly(f"it is library calls only ({', '.join(called) or 'none'})")
     call = next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "call"), None)
     if call is None:
         raise NotConvertible("Inductor's module has no call")

@@ -45,7 +45,7 @@ def write_task_file(original: str, seed: InductorSeed) -> str:
     kernels = _read_kernels(module, names)
     functions = {name: text for kernel in kernels.values() for name, text in kernel.functions.items()}
     helpers = find_helpers("\n".join(functions.values()))
-    configs = {k: _choose_config(kernels[k], seed.configs[k]) for k in kernels}
+    configs = {k: _list_configs(kernels[k], seed.configs[k]) for k in kernels}
     uses_libdevice = any("libdevice." in text for text in functions.values())
     imports = ["import torch", "import triton", "import triton.language as tl"]
     if uses_libdevice:
@@ -54,9 +54,9 @@ def write_task_file(original: str, seed: InductorSeed) -> str:
         original.rstrip(),
         MARK + "\n\n" + "\n".join(imports),
         *helpers,
-        *functions.values(),
+        *(_write_functions(kernels, configs)),
         _write_launcher(module, names, kernels, configs, seed),
-        _write_space(kernels, configs, seed.configs),
+        _write_space(kernels, configs),
     ]
     return "\n\n\n".join(parts) + "\n"
 
@@ -131,9 +131,9 @@ def _name_parameters(
     return {p: n for p, n in renamed.items() if chosen.count(n) == 1}
 
 
-def _choose_config(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Of Inductor's configs the one with the squarest tile: its first has one row a program, whichever axis is
-    contiguous."""
+def _list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+    """Inductor's configs in its order, but first the one with the squarest tile: its own first has one row a program,
+    whichever axis is contiguous."""
 
     def squareness(config: Mapping[str, int]) -> tuple[int, int]:
         sizes = [config[b] for b in kernel.blocks if b in config]
@@ -141,15 +141,38 @@ def _choose_config(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> 
 
     has_product = "tl.dot" in kernel.functions[kernel.name]  # later configs of these need more shared memory
     tiled = len(kernel.blocks) > 1 and not kernel.whole and not has_product
-    best = max(configs, key=squareness) if tiled else configs[0]
-    return {n: v for n, v in best.items() if n in (*kernel.blocks, "num_warps", "num_stages") and n not in kernel.whole}
+    names = [n for n in (*kernel.blocks, "num_warps", "num_stages") if n not in kernel.whole]
+    ordered = [max(configs, key=squareness), *configs] if tiled else configs
+    plain = [{n: config[n] for n in names if n in config} for config in ordered]
+    return [config for i, config in enumerate(plain) if config not in plain[:i]]
+
+
+def _write_functions(
+    kernels: Mapping[str, KernelText], configs: Mapping[str, Sequence[Mapping[str, int]]]
+) -> Iterator[str]:
+    """The kernels after the functions that they call, tuned over their configs where these are several."""
+    entries = {kernel.name: (kernel, configs[old]) for old, kernel in kernels.items()}
+    for name, text in {name: text for k in kernels.values() for name, text in k.functions.items()}.items():
+        if name not in entries or len(entries[name][1]) == 1:
+            yield text
+            continue
+        kernel, tried = entries[name]
+        lines = ["@triton.autotune(", "    configs=["]
+        for config in tried:
+            options = ", ".join(f"{n}={v}" for n, v in config.items() if n not in kernel.blocks)
+            blocks = ", ".join(f"{n!r}: {v}" for n, v in config.items() if n in kernel.blocks)
+            lines.append(f"        triton.Config({{{blocks}}}, {options}),")
+        lines += ["    ],", f"    key={[p for p in kernel.parameters if p.endswith('numel')]},"]
+        if kernel.changed:
+            lines.append(f"    restore_value={list(kernel.changed)},")
+        yield "\n".join([*lines, ")", text])
 
 
 def _write_launcher(
     module: ModuleText,
     names: Mapping[str, str],
     kernels: Mapping[str, KernelText],
-    configs: Mapping[str, Mapping[str, int]],
+    configs: Mapping[str, Sequence[Mapping[str, int]]],
     seed: InductorSeed,
 ) -> str:
     tensors = [names[a] for i, a in enumerate(module.arguments) if i not in seed.numbers]
@@ -188,34 +211,34 @@ def _write_sizes(module: ModuleText) -> Iterator[str]:
         yield f"{name} = {tensor}.shape[{axis}]"
 
 
-def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, config: Mapping[str, int]) -> str:
+def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> str:
     given = dict(zip(kernel.parameters, launch.arguments, strict=False))
     sizes = {n: given[n] for n in ("xnumel", "ynumel", "znumel") if n in given}
     options = {block: f"triton.next_power_of_2({given[length]})" for block, length in kernel.whole.items()}
-    options |= {name: str(value) for name, value in config.items()}
+    if len(configs) == 1:  # else the autotuner's
+        options |= {name: str(value) for name, value in configs[0].items()}
     passed = ", ".join([*launch.arguments, *(f"{n}={v}" for n, v in options.items())])
     return f"{kernel.name}[lambda meta: {grid.format(**sizes)}]({passed})"
 
 
-def _write_space(
-    kernels: Mapping[str, KernelText],
-    configs: Mapping[str, Mapping[str, int]],
-    tried: Mapping[str, Sequence[Mapping[str, int]]],
-) -> str:
+def _write_space(kernels: Mapping[str, KernelText], configs: Mapping[str, Sequence[Mapping[str, int]]]) -> str:
     """SPACE: the values that Inductor would try, and powers of two around them."""
     lines = []
     for old, kernel in kernels.items():
         prefix = f"{kernel.name}." if len(kernels) > 1 else ""
-        space = {n: _widen(n, kernel, [c[n] for c in tried[old] if n in c]) for n in configs[old] if n in kernel.blocks}
+        blocks = [n for n in kernel.blocks if n in configs[old][0]]
+        space = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
         space["num_warps"] = list(WARPS)
-        if "num_stages" in configs[old] and len(kernel.blocks) > 1 and not kernel.whole:
+        if "num_stages" in configs[old][0] and len(kernel.blocks) > 1 and not kernel.whole:
             space["num_stages"] = list(STAGES)
         lines += [f"    {prefix + n!r}: {values}," for n, values in space.items()]
     return "SPACE = {\n" + "\n".join(lines) + "\n}"
 
 
 def _widen(block: str, kernel: KernelText, tried: Sequence[int]) -> list[int]:
-    if "R0_BLOCK" not in kernel.functions[kernel.name] and len(kernel.blocks) == 1:
+    if "tl.dot" in kernel.functions[kernel.name]:
+        low, high = (16, 256) if block != "ZBLOCK" else (1, 1)  # one matrix a program
+    elif "R0_BLOCK" not in kernel.functions[kernel.name] and len(kernel.blocks) == 1:
         low, high = 128, 4096  # a flat array
     elif block.startswith("R"):
         low, high = 16, 4096

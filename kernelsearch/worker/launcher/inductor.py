@@ -11,7 +11,7 @@ import ast
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -26,15 +26,24 @@ from torch._dynamo.source import ConstantSource
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.cpu_device_op_overrides import CpuDeviceOpOverrides
 from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.dependencies import MemoryDep
 from torch._inductor.graph import GraphLowering
 from torch._inductor.ir import Scan
 from torch._inductor.kernel import bmm, mm
 from torch._inductor.runtime import triton_heuristics
 from torch._inductor.runtime.hints import DeviceProperties, ReductionHint
 from torch._inductor.virtualized import V
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from triton.runtime import driver
 
 from kernelsearch.core.errors import TaskError
@@ -107,24 +116,21 @@ def generate_source(
         with torch.no_grad(), fake:
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
-            graph = make_fx(function)(*inputs)
+            with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
+                graph = make_fx(_watch(function), _VECTOR_PRODUCTS if products else None)(*inputs)
         if any("unbacked_bindings" in node.meta for node in graph.graph.nodes):
             raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: a size depends on data")
         with torch.no_grad(), _stand_in(target, looped, products):
             text = _lower(graph, inputs)
             configs = _list_configs(text)
-    except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException) as error:
-        line = _find_line(error, task)
-        raise TaskError(
-            f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} depends on data"
-        ) from error
+    except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, _Refused) as error:
+        line, why = _find_line(error, task), str(error) if isinstance(error, _Refused) else "depends on data"
+        raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} {why}") from error
     except TaskError:
         raise
     except USER_ERRORS as error:
         what = describe_error(error, task.path)
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
-    if any(value.dtype.is_complex for value in inputs):
-        raise TaskError(f"{task.path.name}: Triton has no complex numbers, which its reference takes")
     numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
     known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
     fixed = tuple(name for name, value in known.items() if not value.free_symbols)
@@ -133,6 +139,47 @@ def generate_source(
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
     seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype)
     return seed, fixed
+
+
+def _multiply_vector(matrix: Any, vector: Any) -> Any:
+    """A product with a single column as a reduction: `tl.dot` needs a matrix."""
+    if vector.ndim == 1:
+        return (matrix * vector).sum(1)
+    return (matrix * vector.t()).sum(1, keepdim=True) if vector.shape[1] == 1 else NotImplemented
+
+
+_VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.mv.default: _multiply_vector}
+
+
+class _Refused(Exception):
+    """An operation of the reference that no kernel can stand for; the message says what it does."""
+
+
+class _Watch(TorchDispatchMode):
+    """Raises _Refused where the reference draws random numbers or has complex ones."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.name().removeprefix("aten::")
+        if torch.Tag.nondeterministic_seeded in function.tags and "sdp" not in name and "dot_product" not in name:
+            raise _Refused(f"makes random numbers ({name}): its results cannot be compared")
+        results = function(*args, **(kwargs or {}))
+        for value in tree_leaves((args, kwargs, results)):
+            if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+                raise _Refused(f"has complex numbers ({name}), and Triton has none")
+        return results
+
+
+def _watch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which raises where it does what no kernel can stand for."""
+
+    def refuse(tensor: Any) -> Any:
+        raise _Refused("depends on data")
+
+    def call(*inputs: Any) -> Any:
+        with _Watch(), replace_attributes(FakeTensor, tolist=refuse):  # torch would make a symbol of each number
+            return function(*inputs)
+
+    return call
 
 
 def _find_line(error: BaseException, task: Task) -> str:
@@ -168,7 +215,7 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
         model = module.Model(**given) if isinstance(given, Mapping) else module.Model(*given)
         inputs = list(module.get_inputs())
     names = list(parameter_names(module.Model.forward)[1:])[: len(inputs)]
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    state = {n: _put_on_gpu(v) for n, v in (*model.named_parameters(), *model.named_buffers())}
 
     def call(*flat: Any) -> Any:
         with override_globals(module, params):
@@ -177,6 +224,11 @@ def _flatten_model(task: Task, params: Mapping[str, Any]) -> _Flat:
 
     labels = [*(f"self.{n}" for n in state), *names]
     return (*_take_tensors(call, labels, [*state.values(), *inputs]), tuple(names))
+
+
+def _put_on_gpu(value: torch.Tensor) -> torch.Tensor:
+    """A tensor that a module made of a number, which has no index of a device, as one that has."""
+    return value if value.device == torch.device(DEVICE) else torch.empty(value.shape, dtype=value.dtype, device=DEVICE)
 
 
 def _take_tensors(
@@ -224,8 +276,7 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
             if looped or products or cooperative_reduction:
                 return False
             length = V.graph.sizevars.optimization_hint(features.reduction_numel)
-            inner = features.get_reduction_hint() in (ReductionHint.INNER, ReductionHint.DEFAULT)
-            return bool(length <= (LONGEST_PERSISTENT if inner else 64))
+            return bool(length <= (LONGEST_PERSISTENT if _reads_along_rows(features) else 64))
 
     def block(length: Any) -> int:
         return 1 << max(0, math.ceil(math.log2(V.graph.sizevars.optimization_hint(length))))
@@ -243,6 +294,7 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
             ),  # older ones write `with pass:`
             (GraphLowering, "is_unspec_arg", _is_number),
             (scheduler, "has_triton", lambda: True),
+            (scheduler.BaseSchedulerNode, "is_cpu", lambda self: False),  # loops are not reordered for a CPU
             (graph_compile, "_apply_tensorify_python_scalars", lambda *args: None),  # it wants Dynamo's placeholders
             (TritonKernel, "_get_persistent_RBLOCK", staticmethod(block)),
             (mm, "use_native_matmul", lambda *tensors: products),
@@ -269,6 +321,13 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
             )
         )
         yield
+
+
+def _reads_along_rows(features: Any) -> bool:
+    """True if neighbours of a reduction are neighbours in memory."""
+    reads = [d for node in features.reduction_nodes() for d in node.read_writes.reads if isinstance(d, MemoryDep)]
+    direct = [d for d in reads if d.var_names and not d.is_indirect()]
+    return all(V.graph.sizevars.stride_hints(d.index, [d.var_names[-1]])[0] in (0, 1) for d in direct)
 
 
 def _is_number(graph: Any, name: str) -> bool:

@@ -1,0 +1,64 @@
+"""Sizes as constexprs: lengths that bound loops and masks are compiled in, with the value that the launcher passes."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.view import Changes, NotApplicable, View
+from kernelsearch.propose.edits.base import Edit
+
+NARROW = re.compile(r"tl\.u?int(8|16)\b")
+
+
+class ConstantSizes(Edit):
+    summary = "lengths as constexprs, so that masks and loops are compiled for them"
+    refusal = "no length is an argument"
+
+    def change(self, view: View) -> Changes:
+        narrow = {fact.dtype for launch in view.launches for fact in launch.args.values() if hasattr(fact, "dtype")}
+        if NARROW.search(view.text) or narrow & {"i8", "i16", "u8", "u16", "i1"}:
+            raise NotApplicable("a length would be cut to the integers of 8 or 16 bits that it may meet")
+        sizes = find_sizes(view)
+        known = {*sizes, *view.function.constexprs}
+        for node in ast.walk(view.node):
+            if isinstance(node, ast.Attribute) and (names := tree.reads(node.value)) and names <= known:
+                raise NotApplicable(f"{tree.text_of(node)} is asked of a number")
+            divides = isinstance(node, ast.BinOp) and isinstance(node.op, (ast.FloorDiv, ast.Mod))
+            if (
+                divides
+                and any(isinstance(n, (ast.Sub, ast.USub)) for n in ast.walk(node))
+                and tree.reads(node) <= known
+            ):
+                raise NotApplicable(f"{tree.text_of(node)} may be rounded otherwise")
+        if not sizes:
+            return
+        spans = [(a.end_lineno or 0, a.end_col_offset or 0) for a in view.node.args.args if a.arg in sizes]
+        lines = view.text.splitlines(keepends=True)
+        for line, column in sorted(spans, reverse=True):
+            lines[line - 1] = f"{lines[line - 1][:column]}: tl.constexpr{lines[line - 1][column:]}"
+        words = ", ".join(sorted(sizes))
+        yield view.rewrite(
+            tree.Patch("".join(lines)), f"The kernel is compiled for each {words} that the launcher passes."
+        )
+
+
+def find_sizes(view: View) -> set[str]:
+    """Integer arguments that bound a loop, a mask or an index, and that the kernel never assigns."""
+    used: set[str] = set()
+    for node in ast.walk(view.node):
+        match node:
+            case ast.For(iter=ast.Call(args=bounds)):
+                used |= tree.reads(bounds)
+            case ast.Compare(comparators=[bound], ops=[ast.Lt() | ast.LtE() | ast.GtE()]):
+                used |= tree.reads(bound)
+            case ast.BinOp(op=ast.FloorDiv() | ast.Mod(), right=divisor):
+                used |= tree.reads(divisor)
+            case ast.Call() if tree.callee(node) in ("tl.cdiv", "triton.cdiv"):
+                used |= tree.reads(node.args)
+    free = {a.arg for a in view.node.args.args if a.annotation is None and a.arg in used}
+    free -= {*tree.writes(view.node), *view.function.defaults}
+    sites = view.kernel.sites_of(view.function.name)
+    launches = [launch for launch in view.launches if launch.site in sites]
+    return {name for name in free if all(type(launch.args.get(name, 0)) is int for launch in launches)}

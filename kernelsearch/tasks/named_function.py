@@ -1,0 +1,57 @@
+"""A function or module of any file as a task: `FILE.py:NAME` becomes FILE_NAME.py, which says what the reference is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from kernelsearch.core.errors import TaskError
+from kernelsearch.core.files import write_user_file
+from kernelsearch.core.parsing import find_nearest, parse_python
+from kernelsearch.tasks.module import read_text
+
+MARK = "# ---- The reference is {name} of {file}; this part was added by kernelsearch.\n"
+
+
+def find_task_file(path: str) -> str:
+    """The task file of `FILE.py:NAME`, written beside FILE.py; any other path as it is. Raises TaskError."""
+    file, colon, name = path.rpartition(":")
+    if not colon or not file.endswith(".py") or Path(path).exists():
+        return path
+    task = Path(file).with_name(f"{Path(file).stem}_{name}.py")
+    text, added = make_task_text(Path(file), name)
+    earlier = task.read_text(encoding="utf-8") if task.exists() else added
+    if added.splitlines()[0] not in earlier:
+        raise TaskError(f"{task} is in the way: it was not made from {Path(file).name}; move it away")
+    if earlier != text:
+        write_user_file(str(task), text)
+    return str(task)
+
+
+def make_task_text(file: Path, name: str) -> tuple[str, str]:
+    """(The file's text with the function or class of this name as the reference, the part of it that is added).
+
+    Its inputs are those of get_inputs_NAME, else of get_inputs. Raises TaskError.
+    """
+    text = read_text(file)
+    try:
+        defined = {n.name: n for n in parse_python(text).body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    except SyntaxError as error:
+        raise TaskError(f"{file} is not Python: {error.msg}, line {error.lineno}") from None
+    if name not in defined:
+        near = find_nearest(name, defined)
+        hint = f"did you mean {near}?" if near else f"it has {', '.join(defined) or 'none'}"
+        raise TaskError(f"{file.name} has no function or class {name!r}; {hint}")
+    module = isinstance(defined[name], ast.ClassDef)
+    lines = [f"Model = {name}"] if module else ["Model = None", f"reference = {name}"]
+    for wanted in ("get_inputs", "get_init_inputs") if module else ("get_inputs",):
+        if f"{wanted}_{name}" in defined:
+            lines.append(f"{wanted} = {wanted}_{name}")
+        elif wanted == "get_inputs" and wanted not in defined:
+            raise TaskError(
+                f"{file.name} says not what {name} is called with; add\n"
+                f"    def get_inputs_{name}(): return [torch.randn(...)]"
+            )
+    lines = [line for line in lines if line != f"{line.split()[0]} = {line.split()[0]}"]
+    added = MARK.format(name=name, file=file.name) + "\n".join(lines) + "\n"
+    return f"{text.rstrip()}\n\n\n{added}", added
