@@ -5,6 +5,7 @@ same command in this process and lets its pools fork their workers from nurserie
 """
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +30,7 @@ class Done:
         return json.loads(self.out)
 
 
-class Borrowed:
+class Borrowed(AbstractContextManager):
     """A run's workplace whose workers are forked from somebody else's nurseries."""
 
     def __init__(self, nurseries, readable=()):
@@ -46,6 +47,9 @@ class Borrowed:
         for pool in self.pools:
             pool.source = SimpleNamespace(role=pool.source.role, close=lambda: None)
             pool.close()
+
+    def __exit__(self, *_):
+        self.close()
 
 
 class Nurseries:
@@ -72,10 +76,12 @@ def nurseries(tmp_path_factory):
 
 @pytest.fixture
 def borrowing(nurseries, monkeypatch):
-    """Inside the test every Bench forks its workers from the kept nurseries."""
+    """Inside the test every Bench, and what writes first kernels, forks its workers from the kept nurseries."""
+    from kernelsearch.search import first_kernel
     from kernelsearch.trial import bench
 
-    monkeypatch.setattr(bench, "Workplace", lambda readable=(): Borrowed(nurseries, readable))
+    for module in (bench, first_kernel):
+        monkeypatch.setattr(module, "Workplace", lambda readable=(): Borrowed(nurseries, readable))
 
 
 @pytest.fixture
