@@ -31,7 +31,7 @@ from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
-WINDOW = 8
+WINDOW = 4
 STRATEGY = "try"
 WAIT_S = 120.0
 """How long to wait for another process that writes the database."""

@@ -81,7 +81,6 @@ def test_an_agent_works_through_its_tools_beside_another_whose_client_is_killed(
             assert "has no kernel 'feedbeef'" in missing and "\n" not in missing
             assert "no such file" in await call("page", wrong=True, task="nowhere.py")
             (tmp_path / "gate.py").write_text(TASK.replace("n=65536", "n=32768"))
-            assert (await call("try", kernel=RIGHT))["verdict"]["verdict"] == "accept", "the changed task is opened"
 
             before = count_trials(tmp_path)
             other = subprocess.Popen([sys.executable, "killed.py"], cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -91,8 +90,10 @@ def test_an_agent_works_through_its_tools_beside_another_whose_client_is_killed(
             workers = list_descendants(other.pid)
             async with anyio.create_task_group() as group:
                 group.start_soon(wait_and_kill, other)
-                last = await call("try", kernel=OTHER, parent=right["kernel"])  # waits for the other's run
+                last = await call("try", kernel=OTHER)  # waits for the other's run
             assert last["verdict"]["verdict"] == "accept" and len(workers) > 3
+            assert [shape["shape"] for shape in last["shapes"]] == ["n=32768"], "the changed task was opened again"
+            assert "tried for another task" in await call("lineage", wrong=True, kernel=right["kernel"])
             return before, workers
 
     async def wait_and_kill(other):
@@ -106,7 +107,7 @@ def test_an_agent_works_through_its_tools_beside_another_whose_client_is_killed(
         assert time.monotonic() < until, alive
         time.sleep(0.1)
     counts = count_trials(tmp_path)
-    assert counts[: len(before)] == before and len(counts) == len(before) + 2 and counts[-1] == 3
+    assert counts[: len(before)] == before and len(counts) == len(before) + 2 and counts[-1] == 2
     with Store.open(tmp_path / "kernelsearch.db") as store:
         trials = store.load_trials(len(before) + 1)
         assert [t.number for t in trials] == list(range(len(trials))) and all(t.accepted for t in trials)
