@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -71,7 +72,8 @@ def main(db: str, target: str, say: Say) -> int:
 class Workroom:
     """What the calls of a server share: the database's name, and the opened tasks with their workers, newest last.
 
-    Calls take turns. Each is given `stopping`, which is true once nobody waits for its answer.
+    Calls take turns, but for those that only read what is recorded of an opened task. Each is given `stopping`, which
+    is true once nobody waits for its answer.
     """
 
     db: str
@@ -82,12 +84,15 @@ class Workroom:
     writing: Store | None = None
     closed: bool = False
 
-    async def answer(self, act: Callable[[run_try.Stopping], T]) -> T:
-        """The result of act, from a thread of its own. The user's mistakes become ToolErrors."""
+    async def answer(self, act: Callable[[run_try.Stopping], T], reads: str = "") -> T:
+        """The result of act, from a thread of its own; reads is the task that it only reads of.
+
+        The user's mistakes become ToolErrors.
+        """
         gone = threading.Event()
 
         def take_turn() -> T:
-            with self.turn:
+            with nullcontext() if reads and _key(reads) in self.benches else self.turn:
                 return act(lambda: gone.is_set() or self.closed)
 
         try:
@@ -99,14 +104,13 @@ class Workroom:
 
     def bench(self, task: str) -> Bench:
         """The opened task; a file that has changed is opened again. Raises TaskError."""
-        path = os.path.abspath(task)
-        key = (path, content_digest(referee.read_kernel(path)))
-        kept = self.benches.pop(key, None) or Bench.open(task, self.target, compiled=default_folder(), say=self.say)
-        self.benches[key] = kept
-        changed = [other for other in self.benches if other[0] == path and other != key]
-        for other in {*changed, *list(self.benches)[:-WARM]}:
-            self.benches.pop(other).workplace.close()
-        return kept
+        key = _key(task)
+        if key not in self.benches:
+            self.benches[key] = Bench.open(task, self.target, compiled=default_folder(), say=self.say)
+            changed = [other for other in self.benches if other[0] == key[0] and other != key]
+            for other in {*changed, *list(self.benches)[:-WARM]}:
+                self.benches.pop(other).workplace.close()
+        return self.benches[key]
 
     def try_kernel(self, stopping: run_try.Stopping, task: str, text: str, options: TryOptions) -> dict[str, Any]:
         """The result of one run; nobody else writes the database meanwhile."""
@@ -190,7 +194,7 @@ def make_server(room: Workroom) -> MCPServer:
                 digest, run = run_try.find_kernel(store, bench.facts, kernel, bench.where)
                 return render(store, digest, run=run)
 
-        return await room.answer(act)
+        return await room.answer(act, reads=task)
 
     @server.tool()
     async def best(task: str) -> str:
@@ -206,6 +210,12 @@ def make_server(room: Workroom) -> MCPServer:
         return await show(task, kernel, family.as_text)
 
     return server
+
+
+def _key(task: str) -> tuple[str, str]:
+    """A task file's path and its text's digest. Raises TaskError."""
+    path = os.path.abspath(task)
+    return path, content_digest(referee.read_kernel(path))
 
 
 def _read(kernel: str) -> str:

@@ -31,7 +31,7 @@ from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.trial.slow_steps import Say
 from kernelsearch.verify import gate
 
-WINDOW = 8
+WINDOW = 4
 STRATEGY = "try"
 WAIT_S = 120.0
 """How long to wait for another process that writes the database."""
@@ -85,7 +85,7 @@ def try_kernel(
     answer = WholeKernel(bench.seed, facts.sites).read(text, gate.check)
     if isinstance(answer, AnswerRejection):
         refused = Verdict(Word.STATIC, answer.stage, answer.reason, depth="full")
-        return {"kernel": None, "verdict": referee.as_json(refused)}
+        return {"kernel": None, "verdict": referee.as_json(refused), "explained": referee.explain(refused)}
     kernel, best = answer.kernel, _describe_best(store, facts, where)
     line = recall_line(store, *find_kernel(store, facts, options.parent, where)) if options.parent else ()
     line = () if kernel.digest == bench.seed.digest else line
@@ -153,6 +153,7 @@ def _describe(
         "trial": trial.number,
         "parent": parent,
         "verdict": referee.as_json(trial.outcome.verdict),
+        "explained": referee.explain(trial.outcome.verdict),
         "config": dict(trial.config),
         "configs": {"tried": len(mine), "accepted": sum(t.accepted for t in mine)},
         "vs_seed": 1 / trial.score if trial.score else None,
@@ -184,7 +185,8 @@ def as_text(tried: dict[str, Any]) -> str:
     verdict = tried["verdict"]
     if not is_accepted(tried):
         where = f" (kernel {tried['kernel'][:8]}, run {tried['run']})" if tried["kernel"] else ""
-        return f"{verdict['verdict']} at {verdict['stage']}: {verdict['reason']}{where}"
+        first, *more = tried["explained"].splitlines()
+        return "\n".join([first + where, *more])
     speedup = formats.format_speedup(1 / tried["vs_seed"], tried["evidence"])
     parent = f", {tried['vs_parent']:.2f}x its parent {tried['parent'][:8]}" if tried["vs_parent"] else ""
     lines = [f"accept: {speedup}{parent}; kernel {tried['kernel'][:8]}, run {tried['run']} on {tried['device']}"]

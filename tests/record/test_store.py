@@ -3,6 +3,7 @@
 import math
 import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,3 +194,13 @@ def test_a_run_that_accepted_nothing_is_no_unknown_task(store, task, facts, seed
             family_tree.find_best_kernel(store, asked)
     with pytest.raises(StoreError, match=f"has no task 'other': its tasks are {task.name}"):
         family_tree.find_best_kernel(store, "other")
+
+
+def test_a_kernel_of_two_tasks_has_a_run_of_each_and_none_of_a_third(store, task, facts, seed, make):
+    other = replace(task, digest="another", name="other")
+    for one, score in ((task, 0.9), (other, 0.5)):
+        run = store.add_run(one, facts)
+        store.add_trial(run, make.accepted(0, seed, {"BLOCK": 128, "num_warps": 4}, score), Structure(seed, 0))
+    assert [family_tree.run_of(store, seed.digest, task=t) for t in (None, task.digest, "another")] == [2, 1, 2]
+    with pytest.raises(StoreError, match="was tried for another task"):
+        family_tree.run_of(store, seed.digest, task="third")
