@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,11 @@ OPEN = (
     "Touch memory less: keep what is used twice, load early, store once.",
     "Change the shape of the work: tile sizes, rows a program, the grid, num_warps, num_stages.",
 )
+NO_EDIT = re.compile(r"none: no edit does it( here)?: ")
+"""A fault that no typed edit mends. What is none without that is no fault."""
 IMPROVE, REWRITE, COMBINE = "improve", "rewrite", "combine"
 """Kinds of ask; a correction is one more (`repair.REPAIR`)."""
-IMPROVED = "Improve this kernel: "
+IMPROVED = "Improve this kernel where most of its time goes."
 REWRITTEN = (
     "Write another kernel for this task from a different idea: another split of the work over programs, another order "
     "of the passes over the data, other kernels in sequence, other instructions"
@@ -73,9 +76,13 @@ def list_kernel_ideas(hints: Sequence[Hint], others: bool) -> list[Idea]:
 
     They follow from the hints, those for which there is no edit as well: a whole kernel may do anything.
     """
-    sentences = list(dict.fromkeys(map(_sentence, hints))) or ["Change whatever costs the most time."]
-    improve = [Idea(IMPROVED + s[0].lower() + s[1:], WHOLE[IMPROVE] / (1 + n)) for n, s in enumerate(sentences)]
-    away = f". It is to do without what holds this one back: {clean(hints[0].bottleneck, 60)}." if hints else "."
+    sentences = list(dict.fromkeys(map(_sentence, hints)))
+    actions = [f"{IMPROVED} One way, if you see none better: {s[0].lower() + s[1:]}" for s in sentences]
+    improve = [
+        Idea(a, WHOLE[IMPROVE] / (1 + n)) for n, a in enumerate(actions or [f"{IMPROVED} Change what costs most."])
+    ]
+    fault = next((h for h in hints if not h.suggestion.startswith("none") or NO_EDIT.match(h.suggestion)), None)
+    away = f". It is to do without what holds this one back: {clean(fault.bottleneck, 60)}." if fault else "."
     rewrite = Idea(REWRITTEN + away, WHOLE[REWRITE], REWRITE)
     return [*improve, rewrite, *([Idea(COMBINED, WHOLE[COMBINE], COMBINE)] if others else [])]
 
@@ -116,7 +123,7 @@ def _worth(idea: Idea, parent: str, history: History) -> float:
 
 def _sentence(hint: Hint) -> str:
     word, _, rest = hint.suggestion.partition(": ")
-    rest = rest.removeprefix("no edit does it here: ").removeprefix("no edit does it: ")
+    rest = NO_EDIT.sub("", hint.suggestion) if NO_EDIT.match(hint.suggestion) else rest
     alone = word == "none" or any(e.name == word for e in EDITS)
     text = f"{rest if rest and alone else hint.suggestion} (the bottleneck is {hint.bottleneck})."
     return text[:1].upper() + text[1:]

@@ -76,10 +76,6 @@ class ModelProposer:
     def can_repair(self, number: int) -> bool:
         return self.is_available(number) and self._next_failed() is not None
 
-    def can_propose(self, number: int) -> bool:
-        """True if a new question may be asked; a conversation about a whole kernel is ended first."""
-        return self.is_available(number) and not (self.whole and self.can_repair(number))
-
     def has_kept(self, parent: str, seen: Container[str]) -> bool:
         """True if an answer for this parent is there already."""
         stored = (a.kernel for call in self._stored.get(parent, ()) for a in call.answers if a.kernel)
@@ -307,7 +303,7 @@ class ModelProposer:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
         page = prompt.PromptPage(
-            form, request.task, self.models.device, what, request.trial, seed.best if seed else None,
+            form, request.task, self.models.device, what, request.trial, seed.begun if seed else None,
             request.hints, rules=tuple(self.repairs.rules()),
         )  # fmt: skip
         if isinstance(what, FailedAnswer):
