@@ -25,8 +25,6 @@ OPEN = (
     "Touch memory less: keep what is used twice, load early, store once.",
     "Change the shape of the work: tile sizes, rows a program, the grid, num_warps, num_stages.",
 )
-NO_EDIT = re.compile(r"none: no edit does it( here)?: ")
-"""A fault that no typed edit mends. What is none without that is no fault."""
 IMPROVE, REWRITE, COMBINE = "improve", "rewrite", "combine"
 """Kinds of ask; a correction is one more (`repair.REPAIR`)."""
 IMPROVED = "Improve this kernel where most of its time goes."
@@ -81,7 +79,7 @@ def list_kernel_ideas(hints: Sequence[Hint], others: bool) -> list[Idea]:
     improve = [
         Idea(a, WHOLE[IMPROVE] / (1 + n)) for n, a in enumerate(actions or [f"{IMPROVED} Change what costs most."])
     ]
-    fault = next((h for h in hints if not h.suggestion.startswith("none") or NO_EDIT.match(h.suggestion)), None)
+    fault = next((h for h in hints if "roofline_us" not in h.evidence), None)  # else it is the resource that limits it
     away = f". It is to do without what holds this one back: {clean(fault.bottleneck, 60)}." if fault else "."
     rewrite = Idea(REWRITTEN + away, WHOLE[REWRITE], REWRITE)
     return [*improve, rewrite, *([Idea(COMBINED, WHOLE[COMBINE], COMBINE)] if others else [])]
@@ -121,9 +119,13 @@ def _worth(idea: Idea, parent: str, history: History) -> float:
     return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
 
 
-def _sentence(hint: Hint) -> str:
+def read_advice(hint: Hint) -> str:
+    """What a hint advises, in words: the name of an edit says nothing, that of a launch option does."""
     word, _, rest = hint.suggestion.partition(": ")
-    rest = NO_EDIT.sub("", hint.suggestion) if NO_EDIT.match(hint.suggestion) else rest
     alone = word == "none" or any(e.name == word for e in EDITS)
-    text = f"{rest if rest and alone else hint.suggestion} (the bottleneck is {hint.bottleneck})."
+    return re.sub("^no edit does it( here)?: ", "", rest) if rest and alone else hint.suggestion
+
+
+def _sentence(hint: Hint) -> str:
+    text = f"{read_advice(hint)} (the bottleneck is {hint.bottleneck})."
     return text[:1].upper() + text[1:]

@@ -63,6 +63,8 @@ ANSWER = "Answer with one whole kernel file in a code fence."
 SIMILAR = 0.9
 """A share of equal lines from which two kernels count as one idea."""
 SHOWN = 3
+FAR = 2.0
+"""Kernels that take so many times as long as the best one are no inspiration."""
 
 
 @cache
@@ -98,8 +100,9 @@ def write_report(page: PromptPage, entry: Entry, history: History, idea: Idea) -
 
 
 def choose_others(history: History, parent: str, most: int = SHOWN) -> tuple[Entry, ...]:
-    """The best kernels of the run that differ from this parent and from each other, the fastest first."""
-    ranked = sorted((e for e in history.entries.values() if e.best), key=lambda e: (e.score, e.number))
+    """The best kernels of the run that differ from this parent and from each other, the fastest first; not the seed."""
+    ranked = sorted((e for e in history.entries.values() if e.best and e.parent), key=lambda e: (e.score, e.number))
+    ranked = [e for e in ranked if e.score <= FAR * ranked[0].score]
     chosen: list[Entry] = []
     above = history.get(parent)
     texts = [above.kernel.code.splitlines()] if above else []

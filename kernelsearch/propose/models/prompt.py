@@ -16,7 +16,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar, WholeKernel
 from kernelsearch.propose.history import Entry, History
-from kernelsearch.propose.models.ideas import Idea
+from kernelsearch.propose.models.ideas import Idea, read_advice
 from kernelsearch.propose.models.repair import FailedAnswer, clean
 from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections
 
@@ -192,7 +192,7 @@ def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
 
 def format_hint(hint: Hint) -> str:
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(hint.evidence.items())[:4])
-    return clean(f"{hint.bottleneck} ({numbers}): {hint.suggestion.partition(': ')[2] or hint.suggestion}", 400)
+    return clean(f"{hint.bottleneck} ({numbers}): {read_advice(hint)}", 400)
 
 
 def _format_try(history: History, entry: Entry) -> str:
