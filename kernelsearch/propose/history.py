@@ -19,7 +19,8 @@ TUNED = 8
 class Entry:
     """One kernel: its parent, who made it and why, and its results so far. Scores are times over the seed's.
 
-    first is its score at its first trial, inherited the parent's best one at that time: both have the same config.
+    begun is its first trial, first its score then, inherited the parent's best one at that time: both have the same
+    config.
     named: the strategy had asked for one edit by its name. tried and seconds are its trials and what they took.
     """
 
@@ -30,6 +31,7 @@ class Entry:
     number: int
     best: Trial | None = None
     refused: Verdict | None = None
+    begun: Trial | None = None
     first: float | None = None
     inherited: float | None = None
     named: bool = False
@@ -56,7 +58,7 @@ class History:
         entry = self.entries.get(trial.kernel)
         if entry is None:
             named = trial.proposal.edit is not None
-            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number, named=named)
+            entry = Entry(kernel, parent, trial.edit or "seed", trial.rationale, trial.number, named=named, begun=trial)
             self.entries[trial.kernel] = entry
             above = self.get(parent)
             entry.first, entry.inherited = trial.score, above.score if above and above.best else None
@@ -86,10 +88,10 @@ class History:
 
         At its first trial a kernel runs with its parent's best config. The gain of its own tuning after that counts
         only beyond the usual one (`usual_tuning`): any kernel, a useless one too, gets better by being tuned. A whole
-        kernel begins with a config of its own: it is compared after its tuning.
+        kernel begins with a config of its own: it is compared after its tuning, with its parent's best so far.
         """
-        if is_whole_kernel(entry.edit) and entry.inherited is not None and entry.best is not None:
-            return math.log(entry.inherited / entry.score)
+        if is_whole_kernel(entry.edit):
+            return self.gain(entry) or 0.0
         if entry.first is None or entry.inherited is None or entry.best is None:
             return 0.0
         tuned = math.log(entry.first / entry.score)

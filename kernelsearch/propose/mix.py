@@ -6,7 +6,7 @@ asked only when no model gives anything, and the search waits for a model that i
 
 A strategy may ask for one edit by its name, because hints suggest it or because it gained elsewhere. Such edits gain
 more than randomly drawn ones and are an arm of their own (`named edits`): the bandit chooses between it and the models,
-which then implement the named edit.
+which then implement the named edit. All rounds of a conversation about a whole kernel are one arm.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ class ProposerMix(Proposer):
         self.models, self.shared, self.limits = tuple(models), shared, limits
         self.alone, self.params = alone, params
         self.edits = edits or TypedEdits()
+        self._arms = {m.name: m.name for m in models}
+        self._arms |= {m.repair_name: m.name if m.whole else m.repair_name for m in models}
         self._seconds = 0.0
         self._trials = 0
 
@@ -82,7 +84,8 @@ class ProposerMix(Proposer):
                 continue
             else:
                 asked_model = True
-                rewrite = model.repair(request, chance) if arm == model.repair_name else model.propose(request, chance)
+                again = arm == model.repair_name or (model.whole and model.can_repair(request.number))
+                rewrite = model.repair(request, chance) if again else model.propose(request, chance)
                 rewrite = rewrite or (self._wait(request) if self.alone else None)
             if rewrite is not None:
                 return rewrite
@@ -131,8 +134,8 @@ class ProposerMix(Proposer):
 
     def _order(self, request: Request, rng: random.Random) -> list[str]:
         digest, number = request.parent.digest, request.number
-        arms = [m.name for m in self.models if m.can_propose(number) or m.has_kept(digest, request.seen)]
-        arms += [m.repair_name for m in self.models if m.can_repair(number)]
+        arms = [m.name for m in self.models if m.is_available(number) or m.has_kept(digest, request.seen)]
+        arms += [m.repair_name for m in self.models if not m.whole and m.can_repair(number)]
         typed = EDITS if request.edit is None else NAMED
         if not arms:
             return [typed]
@@ -144,21 +147,21 @@ class ProposerMix(Proposer):
 
     def _pulls(self) -> Iterator[Pull]:
         """The kernels of the history, and calls that gave none; a kernel's edit names its arm."""
-        names = {n for m in self.models for n in (m.name, m.repair_name)}
         history = self.shared.history
         usual = history.usual_tuning()
         for entry in history.entries.values():
             if entry.parent is not None:
-                arm = entry.edit if entry.edit in names else NAMED if entry.named else EDITS
+                arm = self._arms.get(entry.edit, NAMED if entry.named else EDITS)
                 judged = min(entry.tried, TUNED) if is_whole_kernel(entry.edit) else 1
                 cost = judged * self._share_of(entry.seconds / entry.tried, 1.0)
                 yield Pull(entry.number, arm, history.earned_gain(entry, usual), cost, judged)
         for call in self.shared.ledger.calls:
             if not any(a.kernel for a in call.answers):
-                yield Pull(call.number, call.arm, 0.0, 0.0)
+                yield Pull(call.number, self._arms.get(call.arm, call.arm), 0.0, 0.0)
 
     def _costs(self) -> Iterator[Cost]:
-        return (Cost(call.number, call.arm, self._in_trials(call)) for call in self.shared.ledger.calls)
+        calls = self.shared.ledger.calls
+        return (Cost(call.number, self._arms.get(call.arm, call.arm), self._in_trials(call)) for call in calls)
 
     def _in_trials(self, call: ModelCall) -> float:
         """The cost of a call as a share of each budget of the run, in units of one trial's share.

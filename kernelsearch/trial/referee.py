@@ -115,6 +115,7 @@ def read_kernel(path: str) -> str:
 def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
     """The config to verify or measure: the file's CONFIG over the task's own, else the first of its space.
 
+    What the file's ARGS computes is not taken from the task.
     Raises SpaceError for a name that means nothing, and for a config that breaks a constraint.
     """
     launches = [launch for trace in facts.traces.values() for launch in trace.launches]
@@ -122,7 +123,8 @@ def config_of(kernel: Kernel, facts: TaskFacts) -> Config:
     if unknown := explain_unknown_name(kernel, Kernel.parse(facts.seed), passed):
         raise SpaceError(unknown)
     start = {**{name: values[0] for name, values in facts.space.items()}, **facts.config}
-    own = {k: v for k, v in start.items() if is_name_of(k, kernel)}
+    computed = {name for given in kernel.args.values() for name in given}
+    own = {k: v for k, v in start.items() if is_name_of(k, kernel) and k.rpartition(".")[2] not in computed}
     first = {k: v[0] for k, v in kernel.space.items()}
     config = {**first, **own, **kernel.config}
     if broken := find_broken_constraint(kernel, config, facts):

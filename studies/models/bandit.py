@@ -2,30 +2,34 @@
 
     python studies/models/bandit.py [seeds]
 
-The landscape is an invention (studies/simulated.py); what is tested is the choice, not any kernel. `useless` makes
-edits that are refused three times in five and otherwise change nothing or make things slower; `knows` proposes the
-edit that is best for the parent by the landscape's own formula. Both cost a tenth of a trial in time.
+The landscape is an invention (studies/simulated.py); what is tested is the choice, not any kernel. Both models answer
+with whole kernel files, in conversations, through the proposer that a served model has: `useless` writes kernels that
+are refused three times in five and otherwise change nothing or make things slower; `knows` writes the one that is best
+after the last kernel of the conversation, by the landscape's own formula.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
 import sys
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import simulated
-from kernelsearch.core.model_calls import AnswerRecord, ModelCall
 from kernelsearch.core.types import Outcome, Verdict, Word
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.bandit import BanditParams
-from kernelsearch.propose.contract import Proposer, Request, Rewrite
+from kernelsearch.propose.contract import Proposer
+from kernelsearch.propose.engines import Ask, Engine, Reply, Sample
+from kernelsearch.propose.grammar.whole_kernel import find_file
 from kernelsearch.propose.mix import ProposerMix, RunLimits
-from kernelsearch.propose.models.model import Models
+from kernelsearch.propose.models.model import ModelProposer, Models
 from kernelsearch.propose.models.prompt import PromptDevice
+from kernelsearch.propose.models.shared import WHOLE_KERNELS
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 from kernelsearch.search import Search, Settings, make_start, strategies
@@ -36,63 +40,40 @@ from simulated import structure_of
 TRIALS = 200
 WINDOW = 8
 DEFAULTS = BanditParams()
+Write = Callable[[Kernel, Ask], str | None]
 
 
-@dataclass
-class Pretender:
-    """What the mix needs of a model: a name, and proposals by a function of the parent."""
+class Author(Engine):
+    """A model that adds a constant to the last kernel that it was shown."""
 
-    make: object
-    shared: Models
-    name: str = "model:scripted"
-    repair_name: str = "repair:scripted"
-    asked: list[int] = field(default_factory=list)
-    underway: None = None
+    name = label = "scripted"
 
-    def due(self, request, wait=False):
-        return None
+    def __init__(self, write: Write) -> None:
+        self.write, self.asked = write, 0
 
-    def available(self, number):
-        return True
-
-    def can_repair(self, number):
-        return False
-
-    def kept(self, parent, seen):
-        return False
-
-    def propose(self, request: Request, rng: random.Random) -> Rewrite | None:
-        self.asked.append(request.number)
-        kernel = self.make(request, rng)
-        answers = (AnswerRecord("", "stop", 0, "kernel", "", kernel.digest),) if kernel else ()
-        self.shared.ledger.add(ModelCall(request.number, self.name, "scripted:", request.parent.digest, "", "", "", "",
-                                         "", answers, seconds=0.1, waited=0.1))  # fmt: skip
-        return Rewrite(kernel, self.name, "scripted") if kernel else None
-
-    def tell(self, trial):
-        pass
-
-    def restore(self, calls):
-        pass
+    def complete(self, ask: Ask) -> Reply:
+        self.asked += 1
+        page = ask.page.partition("THE KERNEL, WITH ITS BEST CONFIG\n")[2].partition("\n\nHOW IT IS LAUNCHED")[0]
+        shown = Kernel.parse(find_file(ask.turns[-1][0] if ask.turns else page))
+        name = self.write(shown, ask)
+        if name is None:
+            return Reply((Sample("I know nothing better."),))
+        constants = tuple(sorted({*shown.constants, f"{name} = tl.constexpr(1)"}))
+        kernel = shown.with_changes(constants=constants, space=simulated.SPACE, config=simulated.CONFIG)
+        return Reply((Sample(f"```python\n{kernel.render()}```"),))
 
 
-def useless(request: Request, rng: random.Random):
-    constants = tuple(sorted([*request.parent.constants, f"junk_{rng.getrandbits(24)} = 1"]))
-    return request.parent.with_changes(constants=constants, config={})
+def useless(kernel: Kernel, ask: Ask) -> str:
+    return f"junk_{ask.seed}"
 
 
-def knows(land: simulated.Landscape):
-    def make(request: Request, rng: random.Random):
-        here = structure_of(request.parent)
-        best = sorted((land.log_gain(here | {e}), e) for e in land.applicable(here) if not land.rejected(here | {e}))
-        for _, edit in best:
-            constants = tuple(sorted([*request.parent.constants, f"{edit} = 1"]))
-            kernel = request.parent.with_changes(constants=constants, config={})
-            if kernel.digest not in request.seen:
-                return kernel
-        return None
+def knows(land: simulated.Landscape) -> Write:
+    def write(kernel: Kernel, ask: Ask) -> str | None:
+        here = structure_of(kernel)
+        best = [(land.log_gain(here | {e}), e) for e in land.applicable(here) if not land.rejected(here | {e})]
+        return min(best)[1] if best else None
 
-    return make
+    return write
 
 
 @dataclass(frozen=True)
@@ -110,17 +91,17 @@ class Junk(Evaluator):
         clean = kernel.with_changes(constants=tuple(c for c in kernel.constants if c not in junk))
         outcome = self.inner.evaluate(clean, config, incumbent)
         if outcome.measurement is None:
-            return outcome
+            return replace(outcome, seconds=1.0)
         slower = 1.0 + 0.3 * max(0.0, simulated.unit("slower", *junk) - 0.3)
         times = tuple(replace(t, time_us=t.time_us * slower) for t in outcome.measurement.times)
         return replace(outcome, measurement=replace(outcome.measurement, times=times), seconds=1.0)
 
 
-def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, params: BanditParams = DEFAULTS):
+def run(land: simulated.Landscape, seed: int, write=None, trials: int = TRIALS, params: BanditParams = DEFAULTS):
     """The best score of a run and the asks at which the model was asked, out of all rewrites."""
     task, shared = simulated.task(), Models(gate.check, PromptDevice("simulated"))
     edits = simulated.SimulatedProposer(land)
-    model = Pretender(make, shared) if make else None
+    model = ModelProposer(Author(write), shared, WHOLE_KERNELS, whole=True) if write else None
     proposer = ProposerMix([model], shared, RunLimits(trials), edits=edits, params=params) if model else edits
     rewrites: list[int] = []
 
@@ -138,7 +119,7 @@ def run(land: simulated.Landscape, seed: int, make=None, trials: int = TRIALS, p
     with Store.open_in_memory() as store:
         settings = Settings(RunFacts("evolve", "mix", seed, WINDOW, trials))
         result = Search(task, strategy, Counting(), evaluator, store, settings).run()
-    return result.best.score, sorted(set(rewrites)), set(model.asked) if model else set()
+    return result.best.score, sorted(set(rewrites)), {c.number for c in shared.ledger.calls}
 
 
 def geometric(values):

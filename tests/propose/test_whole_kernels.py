@@ -22,6 +22,7 @@ from kernelsearch.propose.models.model import ModelProposer
 from kernelsearch.propose.models.sections import TooLong
 from kernelsearch.propose.models.shared import WHOLE_KERNELS
 from kernelsearch.record.store import Store
+from kernelsearch.trial import referee
 from kernelsearch.verify import gate
 
 FILE = '''"""Split the rows over programs and add the parts in a second kernel."""
@@ -357,3 +358,13 @@ def test_a_resumed_run_of_whole_kernels_is_the_unbroken_one(tmp_path, stop):
         resumed, _ = searched(again, store, BUDGET, store.load_runs()[0])
     assert story(resumed) == story(expected)
     assert any(a.turns for a in engine.asks) and len(early.asks) + len(late.asks) == len(engine.asks)
+
+
+def test_what_a_file_computes_is_not_taken_from_the_task():
+    """A row that is one tile for every size: BLOCK is the launcher's constexpr, and the file computes its own."""
+    computed = FILE.replace("SCRATCH =", 'ARGS = {"column_sum_kernel": {"BLOCK": "next_power_of_2(n_cols)"}}\nSCRATCH =')
+    computed = computed.replace('"BLOCK": [32, 64], ', "").replace('"BLOCK": 64, ', "")
+    facts = replace(task(), config={"BLOCK": 32, "num_warps": 2}, space={"BLOCK": (32, 64), "num_warps": (2, 4)})
+    assert "BLOCK" not in referee.config_of(Kernel.parse(computed), facts)
+    plain = FILE.replace('"BLOCK": [32, 64], ', "").replace('"BLOCK": 64, ', "")
+    assert referee.config_of(Kernel.parse(plain), facts)["BLOCK"] == 32

@@ -44,6 +44,11 @@ class Conversations:
         follows = self.made[kernel][0].follows if kernel in self.made else ""
         return 1 + self.count_before(follows) if follows else 0
 
+    def is_tuned(self, kernel: str, number: int) -> bool:
+        """Whether a kernel is not one of these answers, or is tuned: else its next turn is worth waiting for."""
+        entry = self.history.get(kernel) if kernel in self.made else None
+        return entry is None or self._is_ready(entry, number)
+
     def list_open(self, parent: str, number: int, rounds: int) -> list[str]:
         """Accepted kernels whose conversations may go on at an ask for a rewrite of this parent, the newest first."""
         found = [
@@ -69,12 +74,9 @@ class Conversations:
         return page, turns, _show(text)
 
     def _is_ready(self, entry: Entry, number: int) -> bool:
-        """Whether the kernel's times can be told: it is tuned, or faster than its parent already."""
-        if entry.best is None:
-            return False
-        above = self.history.get(entry.parent)
-        gained = above is not None and entry.score < above.score
-        return gained or entry.tried >= min(TUNED, entry.configs) or number - entry.number >= PATIENCE
+        """Whether the kernel's times can be told: it is right, and tuned or given up by the tuner."""
+        tuned = entry.tried >= min(TUNED, entry.configs) or number - entry.number >= PATIENCE
+        return entry.best is not None and tuned
 
     def _best_of(self, entry: Entry) -> str | None:
         """The best kernel of the conversation that ends with this one; each round's parent was the best before."""

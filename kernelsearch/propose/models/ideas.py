@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ OPEN = (
 )
 IMPROVE, REWRITE, COMBINE = "improve", "rewrite", "combine"
 """Kinds of ask; a correction is one more (`repair.REPAIR`)."""
-IMPROVED = "Improve this kernel: "
+IMPROVED = "Improve this kernel where most of its time goes."
 REWRITTEN = (
     "Write another kernel for this task from a different idea: another split of the work over programs, another order "
     "of the passes over the data, other kernels in sequence, other instructions"
@@ -73,9 +74,13 @@ def list_kernel_ideas(hints: Sequence[Hint], others: bool) -> list[Idea]:
 
     They follow from the hints, those for which there is no edit as well: a whole kernel may do anything.
     """
-    sentences = list(dict.fromkeys(map(_sentence, hints))) or ["Change whatever costs the most time."]
-    improve = [Idea(IMPROVED + s[0].lower() + s[1:], WHOLE[IMPROVE] / (1 + n)) for n, s in enumerate(sentences)]
-    away = f". It is to do without what holds this one back: {clean(hints[0].bottleneck, 60)}." if hints else "."
+    sentences = list(dict.fromkeys(map(_sentence, hints)))
+    actions = [f"{IMPROVED} One way, if you see none better: {s[0].lower() + s[1:]}" for s in sentences]
+    improve = [
+        Idea(a, WHOLE[IMPROVE] / (1 + n)) for n, a in enumerate(actions or [f"{IMPROVED} Change what costs most."])
+    ]
+    fault = next((h for h in hints if "roofline_us" not in h.evidence), None)  # else it is the resource that limits it
+    away = f". It is to do without what holds this one back: {clean(fault.bottleneck, 60)}." if fault else "."
     rewrite = Idea(REWRITTEN + away, WHOLE[REWRITE], REWRITE)
     return [*improve, rewrite, *([Idea(COMBINED, WHOLE[COMBINE], COMBINE)] if others else [])]
 
@@ -114,9 +119,13 @@ def _worth(idea: Idea, parent: str, history: History) -> float:
     return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
 
 
-def _sentence(hint: Hint) -> str:
+def read_advice(hint: Hint) -> str:
+    """What a hint advises, in words: the name of an edit says nothing, that of a launch option does."""
     word, _, rest = hint.suggestion.partition(": ")
-    rest = rest.removeprefix("no edit does it here: ").removeprefix("no edit does it: ")
     alone = word == "none" or any(e.name == word for e in EDITS)
-    text = f"{rest if rest and alone else hint.suggestion} (the bottleneck is {hint.bottleneck})."
+    return re.sub("^no edit does it( here)?: ", "", rest) if rest and alone else hint.suggestion
+
+
+def _sentence(hint: Hint) -> str:
+    text = f"{read_advice(hint)} (the bottleneck is {hint.bottleneck})."
     return text[:1].upper() + text[1:]

@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import kernelsearch
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import Config, TaskFacts
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, TaskFacts
 from kernelsearch.kernel.language import FUNCTIONS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
-from kernelsearch.propose.history import Entry, History
+from kernelsearch.propose.history import TUNED, Entry, History
 from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.prompt import PromptDevice, PromptPage, describe_launch, describe_times, format_hint
 from kernelsearch.propose.models.repair import clean
@@ -45,10 +46,11 @@ odd sizes: one row, sizes that no block divides, rows that lie apart in memory. 
 sizes, unless a comparison or `aligned(arg)` chooses another way for the rest.
 - Every element of the outputs is written; nothing is read or written outside of the tensors; inputs stay as they are; \
 two runs are equal bit for bit, unless it uses atomics. Programs of one launch run in any order.
-- The time is that of the launcher's whole call with a cold L2, all kernels and zero-fills in it.
+- The time is that of the launcher's whole call with a cold L2, all kernels and zero-fills in it; several timed shapes \
+count by the geometric mean of their gains.
 
-SPACE lists a few values of each number that matters (tiles, splits, num_warps, num_stages): a tuner tries several \
-configs before the kernel is compared with others. CONFIG is the one you expect to be best.
+SPACE lists a few values of each number that matters (tiles, splits) and of the launch options {options}: a tuner \
+tries about {tuned} configs before the kernel is compared with others, first CONFIG: the one you expect to be best.
 """
 
 REFUSED = """\
@@ -61,12 +63,15 @@ ANSWER = "Answer with one whole kernel file in a code fence."
 SIMILAR = 0.9
 """A share of equal lines from which two kernels count as one idea."""
 SHOWN = 3
+FAR = 2.0
+"""Kernels that take so many times as long as the best one are no inspiration."""
 
 
 @cache
 def system() -> str:
     """The system message: the rules, and the form of a kernel file."""
-    return f"{INTRODUCTION}\n{FORM.read_text(encoding='utf-8').rstrip()}"
+    introduction = INTRODUCTION.format(options=", ".join(LAUNCH_OPTIONS), tuned=TUNED)
+    return f"{introduction}\n{FORM.read_text(encoding='utf-8').rstrip()}"
 
 
 def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> FittedPage:
@@ -76,9 +81,9 @@ def write_page(page: PromptPage, count: Callable[[str], int], budget: int) -> Fi
 
 def write_report(page: PromptPage, entry: Entry, history: History, idea: Idea) -> str:
     """What is said to an accepted kernel: its gain, its config, where its time goes, and the next thing to do."""
-    above, seed = history.get(entry.parent), page.seed
-    known = (("the kernel that it was made from", above), ("the seed", seed))
-    gained = " and ".join(f"{one.score / entry.score:.2f}x as fast as {name}" for name, one in known if one)
+    above = history.get(entry.parent)
+    known = {"the kernel that it was made from": above.score if above else None, "the seed as it came": 1.0}
+    gained = " and ".join(f"{score / entry.score:.2f}x as fast as {name}" for name, score in known.items() if score)
     best = min(e.score for e in history.entries.values())
     leads = "no kernel is faster so far" if entry.score <= best else f"the fastest is {entry.score / best:.2f}x as fast"
     config = ", ".join(f"{n}={v}" for n, v in sorted(entry.best.config.items()))
@@ -95,8 +100,9 @@ def write_report(page: PromptPage, entry: Entry, history: History, idea: Idea) -
 
 
 def choose_others(history: History, parent: str, most: int = SHOWN) -> tuple[Entry, ...]:
-    """The best kernels of the run that differ from this parent and from each other, the fastest first."""
-    ranked = sorted((e for e in history.entries.values() if e.best), key=lambda e: (e.score, e.number))
+    """The best kernels of the run that differ from this parent and from each other, the fastest first; not the seed."""
+    ranked = sorted((e for e in history.entries.values() if e.best and e.parent), key=lambda e: (e.score, e.number))
+    ranked = [e for e in ranked if e.score <= FAR * ranked[0].score]
     chosen: list[Entry] = []
     above = history.get(parent)
     texts = [above.kernel.code.splitlines()] if above else []
@@ -187,7 +193,7 @@ def _describe_shapes(task: TaskFacts) -> Iterator[str]:
 
 
 def _describe_device(device: PromptDevice) -> Iterator[str]:
-    yield clean(device.name)
+    yield f"{clean(device.name)}; Triton {version('triton')}"
     if device.target is not None:
         yield from describe_target(device.target)
     if device.copy_gbps:
@@ -197,7 +203,8 @@ def _describe_device(device: PromptDevice) -> Iterator[str]:
 def describe_target(target: Target) -> Iterator[str]:
     """A machine's facts in two lines."""
     yield (
-        f"{target.num_sms} SMs at {target.clock_ghz:g} GHz, {target.bandwidth_gbps:g} GB/s by its datasheet, L2 of "
+        f"compute capability {target.capability / 10}, {target.num_sms} SMs at {target.clock_ghz:g} GHz, "
+        f"{target.bandwidth_gbps:g} GB/s by its datasheet, L2 of "
         f"{target.l2_bytes >> 20} MiB; {target.fp32_tflops:g} TFLOP/s float32, {target.tensor_tflops:g} of 16-bit and "
         f"{target.tf32_tflops:g} of tf32 products; about {target.launch_us:g} us a launch"
     )

@@ -73,12 +73,13 @@ class ModelProposer:
             self.health.tell_once(f"the budget of {spent} is used up; the search goes on with typed edits")
         return not spent and self.underway is None and self.health.is_well(number)
 
+    def _may_ask(self, request: Request) -> bool:
+        """True if the model may be asked about the request's parent; one that it wrote is tuned first."""
+        tuned = not self.whole or self.talks.is_tuned(request.parent.digest, request.number)
+        return tuned and self.is_available(request.number)
+
     def can_repair(self, number: int) -> bool:
         return self.is_available(number) and self._next_failed() is not None
-
-    def can_propose(self, number: int) -> bool:
-        """True if a new question may be asked; a conversation about a whole kernel is ended first."""
-        return self.is_available(number) and not (self.whole and self.can_repair(number))
 
     def has_kept(self, parent: str, seen: Container[str]) -> bool:
         """True if an answer for this parent is there already."""
@@ -107,7 +108,7 @@ class ModelProposer:
             self._ask_repair(request, rng)
             return
         grammar = self._prepare(request)
-        if grammar and not self.has_kept(request.parent.digest, request.seen):
+        if grammar and self._may_ask(request) and not self.has_kept(request.parent.digest, request.seen):
             self._ask(request, grammar, self._choose(request, grammar, rng), rng)
 
     def end(self, trials: int) -> None:
@@ -135,7 +136,7 @@ class ModelProposer:
         if grammar is None:
             return None
         rewrite = _take_new(self._kept.get(request.parent.digest, []), request.seen)
-        if rewrite is not None or not self.is_available(request.number):
+        if rewrite is not None or not self._may_ask(request):
             return rewrite
         self._ask(request, grammar, self._choose(request, grammar, rng), rng)
         return _take_new(self._due, request.seen)
@@ -307,7 +308,7 @@ class ModelProposer:
         history, digest = self.models.history, request.parent.digest
         seed = next(iter(history.entries.values()), None)
         page = prompt.PromptPage(
-            form, request.task, self.models.device, what, request.trial, seed.best if seed else None,
+            form, request.task, self.models.device, what, request.trial, seed.begun if seed else None,
             request.hints, rules=tuple(self.repairs.rules()),
         )  # fmt: skip
         if isinstance(what, FailedAnswer):

@@ -16,7 +16,7 @@ from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar, WholeKernel
 from kernelsearch.propose.history import Entry, History
-from kernelsearch.propose.models.ideas import Idea
+from kernelsearch.propose.models.ideas import Idea, read_advice
 from kernelsearch.propose.models.repair import FailedAnswer, clean
 from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections
 
@@ -38,6 +38,8 @@ END
 New lines are indented as the statement was. A replaced assignment assigns the same name. Use only names that exist at \
 that line, and of the new names at most two. Only functions of tl, with their own parameters."""
 
+SAME = 0.0005
+"""A log gain that is none."""
 LONGEST_LAUNCH = 200
 """Characters of a line on the launch."""
 
@@ -61,8 +63,8 @@ class PromptPage:
     """The contents of the page of one parent.
 
     to_do is what the model is asked for: an idea, or an answer of its own to be repaired. trial is the parent's best
-    trial, seed the seed's; children are earlier tries from here, elsewhere the best other kernels of the run, others
-    some of these as files, rules short sentences.
+    trial, seed the seed's first; children are earlier tries from here, elsewhere the best other kernels of the run,
+    others some of these as files, rules short sentences.
     """
 
     form: Grammar | WholeKernel
@@ -159,7 +161,7 @@ def describe_times(page: PromptPage) -> list[str]:
     lines = []
     for shape in page.task.shapes:
         parts = []
-        for name, trial in (("this kernel", page.trial), ("the seed", page.seed)):
+        for name, trial in (("this kernel", page.trial), ("the seed as it came", page.seed)):
             time_us = trial.outcome.measurement.time_us(shape.key) if trial else None
             if time_us is not None:
                 parts.append(f"{name} {time_us:.4g} us")
@@ -190,11 +192,13 @@ def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
 
 def format_hint(hint: Hint) -> str:
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(hint.evidence.items())[:4])
-    return clean(f"{hint.bottleneck} ({numbers}): {hint.suggestion.partition(': ')[2] or hint.suggestion}", 400)
+    return clean(f"{hint.bottleneck} ({numbers}): {read_advice(hint)}", 400)
 
 
 def _format_try(history: History, entry: Entry) -> str:
     gain = history.gain(entry)
+    if gain is not None and abs(gain) < SAME:
+        return f"no change of its time: {_action_of(entry)}"
     if gain is not None:
         word = "gained" if gain > 0 else "lost"
         return f"{word} {100 * abs(gain):.1f} %: {_action_of(entry)}"
