@@ -28,6 +28,7 @@ from kernelsearch.trial.confirmation import Confirmation
 from kernelsearch.trial.estimate import estimate_times
 from kernelsearch.trial.hints import describe_calls
 from kernelsearch.trial.rejection import Rejection
+from kernelsearch.trial.shared_state import Once
 from kernelsearch.trial.without_gpu import profile_programs
 from kernelsearch.worker.gpu.counters_main import Counted, count_launches
 from kernelsearch.worker.processes.pool import Pool
@@ -115,7 +116,7 @@ def examine(
         measurement = estimate_times(candidate, binaries, counts, shapes)
     if sass.find_disassembler() is None:
         missing.append("the disassembly: this Triton has no nvdisasm")
-    calls = describe_calls(candidate, binaries, shapes, measurement, counts)
+    calls = describe_calls(candidate, binaries, shapes, Once(), measurement, counts)
     if bench.device is not None:
         reason = "not asked for"
         if profile:

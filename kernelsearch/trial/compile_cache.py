@@ -51,8 +51,6 @@ class CompileCache:
     folder: Path
     versions: Mapping[str, str]
     max_bytes: int = MAX_BYTES
-    hits: int = 0
-    misses: int = 0
     _added: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -70,14 +68,10 @@ class CompileCache:
             data = path.read_bytes()
             os.utime(path)  # used now: the clean-up takes the oldest
         except OSError:
-            self.misses += 1
             return None
         answer = _unpack(key, data)
         if answer is None:
-            self.misses += 1
             _remove(path)
-        else:
-            self.hits += 1
         return answer
 
     def put(self, key: str, answer: jobs.Compiled) -> None:

@@ -188,7 +188,7 @@ class Evaluation(Evaluator):
         """The measurement with its candidate's niche and resources in its first time's detail, and the hints."""
         shapes = tuple(t.shape for t in measurement.times)
         counts = self.stages.profile(candidate).counts if isinstance(self.stages, InterpreterStages) else {}
-        calls = describe_calls(candidate, candidate.compile(shapes), shapes, measurement, counts)
+        calls = describe_calls(candidate, candidate.compile(shapes), shapes, self.once, measurement, counts)
         first, *rest = measurement.times
         niche = describe_niche(launched for call in calls for launched in call.launches)
         first = replace(first, detail={**first.detail, "niche": niche, "launches": describe_resources(calls[0])})

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
-from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TaskFacts, TensorFact
+from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TaskFacts, TensorFact, content_digest
 from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -19,6 +18,7 @@ from kernelsearch.measure.static_model.occupancy import REGISTER_GRANULE, SHARED
 from kernelsearch.measure.static_model.rates import calibrate_target
 from kernelsearch.propose.edits import edit_named
 from kernelsearch.trial.bound_candidate import BoundCandidate
+from kernelsearch.trial.shared_state import Once
 from kernelsearch.worker.messages import jobs
 
 
@@ -26,13 +26,14 @@ def describe_calls(
     candidate: BoundCandidate,
     binaries: Mapping[str, Binary],
     shapes: tuple[str, ...],
+    once: Once,
     measurement: Measurement | None = None,
     counts: Mapping[str, tuple[LaunchCounts, ...]] | None = None,
 ) -> tuple[LauncherCall, ...]:
-    """The launcher's call at each of these shapes, as `measure.hints` reads it."""
+    """The launcher's call at each of these shapes, as `measure.hints` reads it; once keeps what edits answered."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
-    applies, calls = ask_edits(candidate.kernel, candidate.bench.facts), []
+    applies, calls = ask_edits(candidate.kernel, candidate.bench.facts, once), []
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
         time_us = measurement.time_us(shape) if measurement else None
@@ -40,13 +41,15 @@ def describe_calls(
     return tuple(calls)
 
 
-def ask_edits(kernel: Kernel, facts: TaskFacts) -> Callable[[str, str], bool]:
-    """Whether an edit makes anything of a launched function of the kernel, by their names; asked once each."""
+def ask_edits(kernel: Kernel, facts: TaskFacts, once: Once) -> Callable[[str, str], bool]:
+    """Whether an edit makes anything of a launched function of the kernel, by their names; once keeps the answers."""
+    digest = content_digest(kernel.render())
 
-    @cache
     def applies(function: str, edit: str) -> bool:
         known = edit_named(edit)
-        return known is not None and function in kernel.entries and known.applies(kernel, function, facts)
+        if known is None or function not in kernel.entries:
+            return False
+        return bool(once(f"{edit} of {function}/{digest}", lambda: known.applies(kernel, function, facts)))
 
     return applies
 

@@ -11,6 +11,7 @@ from kernelsearch.kernel.source import Kernel
 from kernelsearch.measure.hints.findings import LauncherCall
 from kernelsearch.tasks import facts as task_facts
 from kernelsearch.trial.hints import ask_edits, launches_of
+from kernelsearch.trial.shared_state import Once
 from kernelsearch.worker.launcher import trace
 from kernelsearch.worker.messages import jobs
 
@@ -42,7 +43,7 @@ def calls(path: Path, target: str = "h100") -> tuple[LauncherCall, ...]:
 
     described = task_facts.describe(task, traced, lambda task, key: trace.describe_outputs(task, key, machine))
     seed = Kernel.parse(described.seed)
-    found = []
+    found, once = [], Once()
     for shape in described.shapes:
         launches = described.traces[shape.key].launches
         bound = [
@@ -56,5 +57,5 @@ def calls(path: Path, target: str = "h100") -> tuple[LauncherCall, ...]:
                 assert isinstance(built, Built), built
                 binaries[jobs.spec_key(spec, one.of_seed)] = built.binary
         launches = launches_of(bound, binaries, machine)
-        found.append(LauncherCall(shape.label, launches, applies=ask_edits(seed, described)))
+        found.append(LauncherCall(shape.label, launches, applies=ask_edits(seed, described, once)))
     return tuple(found)

@@ -8,8 +8,9 @@ import pytest
 
 from kernelsearch.core.types import Evidence, Verdict, Word
 from kernelsearch.measure.timing.device import LiveDevice
+from kernelsearch.propose.edits import Edit
 from kernelsearch.tasks import shipped
-from kernelsearch.trial import Evaluation
+from kernelsearch.trial import Evaluation, evaluation
 from kernelsearch.trial.bench import Bench
 from kernelsearch.trial.reuse import ReuseTerms, ReusingEvaluator
 from kernelsearch.worker.messages import jobs
@@ -63,8 +64,8 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
         return bind(self, kernel, config, shapes)
 
     monkeypatch.setattr(Bench, "bind_launches", counting)
-    evaluation = Evaluation(bench, ("timed:0", "timed:1"))
-    reusing = ReusingEvaluator(evaluation, ReuseTerms.of(evaluation, bench.facts))
+    trials = Evaluation(bench, ("timed:0", "timed:1"))
+    reusing = ReusingEvaluator(trials, ReuseTerms.of(trials, bench.facts))
     config = {**bench.facts.config, "num_warps": 2}
     seed = reusing.evaluate(bench.seed, {**bench.facts.config, "num_warps": 4})
     outcome = reusing.evaluate(bench.seed, config, seed.measurement)
@@ -76,7 +77,25 @@ def test_every_shape_of_a_candidate_is_bound_once_in_a_whole_trial(bench, monkey
     assert outcome.measurement.by_shape == {"timed:0": 11.0, "timed:1": 11.0}
     assert outcome.measurement.times[0].detail["niche"] and outcome.measurement.times[0].specialisation
     assert {"RunCases", "RunSeeded", "TimeCandidate", "JudgeSeeded"} <= set(bench.runners.asked)
-    verdict, samples = evaluation.sample_times(bench.seed, config, {})
+    verdict, samples = trials.sample_times(bench.seed, config, {})
     assert verdict.accepted and samples["timed:0"] == (10.0, 11.0, 12.0)
-    assert evaluation.verify(bench.seed, config).error_ratio == 0.5
-    assert evaluation.try_compile(bench.seed, config).accepted
+    assert trials.verify(bench.seed, config).error_ratio == 0.5
+    assert trials.try_compile(bench.seed, config).accepted
+
+
+def test_an_edit_is_asked_once_about_a_kernel_whatever_its_configs(bench, monkeypatch):
+    asked, applies = Counter(), Edit.applies
+
+    def counting(edit, kernel, function, task):
+        asked[edit.name, function] += 1
+        return applies(edit, kernel, function, task)
+
+    def ask(calls):
+        return tuple(call.applies(bench.seed.entries[0], edit) for call in calls for edit in ("exp2", "online"))
+
+    monkeypatch.setattr(Edit, "applies", counting)
+    monkeypatch.setattr(evaluation, "make_hints", ask)
+    trials, configs = Evaluation(bench, ("timed:0",)), [{**bench.facts.config, "num_warps": n} for n in (4, 2, 8)]
+    first = trials.evaluate(bench.seed, configs[0])
+    answers = [first.hints, *(trials.evaluate(bench.seed, c, first.measurement).hints for c in configs[1:])]
+    assert len(asked) == 2 and set(asked.values()) == {1} and answers == [(True, False)] * 3

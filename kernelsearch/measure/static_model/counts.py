@@ -29,6 +29,5 @@ class LaunchCounts:
     reductions: float = 0.0
     atomics: float = 0.0
     loads: float = 0.0
-    load_elements: float = 0.0
     iterations: float = 0.0
     tile: int = 0

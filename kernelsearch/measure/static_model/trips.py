@@ -7,7 +7,7 @@ the mean over the programs; above `MOST` points it is that of a sample, drawn by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,6 @@ import numpy as np
 from kernelsearch.compile.code import Loop, Scalar, fold
 
 MOST = 1 << 16
-
-Known = Mapping[tuple, Any]
 
 
 def evaluate(value: Scalar, leaf: Callable[[tuple], Any]) -> Any:

@@ -301,6 +301,7 @@ def _with_positions(source: str) -> MetadataWrapper:
     return MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
 
 
+@lru_cache(maxsize=1024)
 def normalise(text: str) -> str:
     """The text, unparsed again if a line holds several statements or the text is not ASCII."""
     module = parse_python(text)

@@ -45,7 +45,6 @@ class Tally:
 
     def load(self, ptrs: Any, mask: np.ndarray) -> None:
         self.total["loads"] += self.weight
-        self.total["load_elements"] += self.weight * ptrs.data.size
         self._count_access("load", ptrs, mask)
 
     def store(self, ptrs: Any, value: Any, mask: np.ndarray) -> None:
@@ -100,7 +99,7 @@ class Tally:
         scale = programs / max(1, sampled)
         sizes = dict(enumerate((self.buffers.ends - self.buffers.starts)[np.argsort(self.buffers.real)].tolist()))
         footprint = sum(min(scale * n, sizes.get(i, math.inf)) for (i, _), n in self.by_buffer.items())
-        scaled = "load_bytes store_bytes elements special reductions atomics loads load_elements".split()
+        scaled = "load_bytes store_bytes elements special reductions atomics loads".split()
         return LaunchCounts(
             function,
             programs,
