@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -50,6 +51,7 @@ from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
 from kernelsearch.propose.inductor.module_text import LibraryCallsOnly, read_module
+from kernelsearch.propose.inductor.start_file import write_start
 from kernelsearch.propose.inductor.task_file import InductorSeed, write_task_file
 from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
@@ -63,10 +65,16 @@ DEVICE = "cpu:0"
 """Inductor asks for a GPU's index; plain `cpu` tensors have none."""
 LONGEST_PERSISTENT = 8192
 """Elements of a contiguous row that one program is given at once; longer rows are looped over."""
+LONGEST_WHOLE = 65536
+"""The same for the other start."""
+LOOPED, WHOLE = "looped", "whole"
 
 
-def write_seeded_task(path: str, target: Target) -> str:
-    """A task file's text with Inductor's kernels as its seed. Raises TaskError."""
+def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
+    """(A task file's text with Inductor's kernels as its seed, a kernel file with another start or "").
+
+    Raises TaskError. The other start loops over rows that the seed's programs hold as a whole, or the other way round.
+    """
     task = open_task(path, target, need_kernel=False)
     if task.form == "bare":
         raise TaskError(f"{task.path.name} has no reference")
@@ -74,12 +82,24 @@ def write_seeded_task(path: str, target: Target) -> str:
         try:
             seed, fixed = generate_source(task, target)
             read_module(seed.text, seed.numbers)
+            start = _write_other_start(task, target, seed)
         except LibraryCallsOnly:
-            seed, fixed = generate_source(task, target, products=True)
+            (seed, fixed), start = generate_source(task, target, products=True), ""
         text = write_task_file(task.path.read_text(encoding="utf-8"), seed)
     except NotConvertible as why:
         raise TaskError(f"{task.path.name}: TorchInductor's code for its reference is no kernel file: {why}") from None
-    return text + _fix_test_shapes(task, fixed)
+    return text + _fix_test_shapes(task, fixed), start
+
+
+def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
+    """A kernel file with what Inductor writes where it decides otherwise about rows; empty if that is nothing else."""
+    if not re.search(r"triton_(red|per)_", seed.text):
+        return ""
+    rows = LOOPED if "triton_per_" in seed.text else WHOLE
+    try:
+        return write_start(seed, generate_source(task, target, rows)[0])
+    except (NotConvertible, TaskError):
+        return ""
 
 
 def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
@@ -99,14 +119,14 @@ def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
 
 
 def generate_source(
-    task: Task, target: Target, looped: bool = False, products: bool = False
+    task: Task, target: Target, rows: str = "", products: bool = False
 ) -> tuple[InductorSeed, tuple[str, ...]]:
     """(Inductor's work for a task's reference at its first timed shape, the sizes that became constants).
 
     Raises TaskError.
 
-    looped: rows are always looped over, never held by one program as a whole. products: matrix products are kernels
-    too, not library calls.
+    rows: LOOPED, they are always looped over; WHOLE, longer ones too are held by one program as a whole.
+    products: matrix products are kernels too, not library calls.
     """
     base, varying = find_varying(task)
     env = ShapeEnv(duck_shape=False)
@@ -120,7 +140,7 @@ def generate_source(
                 graph = make_fx(_watch(function), _VECTOR_PRODUCTS if products else None)(*inputs)
         if any("unbacked_bindings" in node.meta for node in graph.graph.nodes):
             raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: a size depends on data")
-        with torch.no_grad(), _stand_in(target, looped, products):
+        with torch.no_grad(), _stand_in(target, rows, products):
             text = _lower(graph, inputs)
             configs = _list_configs(text)
     except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, _Refused) as error:
@@ -264,7 +284,7 @@ def _take_symbols() -> Iterator[None]:
 
 
 @contextmanager
-def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
+def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
     """Inside it, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
     major = target.capability // 10
     facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
@@ -273,10 +293,11 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
     class Choices(InductorChoices):
         @staticmethod
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
-            if looped or products or cooperative_reduction:
+            if rows == LOOPED or products or cooperative_reduction:
                 return False
             length = V.graph.sizevars.optimization_hint(features.reduction_numel)
-            return bool(length <= (LONGEST_PERSISTENT if _reads_along_rows(features) else 64))
+            longest = LONGEST_WHOLE if rows == WHOLE else LONGEST_PERSISTENT
+            return bool(length <= (longest if _reads_along_rows(features) else 64))
 
     def block(length: Any) -> int:
         return 1 << max(0, math.ceil(math.log2(V.graph.sizevars.optimization_hint(length))))
