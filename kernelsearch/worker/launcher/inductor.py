@@ -315,6 +315,7 @@ def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
                 alignment_asserts=False,
                 assert_indirect_indexing=False,
                 layout_optimization=False,
+                split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
                 **{"triton.native_matmul": products},
             )
         )

@@ -65,4 +65,6 @@ def inline_numbers(graph: torch.fx.GraphModule, device: str) -> None:
                 number = graph.graph.call_function(torch.ops.aten.full.default, ([], value.item()), options)
             node.replace_all_uses_with(number)
             graph.graph.erase_node(node)
+            if all(n.target != node.target for n in graph.graph.nodes):
+                delattr(graph, str(node.target))  # or it would be an input
     graph.recompile()
