@@ -20,8 +20,8 @@ LAYERS = {
     ),
     "kernel": ("expressions language source targets", "dtype_tests launch space"),
     "tasks": (
-        "idle_code module narrowing reach shipped shrink", "seed space task", "facts forms", "native",
-        "bare kernelbench", "load",
+        "idle_code module narrowing reach shipped shrink", "named_function seed space task", "facts forms",
+        "native", "bare kernelbench", "load",
     ),
     "record": (
         "completions migrations recorded_space rows", "confirmation_rows database_file", "store",

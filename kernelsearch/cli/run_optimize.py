@@ -30,7 +30,7 @@ from kernelsearch.report import findings as confirmed
 from kernelsearch.report import kernel_file, progress, summary
 from kernelsearch.search import Progress, Result, population, strategies
 from kernelsearch.search.finalists import Finalist, choose_finalists, count_comparisons
-from kernelsearch.search.first_kernel import write_first_kernel
+from kernelsearch.search.first_kernel import list_starts, write_first_kernel
 from kernelsearch.search.loop import OnTrial
 from kernelsearch.search.planned_run import PlannedRun
 from kernelsearch.search.steps import list_beside, place_steps, read_confirmed, time_steps
@@ -61,7 +61,8 @@ def main(path: str, options: OptimizeOptions) -> int:
     options.model()  # this and the next few lines raise now what would fail later
     strategies.load(options.strategy)
     path = find_task_file(path)
-    starts = optimize_options.read_starts(options) if not options.resume else []
+    if not options.resume:
+        optimize_options.read_starts(options)
     if options.out and os.path.exists(options.out) and os.path.exists(path) and os.path.samefile(options.out, path):
         raise KernelsearchError(f"{options.out} is the task itself: name another file for --out")
     benches.choose_target(options.target)
@@ -70,10 +71,12 @@ def main(path: str, options: OptimizeOptions) -> int:
         store = stack.enter_context(Store.open(options.db, say=say))
         bench, path = _open(path, options, stack, say)
         bench.check_isolation(say, options.require_isolation)
+        options = replace(options, starts=tuple(dict.fromkeys((*options.starts, *list_starts(path)))))
         resumed = optimize_options.find_unfinished(store, bench.facts, options) if options.resume else None
         if resumed:
             say(optimize_options.describe(store, resumed))
-            starts = optimize_options.read_starts(options, resumed)
+        starts = optimize_options.read_starts(options, resumed)
+        if resumed:
             options = optimize_options.take_over(resumed, bench.facts, options)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         introduce(bench, facts, say)

@@ -40,16 +40,17 @@ def seed(task: str, out: str | None, target: str, force: bool) -> None:
     takes a function or class NAME of any file.
     """
     from kernelsearch.core.errors import TaskError
-    from kernelsearch.core.files import write_user_file
-    from kernelsearch.search.first_kernel import make_seeded_text
+    from kernelsearch.search import first_kernel
     from kernelsearch.tasks.named_function import find_task_file
 
     if out and Path(out).exists() and not force:
         raise TaskError(f"{out} exists already; give --force to overwrite it")
-    text = make_seeded_text(find_task_file(task), target)
+    task = find_task_file(task)
     if out:
-        write_user_file(out, text)
-    click.echo(f"wrote {out}; next: kernelsearch optimize {out} --trials 200" if out else text, nl=bool(out))
+        wrote = first_kernel.write_seed(task, out, target)
+        click.echo(f"wrote {wrote}; next: kernelsearch optimize {out} --trials 200")
+    else:
+        click.echo(first_kernel.make_seeded_text(task, target)[0], nl=False)
 
 
 @click.command()

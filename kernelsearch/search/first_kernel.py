@@ -1,6 +1,7 @@
 """The first kernel of a task that has none: TorchInductor's kernels for its reference, in a task file of their own.
 
-NAME_seeded.py is the text of NAME.py and the kernels with their launcher. A search goes on with it as with any other.
+NAME_seeded.py is the text of NAME.py and the kernels with their launcher. A search goes on with it as with any other,
+and begins with NAME_seeded_start.py too, where Inductor has a second form of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
     """
     original, file = Path(path), Path(path).with_name(f"{Path(path).stem}_seeded.py")
     if not file.exists():
-        write_user_file(str(file), make_seeded_text(path, target))
+        write_seed(path, str(file), target)
         say(f"{original.name} has no kernel: seeded by TorchInductor, see {file.name}")
     elif not file.read_text(encoding="utf-8").startswith(original.read_text(encoding="utf-8").rstrip()):
         raise TaskError(f"{file} is in the way: it does not begin with the text of {original.name}; move it away")
@@ -34,9 +35,35 @@ def write_first_kernel(path: str, target: str, say: Say) -> str:
     return str(file)
 
 
-def make_seeded_text(path: str, target: str) -> str:
-    """A task file's text with TorchInductor's kernels as its seed. Raises TaskError."""
+def write_seed(path: str, out: str, target: str) -> str:
+    """Writes a task file with TorchInductor's kernels as its seed, and the other start beside it; says what it wrote.
+
+    Raises TaskError.
+    """
+    text, start = make_seeded_text(path, target)
+    beside = _name_start(out)
+    for file, content in ((out, text), (beside, start)):
+        if content:
+            write_user_file(file, content)
+    return f"{out} and {beside}, a second start" if start else out
+
+
+def list_starts(path: str) -> list[str]:
+    """Kernel files beside a seeded task file with which a search may begin too."""
+    return [start] if Path(start := _name_start(path)).exists() else []
+
+
+def _name_start(path: str) -> str:
+    return f"{path.removesuffix('.py')}_start.py"
+
+
+def make_seeded_text(path: str, target: str) -> tuple[str, str]:
+    """(A task file's text with TorchInductor's kernels as its seed, a kernel file with another start or "").
+
+    Raises TaskError.
+    """
     machine, _ = benches.choose_target(target)
     with Workplace((str(Path(path).resolve().parent),)) as place:
         judge = place.pool("judge", 1, fork=True)
-        return str(ask_trusted(judge, jobs.SeedTask(str(Path(path).resolve()), machine), SEED_LIMIT_S))
+        text, start = ask_trusted(judge, jobs.SeedTask(str(Path(path).resolve()), machine), SEED_LIMIT_S)
+        return str(text), str(start)

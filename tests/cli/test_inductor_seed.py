@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from kernelsearch.core.errors import TaskError
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
+from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.record.store import Store
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "propose"))
@@ -91,6 +93,14 @@ def get_inputs():
 }
 
 
+def seed(folder, text):
+    """(The task file with a seed, the other start) that a file's text becomes, made in this process."""
+    from kernelsearch.worker.launcher import inductor
+
+    (folder / "plain.py").write_text(text)
+    return inductor.write_seeded_task(str(folder / "plain.py"), target_by_name("h100"))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_the_seed_is_right(run, tmp_path, name):
     (tmp_path / "plain.py").write_text(HEAD + TASKS[name])
@@ -125,20 +135,63 @@ def test_a_search_begins_with_it_with_and_without_a_model(run, tmp_path):
 
 REFUSED = {
     "y = x.sum().item()\n    return x if y > 0 else -x": "line 6 (return x if y > 0 else -x) depends on data",
+    "return x * x.tolist()[0][0]": "line 5 (return x * x.tolist()[0][0]) depends on data",
     "return x[x > 0]": "a size depends on data",
-    "return torch.nn.functional.dropout(x, 0.5)": "makes random numbers",
-    "return torch.linalg.svd(x)[1]": "it is library calls only",
+    "return F.dropout(x, 0.5)": "line 5 (return F.dropout(x, 0.5)) makes random numbers (bernoulli_.float)",
+    "return torch.fft.rfft(x).abs()": "line 5 (return torch.fft.rfft(x).abs()) has complex numbers (_fft_r2c)",
+    "return torch.linalg.svd(x)[1]": "it is library calls only (_linalg_svd.default)",
     "return open('nowhere').read()": "No such file or directory: 'nowhere' (line 5)",
 }
 
 
 @pytest.mark.parametrize("body", REFUSED)
-def test_what_has_no_kernel_is_said_in_one_line(run, tmp_path, body):
-    (tmp_path / "plain.py").write_text(f"{HEAD}\ndef reference(x):\n    {body}\n\n{ROWS}")
-    done = run("seed", "plain.py")
-    assert done.code == 2 and not done.out
-    last = done.err.strip().split("\n")[-1]
-    assert last.startswith("kernelsearch: plain.py: TorchInductor") and last.endswith(REFUSED[body])
+def test_what_has_no_kernel_is_said_in_one_line(tmp_path, body):
+    text = f"import torch, torch.nn.functional as F\n\n\ndef reference(x):\n    {body}\n\n{ROWS}"
+    with pytest.raises(TaskError) as refused:
+        seed(tmp_path, text)
+    assert str(refused.value).startswith("plain.py: TorchInductor") and REFUSED[body] in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+THREE = "def get_inputs(b=2, n=96, d=32):\n    return [torch.randn(b, n, d) for _ in range(3)]\n"
+PARTS = {
+    "attention": (
+        "def reference(q, k, v):\n    return F.scaled_dot_product_attention(q, k, v)\n",
+        ["safe_softmax_kernel[", "triton.Config({'XBLOCK': ", "torch.bmm("],
+    ),
+    "a vector": ("def reference(a, b, c):\n    return a @ b[0, 0]\n", ["tl.sum("]),
+    "a number": ("def reference(a, b, c):\n    return torch.minimum(a, torch.tensor(0.5))\n", ["0.5"]),
+    "rows apart": (
+        "def reference(a, b, c):\n    return a.sum(1)\n",
+        ["for r0_offset in tl.range(0, r0_numel, R0_BLOCK)"],
+    ),
+    "buffers": (
+        "class Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.norm = torch.nn.BatchNorm1d(96)\n\n    def forward(self, a, b, c):\n"
+        "        return self.norm(a)\n",
+        ["self.norm.running_mean"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_what_a_seed_has(tmp_path, name):
+    text, parts = PARTS[name]
+    made, _ = seed(tmp_path, f"import torch, torch.nn.functional as F\n\n\n{text}\n{THREE}")
+    assert [part for part in parts if part not in made] == []
+
+
+def test_a_function_of_any_file_is_a_task(run, tmp_path):
+    function = "def twice(x):\n    return 2 * torch.softmax(x, -1)\n\n\n"
+    (tmp_path / "layers.py").write_text(HEAD + function + ROWS.replace("get_inputs", "get_inputs_twice"))
+    unknown = run("seed", "layers.py:twise")
+    assert unknown.code == 2 and unknown.err.strip().endswith("has no function or class 'twise'; did you mean twice?")
+    done = run("seed", "layers.py:twice", "-o", "made.py")
+    assert done.code == 0 and "wrote made.py and made_start.py, a second start" in done.out
+    assert (tmp_path / "layers_twice.py").read_text().endswith("reference = twice\nget_inputs = get_inputs_twice\n")
+    assert "for r0" not in (tmp_path / "made.py").read_text() and "for r0" in (tmp_path / "made_start.py").read_text()
+    judged = run("verify", "made.py", "made_start.py")
+    assert judged.code == 0, judged.out + judged.err
 
 
 def test_a_search_without_a_first_kernel_ends_with_one_line_that_says_what_to_do(run, tmp_path):

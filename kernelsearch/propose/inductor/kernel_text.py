@@ -93,6 +93,7 @@ class _Plain(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         name = ast.unparse(node.func)
+        node.keywords = [k for k in node.keywords if ast.unparse(k.value) != "'evict_last'"]  # no seed may have it
         if name == "triton_helpers.promote_to_tensor":
             return node.args[0]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "broadcast_to" and name != "tl.broadcast_to":

@@ -40,25 +40,32 @@ class InductorSeed:
 
 def write_task_file(original: str, seed: InductorSeed) -> str:
     """The original's text, then kernels, launcher, and space. Raises NotConvertible."""
-    module = read_module(_rename_symbols(seed), seed.numbers)
-    names = _name_tensors(module, seed)
-    kernels = _read_kernels(module, names)
-    functions = {name: text for kernel in kernels.values() for name, text in kernel.functions.items()}
-    helpers = find_helpers("\n".join(functions.values()))
-    configs = {k: _list_configs(kernels[k], seed.configs[k]) for k in kernels}
-    uses_libdevice = any("libdevice." in text for text in functions.values())
-    imports = ["import torch", "import triton", "import triton.language as tl"]
-    if uses_libdevice:
-        imports.append("from triton.language.extra import libdevice")
+    module, kernels, names = read_seed(seed)
+    configs = {k: list_configs(kernels[k], seed.configs[k]) for k in kernels}
+    functions = list(_write_functions(kernels, configs))
+    code = "\n\n\n".join(functions)
     parts = [
         original.rstrip(),
-        MARK + "\n\n" + "\n".join(imports),
-        *helpers,
-        *(_write_functions(kernels, configs)),
+        f"{MARK}\n\nimport torch\n{list_imports(code)}",
+        *find_helpers(code),
+        code,
         _write_launcher(module, names, kernels, configs, seed),
-        _write_space(kernels, configs),
+        write_space(kernels, configs, len(kernels) > 1),
     ]
     return "\n\n\n".join(parts) + "\n"
+
+
+def read_seed(seed: InductorSeed) -> tuple[ModuleText, dict[str, KernelText], dict[str, str]]:
+    """(Inductor's module, its kernels as plain Triton, better names of the host's tensors). Raises NotConvertible."""
+    module = read_module(_rename_symbols(seed), seed.numbers)
+    names = _name_tensors(module, seed)
+    return module, _read_kernels(module, names), names
+
+
+def list_imports(code: str) -> str:
+    """The import lines that kernels need."""
+    libdevice = "\nfrom triton.language.extra import libdevice" if "libdevice." in code else ""
+    return f"import triton\nimport triton.language as tl{libdevice}"
 
 
 def _rename_symbols(seed: InductorSeed) -> str:
@@ -131,7 +138,7 @@ def _name_parameters(
     return {p: n for p, n in renamed.items() if chosen.count(n) == 1}
 
 
-def _list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
+def list_configs(kernel: KernelText, configs: Sequence[Mapping[str, int]]) -> list[dict[str, int]]:
     """Inductor's configs in its order, but first the one with the squarest tile: its own first has one row a program,
     whichever axis is contiguous."""
 
@@ -221,11 +228,13 @@ def _write_launch(launch: KernelRun, grid: str, kernel: KernelText, configs: Seq
     return f"{kernel.name}[lambda meta: {grid.format(**sizes)}]({passed})"
 
 
-def _write_space(kernels: Mapping[str, KernelText], configs: Mapping[str, Sequence[Mapping[str, int]]]) -> str:
+def write_space(
+    kernels: Mapping[str, KernelText], configs: Mapping[str, Sequence[Mapping[str, int]]], dotted: bool
+) -> str:
     """SPACE: the values that Inductor would try, and powers of two around them."""
     lines = []
     for old, kernel in kernels.items():
-        prefix = f"{kernel.name}." if len(kernels) > 1 else ""
+        prefix = f"{kernel.name}." if dotted else ""
         blocks = [n for n in kernel.blocks if n in configs[old][0]]
         space = {n: _widen(n, kernel, [c[n] for c in configs[old]]) for n in blocks}
         space["num_warps"] = list(WARPS)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
@@ -33,23 +34,17 @@ from torch._inductor.kernel import bmm, mm
 from torch._inductor.runtime import triton_heuristics
 from torch._inductor.runtime.hints import DeviceProperties, ReductionHint
 from torch._inductor.virtualized import V
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, GuardOnDataDependentSymNode, ShapeEnv
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from triton.runtime import driver
 
 from kernelsearch.core.errors import TaskError
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.inductor.kernel_text import NotConvertible
 from kernelsearch.propose.inductor.module_text import LibraryCallsOnly, read_module
+from kernelsearch.propose.inductor.start_file import write_start
 from kernelsearch.propose.inductor.task_file import InductorSeed, write_task_file
 from kernelsearch.tasks.forms import parameter_names
 from kernelsearch.tasks.kernelbench import override_globals
@@ -57,16 +52,23 @@ from kernelsearch.tasks.module import USER_ERRORS, describe_error
 from kernelsearch.tasks.task import Task
 from kernelsearch.worker.launcher.standin import install_driver, pretend_gpu, replace_attributes
 from kernelsearch.worker.launcher.trace import open_task
+from kernelsearch.worker.launcher.watch import VECTOR_PRODUCTS, Refused, inline_numbers, watch
 
 _Flat = tuple[Callable[..., Any], list[Any], list[str], tuple[str, ...]]
 DEVICE = "cpu:0"
 """Inductor asks for a GPU's index; plain `cpu` tensors have none."""
 LONGEST_PERSISTENT = 8192
 """Elements of a contiguous row that one program is given at once; longer rows are looped over."""
+LONGEST_WHOLE = 65536
+"""The same for the other start."""
+LOOPED, WHOLE = "looped", "whole"
 
 
-def write_seeded_task(path: str, target: Target) -> str:
-    """A task file's text with Inductor's kernels as its seed. Raises TaskError."""
+def write_seeded_task(path: str, target: Target) -> tuple[str, str]:
+    """(A task file's text with Inductor's kernels as its seed, a kernel file with another start or "").
+
+    Raises TaskError. The other start loops over rows that the seed's programs hold as a whole, or the other way round.
+    """
     task = open_task(path, target, need_kernel=False)
     if task.form == "bare":
         raise TaskError(f"{task.path.name} has no reference")
@@ -74,12 +76,24 @@ def write_seeded_task(path: str, target: Target) -> str:
         try:
             seed, fixed = generate_source(task, target)
             read_module(seed.text, seed.numbers)
+            start = _write_other_start(task, target, seed)
         except LibraryCallsOnly:
-            seed, fixed = generate_source(task, target, products=True)
+            (seed, fixed), start = generate_source(task, target, products=True), ""
         text = write_task_file(task.path.read_text(encoding="utf-8"), seed)
     except NotConvertible as why:
         raise TaskError(f"{task.path.name}: TorchInductor's code for its reference is no kernel file: {why}") from None
-    return text + _fix_test_shapes(task, fixed)
+    return text + _fix_test_shapes(task, fixed), start
+
+
+def _write_other_start(task: Task, target: Target, seed: InductorSeed) -> str:
+    """A kernel file with what Inductor writes where it decides otherwise about rows; empty if that is nothing else."""
+    if not re.search(r"triton_(red|per)_", seed.text):
+        return ""
+    rows = LOOPED if "triton_per_" in seed.text else WHOLE
+    try:
+        return write_start(seed, generate_source(task, target, rows)[0])
+    except (NotConvertible, TaskError):
+        return ""
 
 
 def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
@@ -99,16 +113,34 @@ def _fix_test_shapes(task: Task, fixed: Sequence[str]) -> str:
 
 
 def generate_source(
-    task: Task, target: Target, looped: bool = False, products: bool = False
+    task: Task, target: Target, rows: str = "", products: bool = False
 ) -> tuple[InductorSeed, tuple[str, ...]]:
     """(Inductor's work for a task's reference at its first timed shape, the sizes that became constants).
 
     Raises TaskError.
 
-    looped: rows are always looped over, never held by one program as a whole. products: matrix products are kernels
-    too, not library calls.
+    rows: LOOPED, they are always looped over; WHOLE, longer ones too are held by one program as a whole.
+    products: matrix products are kernels too, not library calls.
     """
     base, varying = find_varying(task)
+    while True:
+        try:
+            return _generate(task, target, base, varying, rows, products)
+        except BecameConstant as error:
+            varying = [name for name in varying if name not in error.names]
+
+
+class BecameConstant(Exception):
+    """Symbols turned out to have one value only, or cannot be followed."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+
+
+def _generate(
+    task: Task, target: Target, base: Mapping[str, Any], varying: Sequence[str], rows: str, products: bool
+) -> tuple[InductorSeed, tuple[str, ...]]:
+    """The same with these names as symbols. Raises TaskError or BecameConstant."""
     env = ShapeEnv(duck_shape=False)
     fake = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     symbols = {name: _make_symbol(env, name, base[name]) for name in varying}
@@ -117,69 +149,34 @@ def generate_source(
             with pretend_gpu(target, DEVICE), torch.device(DEVICE), _take_symbols():
                 function, inputs, names, parameters = _flatten(task, {**base, **symbols})
             with sdpa_kernel(SDPBackend.MATH) if products else nullcontext():
-                graph = make_fx(_watch(function), _VECTOR_PRODUCTS if products else None)(*inputs)
+                graph = make_fx(watch(function), VECTOR_PRODUCTS if products else None)(*inputs)
+        inline_numbers(graph, DEVICE)
         if any("unbacked_bindings" in node.meta for node in graph.graph.nodes):
             raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: a size depends on data")
-        with torch.no_grad(), _stand_in(target, looped, products):
+        with torch.no_grad(), _stand_in(target, rows, products):
             text = _lower(graph, inputs)
             configs = _list_configs(text)
-    except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, _Refused) as error:
-        line, why = _find_line(error, task), str(error) if isinstance(error, _Refused) else "depends on data"
+    except (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException, Refused) as error:
+        line, why = _find_line(error, task), str(error) if isinstance(error, Refused) else "depends on data"
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {line} {why}") from error
     except TaskError:
         raise
     except USER_ERRORS as error:
+        lost = str(error).partition(" ")[0] if "is not tracked with proxy" in str(error) else ""
+        known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
+        constant = [name for name, value in known.items() if not value.free_symbols or str(value) == lost]
+        if constant:
+            raise BecameConstant(constant) from None
         what = describe_error(error, task.path)
         raise TaskError(f"{task.path.name}: TorchInductor makes no kernel of its reference: {what}") from error
     numbers = tuple(i for i, value in enumerate(inputs) if value.device == torch.device("cpu"))
     known = {name: env.replace(value.node.expr) for name, value in symbols.items()}
-    fixed = tuple(name for name, value in known.items() if not value.free_symbols)
-    free = {name: str(value) for name, value in known.items() if name not in fixed}
+    free = {name: str(value) for name, value in known.items() if value.free_symbols}
+    fixed = tuple(name for name in find_varying(task)[1] if name not in free)
     dtypes = {str(value.dtype) for i, value in enumerate(inputs) if i not in numbers}
     dtype = dtypes.pop() if len(dtypes) == 1 else ""
     seed = InductorSeed(text, tuple(names), configs, free, task.form, parameters, numbers, dtype)
     return seed, fixed
-
-
-def _multiply_vector(matrix: Any, vector: Any) -> Any:
-    """A product with a single column as a reduction: `tl.dot` needs a matrix."""
-    if vector.ndim == 1:
-        return (matrix * vector).sum(1)
-    return (matrix * vector.t()).sum(1, keepdim=True) if vector.shape[1] == 1 else NotImplemented
-
-
-_VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.mv.default: _multiply_vector}
-
-
-class _Refused(Exception):
-    """An operation of the reference that no kernel can stand for; the message says what it does."""
-
-
-class _Watch(TorchDispatchMode):
-    """Raises _Refused where the reference draws random numbers or has complex ones."""
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = function.name().removeprefix("aten::")
-        if torch.Tag.nondeterministic_seeded in function.tags and "sdp" not in name and "dot_product" not in name:
-            raise _Refused(f"makes random numbers ({name}): its results cannot be compared")
-        results = function(*args, **(kwargs or {}))
-        for value in tree_leaves((args, kwargs, results)):
-            if isinstance(value, torch.Tensor) and value.dtype.is_complex:
-                raise _Refused(f"has complex numbers ({name}), and Triton has none")
-        return results
-
-
-def _watch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which raises where it does what no kernel can stand for."""
-
-    def refuse(tensor: Any) -> Any:
-        raise _Refused("depends on data")
-
-    def call(*inputs: Any) -> Any:
-        with _Watch(), replace_attributes(FakeTensor, tolist=refuse):  # torch would make a symbol of each number
-            return function(*inputs)
-
-    return call
 
 
 def _find_line(error: BaseException, task: Task) -> str:
@@ -264,7 +261,7 @@ def _take_symbols() -> Iterator[None]:
 
 
 @contextmanager
-def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
+def _stand_in(target: Target, rows: str, products: bool) -> Iterator[None]:
     """Inside it, Inductor takes the CPU for a GPU with the target's facts, and keeps its code simple."""
     major = target.capability // 10
     facts = (target.num_sms, target.capability, major, target.registers_per_sm, target.warps_per_sm * 32, 1024, 32)
@@ -273,10 +270,11 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
     class Choices(InductorChoices):
         @staticmethod
         def should_use_persistent_reduction(features: Any, cooperative_reduction: bool) -> bool:
-            if looped or products or cooperative_reduction:
+            if rows == LOOPED or products or cooperative_reduction:
                 return False
             length = V.graph.sizevars.optimization_hint(features.reduction_numel)
-            return bool(length <= (LONGEST_PERSISTENT if _reads_along_rows(features) else 64))
+            longest = LONGEST_WHOLE if rows == WHOLE else LONGEST_PERSISTENT
+            return bool(length <= (longest if _reads_along_rows(features) else 64))
 
     def block(length: Any) -> int:
         return 1 << max(0, math.ceil(math.log2(V.graph.sizevars.optimization_hint(length))))
@@ -317,6 +315,7 @@ def _stand_in(target: Target, looped: bool, products: bool) -> Iterator[None]:
                 alignment_asserts=False,
                 assert_indirect_indexing=False,
                 layout_optimization=False,
+                split_reductions=rows != LOOPED,  # else its launches are other ones than those of whole rows
                 **{"triton.native_matmul": products},
             )
         )

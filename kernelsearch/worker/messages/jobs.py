@@ -79,7 +79,7 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class SeedTask:
-    """Write TorchInductor's kernels for a task file that has none; answered with a task file's text, or Failure."""
+    """Write TorchInductor's kernels for a task file that has none; answered with its text and another start's."""
 
     path: str
     target: Target

@@ -93,7 +93,7 @@ def _find_idle_launches(facts: TaskFacts, launches: dict[str, Any]) -> list[str]
     ]
 
 
-def _write_seed(job: jobs.SeedTask) -> str:
+def _write_seed(job: jobs.SeedTask) -> tuple[str, str]:
     from kernelsearch.worker.launcher import inductor  # torch's compiler takes a second to import
 
     return inductor.write_seeded_task(job.path, job.target)

@@ -1,0 +1,70 @@
+"""Traces a reference for TorchInductor, but for what no kernel can stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from kernelsearch.worker.launcher.standin import replace_attributes
+
+
+def _multiply_vector(matrix: Any, vector: Any) -> Any:
+    """A product with a single column as a reduction: `tl.dot` needs a matrix."""
+    if vector.ndim == 1:
+        return (matrix * vector).sum(1)
+    return (matrix * vector.t()).sum(1, keepdim=True) if vector.shape[1] == 1 else NotImplemented
+
+
+VECTOR_PRODUCTS = {torch.ops.aten.mm.default: _multiply_vector, torch.ops.aten.mv.default: _multiply_vector}
+
+
+class Refused(Exception):
+    """An operation of the reference that no kernel can stand for; the message says what it does."""
+
+
+class _Watch(TorchDispatchMode):
+    """Raises Refused where the reference draws random numbers or has complex ones."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.name().removeprefix("aten::")
+        if torch.Tag.nondeterministic_seeded in function.tags and "sdp" not in name and "dot_product" not in name:
+            raise Refused(f"makes random numbers ({name}): its results cannot be compared")
+        results = function(*args, **(kwargs or {}))
+        for value in tree_leaves((args, kwargs, results)):
+            if isinstance(value, torch.Tensor) and value.dtype.is_complex:
+                raise Refused(f"has complex numbers ({name}), and Triton has none")
+        return results
+
+
+def watch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which raises where it does what no kernel can stand for."""
+
+    def refuse(tensor: Any) -> Any:
+        raise Refused("depends on data")
+
+    def call(*inputs: Any) -> Any:
+        with _Watch(), replace_attributes(FakeTensor, tolist=refuse):  # torch would make a symbol of each number
+            return function(*inputs)
+
+    return call
+
+
+def inline_numbers(graph: torch.fx.GraphModule, device: str) -> None:
+    """Writes tensors of one number that the reference makes of constants as such numbers: no input has them."""
+    for node in [n for n in graph.graph.nodes if n.op == "get_attr"]:
+        value = getattr(graph, node.target)
+        value = getattr(value, "constant", None) if isinstance(value, FakeTensor) else value
+        if isinstance(value, torch.Tensor) and value.ndim == 0:
+            with graph.graph.inserting_before(node):
+                options = {"dtype": value.dtype, "device": torch.device(device)}
+                number = graph.graph.call_function(torch.ops.aten.full.default, ([], value.item()), options)
+            node.replace_all_uses_with(number)
+            graph.graph.erase_node(node)
+            if all(n.target != node.target for n in graph.graph.nodes):
+                delattr(graph, str(node.target))  # or it would be an input
+    graph.recompile()
