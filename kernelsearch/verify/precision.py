@@ -94,7 +94,7 @@ def _narrowed_sums(lines: list[str]) -> Iterator[tuple[int, str]]:
             name = blocks.pop()
             if line.startswith("})") and added:
                 sums[name] = line.rpartition("-> ")[2]
-            if "else" in line:
+            if line.endswith("{"):  # another region of the same operation
                 blocks.append(name)
             continue
         found = _OPERATION.match(line)
