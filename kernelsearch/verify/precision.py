@@ -94,7 +94,7 @@ def _narrowed_sums(lines: list[str]) -> Iterator[tuple[int, str]]:
             name = blocks.pop()
             if line.startswith("})") and added:
                 sums[name] = line.rpartition("-> ")[2]
-            if "else" in line:
+            if line.endswith("{"):  # another region of the same operation
                 blocks.append(name)
             continue
         found = _OPERATION.match(line)
@@ -110,7 +110,7 @@ def _narrowed_sums(lines: list[str]) -> Iterator[tuple[int, str]]:
             added = True
         if op == "scf.yield":
             for at, (value, each) in enumerate(zip(operands, kind.split(", "))):
-                if value in sums:
+                if value in sums and blocks:
                     sums[blocks[-1] if len(operands) == 1 else f"{blocks[-1]}#{at}"] = each
         elif op == "arith.truncf" and kind.endswith(("16", "16>")) and not sums.keys().isdisjoint(operands):
             narrow.add(name)

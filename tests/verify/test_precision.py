@@ -39,6 +39,15 @@ scf.for %s = %c0_i32 to %n_cols step %c64_i32  : i32 {
   %5 = tt.broadcast %4 : tensor<4x1xf16> -> tensor<4x64xf16> loc(#loc35)
   %6 = arith.subf %x_24, %5 : tensor<4x64xf16> loc(#loc35)
 } loc(#loc36)"""
+SUM_OF, ROUNDED = MEAN.split("%mean_8")[0], "%mean_8" + MEAN.partition("%mean_8")[2].replace("%mean,", "%w,")
+WHILE = f"""%w = scf.while (%a = %b) : (f32) -> f32 {{
+  scf.condition(%c) %a : f32
+}} do {{
+^bb0(%a: f32 loc(unknown)):
+  {SUM_OF}
+  scf.yield %mean : f32 loc(#loc4)
+}} loc(#loc3)
+{ROUNDED}"""
 TF32 = DOT.format(", inputPrecision = tf32", "f32", "f32", "f32")
 
 
@@ -71,6 +80,8 @@ TF32 = DOT.format(", inputPrecision = tf32", "f32", "f32", "f32")
         (MEAN.replace("tt.splat %mean_10", "tt.splat %mean_8"), "", "ieee", True),  # what is rounded is not used
         (MEAN.replace("arith.subf %x_6, %c", "tt.store %x_6, %c"), "", "ieee", True),  # an output in 16 bits
         (LOOPED_MEAN, "", "ieee", False),
+        (WHILE, "", "ieee", False),
+        (WHILE.replace("arith.addf", "arith.maxnumf"), "", "ieee", True),
         (LOOPED_MEAN.replace("tensor<4xf16>", "tensor<4xf32>").replace("truncf", "negf"), "", "ieee", True),
         (LOOPED_MEAN.replace("tt.expand_dims", "arith.addf").replace("tt.broadcast", "arith.addf"), "", "ieee", True),
     ],
