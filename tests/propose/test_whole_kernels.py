@@ -362,7 +362,9 @@ def test_a_resumed_run_of_whole_kernels_is_the_unbroken_one(tmp_path, stop):
 
 def test_what_a_file_computes_is_not_taken_from_the_task():
     """A row that is one tile for every size: BLOCK is the launcher's constexpr, and the file computes its own."""
-    computed = FILE.replace("SCRATCH =", 'ARGS = {"column_sum_kernel": {"BLOCK": "next_power_of_2(n_cols)"}}\nSCRATCH =')
+    computed = FILE.replace(
+        "SCRATCH =", 'ARGS = {"column_sum_kernel": {"BLOCK": "next_power_of_2(n_cols)"}}\nSCRATCH ='
+    )
     computed = computed.replace('"BLOCK": [32, 64], ', "").replace('"BLOCK": 64, ', "")
     facts = replace(task(), config={"BLOCK": 32, "num_warps": 2}, space={"BLOCK": (32, 64), "num_warps": (2, 4)})
     assert "BLOCK" not in referee.config_of(Kernel.parse(computed), facts)
