@@ -6,6 +6,7 @@ constexprs) or `none`; a test compares this table with the registry of edits, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from kernelsearch.core.types import Hint
@@ -50,3 +51,9 @@ def format_suggestion(word: str, sentence: str = "") -> str:
 def word_of(hint: Hint) -> str:
     """The first word of a hint's suggestion."""
     return hint.suggestion.partition(":")[0]
+
+
+def list_suggested_edits(hints: Iterable[Hint]) -> tuple[str, ...]:
+    """The edits that these hints name, most important first, each once."""
+    words = dict.fromkeys(word_of(h) for h in hints)
+    return tuple(w for w in words if w in CHANGES and w not in NOT_EDITS)
