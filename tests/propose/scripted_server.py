@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass(frozen=True)
 class Say:
-    """One response: texts become choices; any other status is an error with this message."""
+    """One response: texts become choices, or calls of the tool; another status is an error."""
 
     texts: tuple[str, ...] = ()
     finish: str = "stop"
@@ -29,6 +29,7 @@ class Say:
     wait_s: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
+    called: bool = False
 
 
 Script = Callable[[dict], Say]
@@ -89,7 +90,7 @@ def _body(said: Say, request: dict, path: str) -> dict:
         {
             "index": i,
             "finish_reason": said.finish,
-            **({"message": {"role": "assistant", "content": t}} if chat else {"text": t}),
+            **({"message": _said(t, said.called)} if chat else {"text": t}),
         }
         for i, t in enumerate(said.texts)
     ]
@@ -99,10 +100,17 @@ def _body(said: Say, request: dict, path: str) -> dict:
             "model": request["model"], "choices": choices, "usage": usage}  # fmt: skip
 
 
+def _said(text: str, called: bool) -> dict:
+    calls = [{"id": "c", "type": "custom", "custom": {"name": "answer", "input": text}}]
+    return {"role": "assistant", **({"content": None, "tool_calls": calls} if called else {"content": text})}
+
+
 def _response(said: Say, request: dict) -> dict:
     """The answer of OpenAI's responses API."""
     content = [{"type": "output_text", "text": text, "annotations": []} for text in said.texts]
     output = [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
+    if said.called:
+        output = [{"type": "custom_tool_call", "call_id": "c", "name": "answer", "input": text} for text in said.texts]
     usage = {"input_tokens": 30, "output_tokens": 7, "total_tokens": 37, "input_tokens_details": {"cached_tokens": 5},
              "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
     return {"id": "r", "object": "response", "created_at": 0, "model": request["model"], "output": output,

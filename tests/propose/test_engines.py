@@ -11,9 +11,11 @@ import tiny
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, open_engine, parse_spec, registry
+from kernelsearch.propose.engines.base import fit_grammar
 from kernelsearch.propose.engines.recorded_answers import RecordingEngine, ReplayEngine
 from kernelsearch.propose.engines.registry import AFTER, parse_ahead
 from kernelsearch.propose.grammar import build_grammar
+from kernelsearch.propose.grammar.kernel_file import hold_kernels
 from kernelsearch.propose.models.prompt import SYSTEM
 
 KEY = "sk-test-0123456789abcdef"
@@ -216,6 +218,12 @@ def test_a_random_model_stays_inside_the_grammar(local, grammar):
     assert [grammar.mismatch(s.text) for s in reply.samples] == [None] * 3
     assert reply.tokens_in == local.count(local._text(Ask(SYSTEM, grammar.numbered, grammar)))
     assert reply.tokens_out == sum(s.tokens for s in reply.samples) > 0
+
+
+def test_an_answer_that_begins_within_a_thought_has_a_grammar_of_its_own():
+    held = hold_kernels(("k",), ("x_ptr",))
+    assert fit_grammar(held, "...<|assistant|>\n<think>\n") is held.after_thought != held
+    assert fit_grammar(held, "What is <think> for?") is held and fit_grammar(None, "<think>") is None
 
 
 def test_the_same_seed_gives_the_same_answers_and_leaves_torch_alone(local, grammar):

@@ -179,7 +179,12 @@ def test_a_whole_kernel_becomes_a_rewrite_with_its_own_reason():
     made = model.propose(ask_of(), rng())
     assert made.edit == "kernel:scripted" and is_whole_kernel(made.edit) and made.rationale.startswith("Split the rows")
     (sent,) = model.engine.asks
-    assert sent.grammar is None and sent.n == 1 and sent.max_tokens == 16_000 and not sent.turns
+    assert (
+        sent.grammar is WholeKernel.of_task(SEED, task()).for_engine
+        and sent.n == 1
+        and sent.max_tokens == 16_000
+        and not sent.turns
+    )
 
 
 def test_what_is_refused_here_goes_back_as_the_next_turn_with_line_and_reason():

@@ -10,8 +10,8 @@ import json
 import keyword
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from string import ascii_letters, digits
 
@@ -46,6 +46,8 @@ class KernelGrammar:
 
     start: str
     rules: Mapping[str, Sequence[str]]
+    after_thought: KernelGrammar | None = None
+    """The same for an answer that begins within a thought, which the model's chat template has opened."""
 
     @cached_property
     def lark(self) -> str:
@@ -72,6 +74,16 @@ class KernelGrammar:
         if token in self.rules:
             return self._ebnf_name(token)
         return f"({' '.join(_write_pattern(token[1:-1]))})" if token[0] == "/" else token
+
+
+@lru_cache(maxsize=64)
+def hold_kernels(sites: tuple[str, ...], passed: tuple[str, ...]) -> KernelGrammar:
+    """The grammar of whole-kernel answers: their kernel bears a site's name, or LAUNCHES says what runs.
+
+    A kernel with a site's name begins with a parameter that the launcher passes.
+    """
+    words = {"SITE": sites, "PASSED": passed}
+    return replace(make_grammar("kernel_answer", words), after_thought=make_grammar("after_thought", words))
 
 
 def make_grammar(start: str, words: Mapping[str, Iterable[str]] | None = None, rules: str = "") -> KernelGrammar:

@@ -143,7 +143,7 @@ class ModelProposer:
     def make_form(self, parent: Kernel, task: TaskFacts) -> Form | NoGrammar:
         """What answers for a parent are read as."""
         if self.whole:
-            return WholeKernel(parent, task.sites)
+            return WholeKernel.of_task(parent, task)
         return self.models.grammar(parent, task, self.settings.max_tokens)
 
     def compose_page(self, request: Request, rng: random.Random) -> str:
