@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from functools import lru_cache
+from functools import cache
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{\d+(?:,\d*)?\}|[\w-]+|[()|*+?]')
 _MEMBER = re.compile(r"(\\u....|\\.|.)(?:-(\\u....|\\.|[^\]]))?", re.DOTALL)
@@ -115,9 +115,14 @@ def _unescape(text: str) -> str:
     return json.loads(f'"{text}"') if text[1:2] in ("n", "u") else text[-1]
 
 
-@lru_cache
+@cache
 def language(text: str) -> Language:
     return Language(text)
+
+
+def answer(form, rng: random.Random) -> str:
+    """An edit of a parent, as a model held to its grammar might write it."""
+    return draw(form.for_engine.ebnf, rng, depth=99, most=1)
 
 
 def draw(text: str, rng: random.Random, **options) -> str:

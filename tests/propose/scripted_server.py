@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import drawing
 
 
 @dataclass(frozen=True)
@@ -143,30 +144,8 @@ def in_turn(*scripts: Script) -> Script:
 
 def obedient(request: dict) -> Say:
     """n samples of the grammar that came with the request."""
-    rules = _rules(request["structured_outputs"]["grammar"])
-    rng = random.Random(request.get("seed", 0))
-    return Say(tuple(_sample(rules, "root", rng) for _ in range(request.get("n", 1))))
-
-
-def _rules(grammar: str) -> dict[str, list[list[str]]]:
-    """Rules of literals, alternatives and references, which is all that the project's grammars have."""
-    rules = {}
-    for line in grammar.strip().split("\n"):
-        name, _, body = line.partition(" ::= ")
-        tokens = re.findall(r'"(?:[^"\\]|\\.)*"|\||[A-Za-z_]\w*', body)
-        alternatives: list[list[str]] = [[]]
-        for token in tokens:
-            if token == "|":
-                alternatives.append([])
-            else:
-                alternatives[-1].append(token)
-        rules[name] = alternatives
-    return rules
-
-
-def _sample(rules: dict[str, list[list[str]]], name: str, rng: random.Random) -> str:
-    parts = rng.choice(rules[name])
-    return "".join(json.loads(p) if p.startswith('"') else _sample(rules, p, rng) for p in parts)
+    grammar, rng = request["structured_outputs"]["grammar"], random.Random(request.get("seed", 0))
+    return Say(tuple(drawing.draw(grammar, rng, depth=99, most=1) for _ in range(request.get("n", 1))))
 
 
 def slowly(script: Script, wait_s: float) -> Script:

@@ -140,7 +140,7 @@ def test_thinking_before_an_edit_is_thrown_away_too():
     from kernelsearch.propose.grammar import build_grammar
 
     grammar = build_grammar(edit_seeds.seed("softmax"), edit_seeds.task("softmax"))
-    edit = next(t for n in range(99) if (t := grammar.rules.sample(grammar.start, random.Random(n)))[:4] == "LINE")
+    edit = "LINE 12\n    numerator = tl.exp2(x)\nEND"
     for text in (
         f"<think>hm\nLINE 3</think>\n{edit}",
         f"Here:\n```\n{edit}\n```",

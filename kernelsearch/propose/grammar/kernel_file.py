@@ -18,6 +18,7 @@ from string import ascii_letters, digits
 from kernelsearch.core.types import content_digest
 from kernelsearch.kernel import language
 from kernelsearch.kernel.source import SPEC_NAMES
+from kernelsearch.propose.grammar.bounded import bound_rules
 
 FILE = Path(__file__).with_name("kernel_file.lark")
 UNUSABLE = (*keyword.kwlist, "tl", "triton", "libdevice", *SPEC_NAMES)
@@ -86,18 +87,19 @@ def hold_kernels(sites: tuple[str, ...], passed: tuple[str, ...]) -> KernelGramm
     return replace(make_grammar("kernel_answer", words), after_thought=make_grammar("after_thought", words))
 
 
-def make_grammar(start: str, words: Mapping[str, Iterable[str]] | None = None, rules: str = "") -> KernelGrammar:
+def make_grammar(
+    start: str, words: Mapping[str, Iterable[str]] | None = None, rules: str = "", nesting: int | None = None
+) -> KernelGrammar:
     """The grammar that begins with a rule of the file, or of further rules in its syntax.
 
-    words has the texts of declared terminals; those that it lacks are any name.
+    words has the texts of terminals, in place of the file's. nesting bounds the language: so many brackets in each
+    other, and no part more than once where the file has it any number of times.
     """
-    known = {**_read(FILE.read_text(encoding="utf-8")), **_general(), **_read(rules)}
-    for name in ("NAME", "SITE", "PASSED"):
-        if texts := tuple((words or {}).get(name, ())):
-            known[name] = (), _alternatives(texts)
+    known = {**_general(), **_read(rules)}
+    known |= {name: ((), _alternatives(texts)) for name, texts in (words or {}).items() if texts}
     made: dict[str, list[str]] = {}
     _write_out(start, (), known, made)
-    return KernelGrammar(start, made)
+    return KernelGrammar(start, made if nesting is None else bound_rules(made, start, nesting))
 
 
 def _read(text: str) -> Definitions:
@@ -156,7 +158,7 @@ def _write_pattern(pattern: str) -> Iterator[str]:
 
 @cache
 def _general() -> Definitions:
-    """Declared words and rules for any kernel."""
+    """The file's rules, with what it declares for any kernel."""
     functions = dict(language.functions_of(language.installed_version()))
     words = sorted(language.WORDS)
     libdevice = [f"{m}.{n}(" for m in ("libdevice", "tl.extra.libdevice", "tl.extra.cuda.libdevice")
@@ -172,9 +174,10 @@ def _general() -> Definitions:
         "ATTRIBUTE": [f".{a}" for a in sorted(language.ATTRIBUTES)],
         "LIBDEVICE": libdevice,
     }
-    made: Definitions = {name: ((), _alternatives(values)) for name, values in texts.items()}
+    made = _read(FILE.read_text(encoding="utf-8"))
+    made |= {name: ((), _alternatives(values)) for name, values in texts.items()}
     made["NAME"] = (), [f"/{_write_names(UNUSABLE)}/"]
-    made["SITE"] = made["PASSED"] = (), ["NAME"]
+    made["HELPER"] = made["SITE"] = made["PASSED"] = (), ["NAME"]
     counted = {f"tl.{n}(": functions.pop(n) for n in ("range", "static_range")}
     asserted = ("static_assert", "device_assert")
     called = {f"tl.{n}(": p for n, p in functions.items() if n not in asserted}

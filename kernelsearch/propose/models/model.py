@@ -144,7 +144,7 @@ class ModelProposer:
         """What answers for a parent are read as."""
         if self.whole:
             return WholeKernel.of_task(parent, task)
-        return self.models.grammar(parent, task, self.settings.max_tokens)
+        return self.models.grammar(parent, task)
 
     def compose_page(self, request: Request, rng: random.Random) -> str:
         """The page for a request, with a drawn idea. Raises TooLong, or NoGrammar where nothing can be asked."""
