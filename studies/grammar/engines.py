@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelsearch.propose.grammar import Grammar
+from kernelsearch.propose.grammar.kernel_file import KernelGrammar
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Llguidance:
         self.vocabulary = vocabulary
         self.tokenizer = llguidance.hf.from_tokenizer(vocabulary.fast, n_vocab=vocabulary.size)
 
-    def compile(self, grammar: Grammar):
+    def compile(self, grammar: KernelGrammar):
         """(the compiled grammar, seconds of this process's time)."""
         from llguidance import LLMatcher
 
@@ -94,7 +94,7 @@ class Xgrammar:
         )
         self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
 
-    def compile(self, grammar: Grammar):
+    def compile(self, grammar: KernelGrammar):
         start = time.process_time()
         return self.compiler.compile_grammar(grammar.ebnf), time.process_time() - start
 

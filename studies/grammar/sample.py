@@ -67,9 +67,10 @@ def study(name: str, engine, samples: int, most: int, seed: int, edits: bool, sh
         grammar = build_grammar(
             kernel, bench.facts, {n: v for n, v in offered.items() if not isinstance(v, NotApplicable)}
         )
-        _ = grammar.lark if engine.name == "llguidance" else grammar.ebnf
+        held = grammar.for_engine
+        _ = held.lark if engine.name == "llguidance" else held.ebnf
         built = time.process_time() - start
-        form, seconds = engine.compile(grammar)
+        form, seconds = engine.compile(held)
         rng = np.random.default_rng(seed)
         drawn = [engine.draw(form, rng, LIMIT) for _ in range(samples)]
         answers = [(d, grammar.apply(d.text, stopped=d.stopped, gate=gate.check)) for d in drawn]
@@ -79,7 +80,7 @@ def study(name: str, engine, samples: int, most: int, seed: int, edits: bool, sh
     return {
         "task": name, "engine": engine.name, "samples": samples, "build_s": built, "compile_s": seconds,
         "mask_us": float(np.median(masks)) * 1e6, "mask_p99_us": float(np.quantile(masks, 0.99)) * 1e6,
-        "rules": len(grammar.rules.reachable_from(grammar.start)), "longest": grammar.longest,
+        "rules": len(held.rules),
         "tokens": float(np.mean(tokens)), "tokens_max": max(tokens), **rates(answers), "changes": fates,
         "refused": [f"{a.stage}: {a.reason}" for _, a in answers if not isinstance(a, Answer)][:5],
     }  # fmt: skip

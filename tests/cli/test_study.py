@@ -126,6 +126,8 @@ models = ["replay:answers.jsonl"]
 @pytest.fixture
 def with_models(folder):
     """A study with two arms that ask a model: answers drawn from the seed's own grammar, recorded beside the study."""
+    import drawing
+
     import simulated
     from kernelsearch.kernel.source import Kernel
     from kernelsearch.propose.grammar import build_grammar
@@ -134,7 +136,7 @@ def with_models(folder):
     kernel = text[text.index("@triton.jit") : text.index("def softmax(x)")]
     kernel = f"import triton\nimport triton.language as tl\n\n\n{kernel}"
     grammar, rng = build_grammar(Kernel.parse(kernel), simulated.task()), random.Random(0)
-    answers = [grammar.rules.sample(grammar.start, rng) for _ in range(40)]
+    answers = [drawing.answer(grammar, rng) for _ in range(40)]
     rows = [{"samples": [{"text": text, "tokens": 10}], "tokens_in": 20} for text in answers]
     (folder / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "study.toml").write_text(STUDY.replace("trials = 4\nseeds = 2", "trials = 8\nseeds = 1") + MODEL_ARMS)

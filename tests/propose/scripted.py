@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import drawing
 import edit_seeds
 
 from kernelsearch.core.types import (
@@ -46,7 +47,7 @@ class Scripted(Engine):
 def sampling(ask: Ask) -> Reply:
     """n random answers of the ask's own grammar: a model of random weights, without the weights."""
     rng = random.Random(ask.seed)
-    samples = tuple(Sample(ask.grammar.rules.sample(ask.grammar.start, rng), tokens=20) for _ in range(ask.n))
+    samples = tuple(Sample(drawing.draw(ask.grammar.ebnf, rng, depth=99, most=1), tokens=20) for _ in range(ask.n))
     return Reply(samples, 100, 20 * ask.n, 0, 0.5)
 
 

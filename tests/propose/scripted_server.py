@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
 import threading
 import time
@@ -17,10 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import drawing
+
 
 @dataclass(frozen=True)
 class Say:
-    """One response: texts become choices; any other status is an error with this message."""
+    """One response: texts become choices, or calls of the tool; another status is an error."""
 
     texts: tuple[str, ...] = ()
     finish: str = "stop"
@@ -29,6 +30,7 @@ class Say:
     wait_s: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
+    called: bool = False
 
 
 Script = Callable[[dict], Say]
@@ -89,7 +91,7 @@ def _body(said: Say, request: dict, path: str) -> dict:
         {
             "index": i,
             "finish_reason": said.finish,
-            **({"message": {"role": "assistant", "content": t}} if chat else {"text": t}),
+            **({"message": _said(t, said.called)} if chat else {"text": t}),
         }
         for i, t in enumerate(said.texts)
     ]
@@ -99,10 +101,17 @@ def _body(said: Say, request: dict, path: str) -> dict:
             "model": request["model"], "choices": choices, "usage": usage}  # fmt: skip
 
 
+def _said(text: str, called: bool) -> dict:
+    calls = [{"id": "c", "type": "custom", "custom": {"name": "answer", "input": text}}]
+    return {"role": "assistant", **({"content": None, "tool_calls": calls} if called else {"content": text})}
+
+
 def _response(said: Say, request: dict) -> dict:
     """The answer of OpenAI's responses API."""
     content = [{"type": "output_text", "text": text, "annotations": []} for text in said.texts]
     output = [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
+    if said.called:
+        output = [{"type": "custom_tool_call", "call_id": "c", "name": "answer", "input": text} for text in said.texts]
     usage = {"input_tokens": 30, "output_tokens": 7, "total_tokens": 37, "input_tokens_details": {"cached_tokens": 5},
              "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
     return {"id": "r", "object": "response", "created_at": 0, "model": request["model"], "output": output,
@@ -135,30 +144,8 @@ def in_turn(*scripts: Script) -> Script:
 
 def obedient(request: dict) -> Say:
     """n samples of the grammar that came with the request."""
-    rules = _rules(request["structured_outputs"]["grammar"])
-    rng = random.Random(request.get("seed", 0))
-    return Say(tuple(_sample(rules, "root", rng) for _ in range(request.get("n", 1))))
-
-
-def _rules(grammar: str) -> dict[str, list[list[str]]]:
-    """Rules of literals, alternatives and references, which is all that the project's grammars have."""
-    rules = {}
-    for line in grammar.strip().split("\n"):
-        name, _, body = line.partition(" ::= ")
-        tokens = re.findall(r'"(?:[^"\\]|\\.)*"|\||[A-Za-z_]\w*', body)
-        alternatives: list[list[str]] = [[]]
-        for token in tokens:
-            if token == "|":
-                alternatives.append([])
-            else:
-                alternatives[-1].append(token)
-        rules[name] = alternatives
-    return rules
-
-
-def _sample(rules: dict[str, list[list[str]]], name: str, rng: random.Random) -> str:
-    parts = rng.choice(rules[name])
-    return "".join(json.loads(p) if p.startswith('"') else _sample(rules, p, rng) for p in parts)
+    grammar, rng = request["structured_outputs"]["grammar"], random.Random(request.get("seed", 0))
+    return Say(tuple(drawing.draw(grammar, rng, depth=99, most=1) for _ in range(request.get("n", 1))))
 
 
 def slowly(script: Script, wait_s: float) -> Script:

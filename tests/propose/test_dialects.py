@@ -8,13 +8,17 @@ import threading
 import time
 from pathlib import Path
 
+import edit_seeds
 import pytest
 import scripted_server as served
 
 from kernelsearch.core.errors import ModelError
+from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.engines import Ask, Failure, Reply, open_engine
 from kernelsearch.propose.engines.recorded_answers import RecordingEngine
 from kernelsearch.propose.engines.secrets import scrub
+from kernelsearch.propose.grammar import WholeKernel
+from kernelsearch.propose.grammar.kernel_file import make_grammar
 
 KEY = "sk-test-0123456789abcdef"
 ASK = Ask("You write kernels.", "PAGE", None, max_tokens=16_000, turns=(("first", "was refused"),))
@@ -131,6 +135,70 @@ def test_a_model_of_the_responses_api_is_asked_there():
     assert reply.samples[0].text == "hello" and (reply.tokens_in, reply.tokens_out, reply.tokens_cached) == (30, 7, 5)
     assert sent["max_output_tokens"] == 16_000 and sent["input"][-1]["content"] == "was refused"
     assert cut.samples[0].finish == "length"
+
+
+HELD = Ask("s", "PAGE", WholeKernel(Kernel.parse(edit_seeds.task("softmax").seed), ("softmax_kernel",)).for_engine)
+NO_FIELD = "Unrecognized request argument supplied: structured_outputs"
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_server_without_structured_outputs_is_offered_a_tool_with_the_grammar(api):
+    def script(request):
+        if "structured_outputs" in request:
+            return served.Say(status=400, message=NO_FIELD)
+        return served.Say(("the answer",), called=True)
+
+    with served.Server(script) as server:
+        engine = opened(f"openai:{server.url}#m?api={api}")
+        replies = [engine.complete(HELD), engine.complete(HELD)]
+        sent = [r for _, _, r in server.requests]
+    assert [r.samples[0].text for r in replies] == ["the answer"] * 2 and not replies[0].notes
+    assert len(sent) == (3 if api == "chat" else 2)  # remembered; the responses API has no other field
+    (tool,) = sent[-1]["tools"]
+    given = tool["custom"]["format"]["grammar"] if api == "chat" else tool["format"]
+    assert given["syntax"] == "lark" and given["definition"] == HELD.grammar.lark
+    assert sent[-1]["tool_choice"]["type"] == "custom" and sent[0].get("tools") == (None if api == "chat" else [tool])
+
+
+@pytest.mark.parametrize("tools", ["refused", "left alone"])
+def test_a_server_that_takes_no_grammar_in_any_form_is_asked_without_and_the_user_reads_so(tools):
+    def script(request):
+        if "structured_outputs" in request:
+            return served.Say(status=400, message=NO_FIELD)
+        if "tools" in request and tools == "refused":
+            return served.Say(status=400, message="Invalid value: tools[0].type")
+        return served.Say(("hello",))
+
+    with served.Server(script) as server:
+        engine = opened(f"openai:{server.url}#m")
+        first, second = engine.complete(HELD), engine.complete(HELD)
+        last = server.requests[-1][2]
+    assert first.samples[0].text == second.samples[0].text == "hello" and not {"tools", "structured_outputs"} & {*last}
+    assert any("takes no grammar: its answers are checked here" in n for n in first.notes) and not second.notes
+
+
+def test_a_grammar_that_a_server_cannot_read_costs_no_answer():
+    """The others stay held: only this grammar is left out, and the user reads the server's sentence."""
+
+    def script(request):
+        if "kernel" in json.dumps(request.get("structured_outputs", "")):
+            return served.Say(status=400, message="Grammar error: too many rules, line 7")
+        return served.Say(("hello",))
+
+    small = Ask("s", "PAGE", make_grammar("small", rules='small: "x"\n'))
+    with served.Server(script) as server:
+        engine = opened(f"openai:{server.url}#m")
+        replies = [engine.complete(ask) for ask in (HELD, HELD, small)]
+        held = [r.get("structured_outputs") is not None for _, _, r in server.requests]
+    assert all(isinstance(r, Reply) for r in replies) and "line 7; its answers are checked here" in replies[0].notes[0]
+    assert held == [True, True, False, False, True] and not replies[2].notes
+
+
+def test_a_refused_setting_is_not_taken_for_the_grammar():
+    with served.Server(picky(seed="Unrecognized request argument supplied: seed")) as server:
+        reply = opened(f"openai:{server.url}#m").complete(HELD)
+        last = server.requests[-1][2]
+    assert not reply.notes and "seed" not in last and "structured_outputs" in last
 
 
 def test_a_template_without_a_system_role_gets_it_in_the_first_question():

@@ -11,9 +11,12 @@ import tiny
 
 from kernelsearch.core.errors import ModelError
 from kernelsearch.propose.engines import ENGINES, Ask, Failure, Reply, open_engine, parse_spec, registry
+from kernelsearch.propose.engines.base import fit_grammar
 from kernelsearch.propose.engines.recorded_answers import RecordingEngine, ReplayEngine
 from kernelsearch.propose.engines.registry import AFTER, parse_ahead
 from kernelsearch.propose.grammar import build_grammar
+from kernelsearch.propose.grammar.answer import parse
+from kernelsearch.propose.grammar.kernel_file import hold_kernels
 from kernelsearch.propose.models.prompt import SYSTEM
 
 KEY = "sk-test-0123456789abcdef"
@@ -31,7 +34,7 @@ def key(monkeypatch):
 
 @pytest.fixture
 def ask(grammar):
-    return Ask(SYSTEM, grammar.numbered, grammar, n=2, seed=3)
+    return Ask(SYSTEM, grammar.numbered, grammar.for_engine, n=2, seed=3)
 
 
 def engine(server, options="", sleeps=None):
@@ -89,8 +92,10 @@ def test_the_grammar_is_sent_and_n_answers_come_back(ask, grammar):
         reply = engine(server).complete(ask)
         path, headers, sent = server.requests[0]
     assert isinstance(reply, Reply) and len(reply.samples) == 2
-    assert all(grammar.accepts(s.text) for s in reply.samples)
-    assert sent["structured_outputs"] == {"grammar": grammar.ebnf} and "guided_grammar" not in json.dumps(sent)
+    assert all(parse(s.text) for s in reply.samples)
+    assert sent["structured_outputs"] == {"grammar": grammar.for_engine.ebnf} and "guided_grammar" not in json.dumps(
+        sent
+    )
     assert path.endswith("/chat/completions") and headers["authorization"] == f"Bearer {KEY}"
     assert sent["n"] == 2 and sent["max_tokens"] == 512 and reply.tokens_in > 0 and reply.tokens_out > 0
 
@@ -139,7 +144,8 @@ def test_a_refused_grammar_is_tried_in_the_other_dialect_and_its_position_shown(
         first = engine(server)
         assert isinstance(first.complete(ask), Reply) and isinstance(first.complete(ask), Reply)
         sent = [r[2]["structured_outputs"]["grammar"] for r in server.requests]
-    assert sent == [grammar.ebnf, grammar.lark, grammar.lark]  # what was taken is remembered
+    held = grammar.for_engine
+    assert sent == [held.ebnf, held.lark, held.lark]  # what was taken is remembered
     failure = reply_of(bad, ask)
     assert failure.kind == "grammar" and "line 3 column 7" in failure.reason
 
@@ -211,31 +217,39 @@ def local(tmp_path_factory):
 
 
 def test_a_random_model_stays_inside_the_grammar(local, grammar):
-    reply = local.complete(Ask(SYSTEM, grammar.numbered, grammar, n=3, temperature=1.0, seed=1))
+    reply = local.complete(Ask(SYSTEM, grammar.numbered, grammar.for_engine, n=3, temperature=1.0, seed=1))
     assert [s.finish for s in reply.samples] == ["stop"] * 3
-    assert [grammar.mismatch(s.text) for s in reply.samples] == [None] * 3
-    assert reply.tokens_in == local.count(local._text(Ask(SYSTEM, grammar.numbered, grammar)))
+    assert all(parse(s.text) for s in reply.samples)
+    assert reply.tokens_in == local.count(local._text(Ask(SYSTEM, grammar.numbered, grammar.for_engine)))
     assert reply.tokens_out == sum(s.tokens for s in reply.samples) > 0
+
+
+def test_an_answer_that_begins_within_a_thought_has_a_grammar_of_its_own():
+    held = hold_kernels(("k",), ("x_ptr",))
+    assert fit_grammar(held, "...<|assistant|>\n<think>\n") is held.after_thought != held
+    assert fit_grammar(held, "What is <think> for?") is held and fit_grammar(None, "<think>") is None
 
 
 def test_the_same_seed_gives_the_same_answers_and_leaves_torch_alone(local, grammar):
     import torch
 
     before = torch.random.get_rng_state()
-    one, two, other = (local.complete(Ask(SYSTEM, "x", grammar, n=2, max_tokens=24, seed=s)) for s in (5, 5, 6))
+    one, two, other = (
+        local.complete(Ask(SYSTEM, "x", grammar.for_engine, n=2, max_tokens=24, seed=s)) for s in (5, 5, 6)
+    )
     assert one.samples == two.samples != other.samples
     assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_an_answer_without_room_is_cut(local, grammar):
-    reply = local.complete(Ask(SYSTEM, "x", grammar, n=1, max_tokens=2, seed=1))
+    reply = local.complete(Ask(SYSTEM, "x", grammar.for_engine, n=1, max_tokens=2, seed=1))
     assert reply.samples[0].finish == "length"
 
 
 def test_answers_that_nobody_wants_any_more_are_cut(local, grammar):
-    ask = Ask(SYSTEM, "x", grammar, n=2, seed=5)
+    ask = Ask(SYSTEM, "x", grammar.for_engine, n=2, seed=5)
     local.stop(ask)
-    cut, whole = local.complete(ask), local.complete(Ask(SYSTEM, "x", grammar, n=2, seed=5))
+    cut, whole = local.complete(ask), local.complete(Ask(SYSTEM, "x", grammar.for_engine, n=2, seed=5))
     assert [s.tokens for s in cut.samples] == [1, 1] and min(s.tokens for s in whole.samples) > 1
 
 
@@ -266,7 +280,7 @@ def test_a_model_in_this_process_is_loaded_once_for_all_that_ask_it(monkeypatch)
 
 
 def test_a_prompt_beyond_the_context_and_a_bad_grammar_are_failures(local, grammar):
-    long = local.complete(Ask(SYSTEM, "x = 1\n" * 9000, grammar))
+    long = local.complete(Ask(SYSTEM, "x = 1\n" * 9000, grammar.for_engine))
     assert (long.kind, long.limit) == ("context", 8192)
 
     class Bad:

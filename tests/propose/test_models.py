@@ -3,6 +3,7 @@
 import random
 import re
 
+import drawing
 import edit_seeds
 import pytest
 import scripted
@@ -10,7 +11,7 @@ from scripted import Scripted, proposer, request, sampling, shared, trial
 
 from kernelsearch.core.types import Hint, Verdict, Word
 from kernelsearch.propose.engines import Failure, Reply, Sample
-from kernelsearch.propose.grammar import build_grammar
+from kernelsearch.propose.grammar import Answer, build_grammar
 from kernelsearch.propose.history import History
 from kernelsearch.propose.models import ideas, prompt, repair, sections
 from kernelsearch.propose.models.answers import check_answer
@@ -32,8 +33,8 @@ def grammar():
 def one(grammar, wanted, seed=0):
     """An answer of the grammar that makes a kernel of its own, drawn like a model's."""
     for n in range(seed, seed + 400):
-        text = grammar.rules.sample(grammar.start, random.Random(n))
-        if text.startswith(wanted):
+        text = drawing.answer(grammar, random.Random(n))
+        if text.startswith(wanted) and isinstance(grammar.apply(text), Answer):
             return text
     raise AssertionError(wanted)
 
@@ -60,9 +61,9 @@ def test_what_an_answer_passes(grammar):
     "GRID __import__('os').system('x')\nEND", "LINE 12\n    numerator = tl.exp(x)\nEND\nrm -rf /", "\x00\x1b[2J",
     "END\n" * 40_000, "LINE 12\n" + "    x = x\n" * 9000 + "END",
 ])  # fmt: skip
-def test_hostile_text_is_refused_by_the_grammar_and_nothing_else_happens(grammar, text):
+def test_hostile_text_is_refused_and_nothing_else_happens(grammar, text):
     found = check_answer(Sample(text), grammar, gate.check)
-    assert found.stage == "grammar" and found.answer is None
+    assert found.stage in ("grammar", "parses", "names", "gate") and found.reason and found.answer is None
 
 
 def test_the_gate_has_the_last_word(grammar):

@@ -141,7 +141,7 @@ def test_thinking_before_an_edit_is_thrown_away_too():
     from kernelsearch.propose.grammar import build_grammar
 
     grammar = build_grammar(edit_seeds.seed("softmax"), edit_seeds.task("softmax"))
-    edit = next(t for n in range(99) if (t := grammar.rules.sample(grammar.start, random.Random(n)))[:4] == "LINE")
+    edit = "LINE 12\n    numerator = tl.exp2(x)\nEND"
     for text in (
         f"<think>hm\nLINE 3</think>\n{edit}",
         f"Here:\n```\n{edit}\n```",
@@ -180,7 +180,12 @@ def test_a_whole_kernel_becomes_a_rewrite_with_its_own_reason():
     made = model.propose(ask_of(), rng())
     assert made.edit == "kernel:scripted" and is_whole_kernel(made.edit) and made.rationale.startswith("Split the rows")
     (sent,) = model.engine.asks
-    assert sent.grammar is None and sent.n == 1 and sent.max_tokens == 16_000 and not sent.turns
+    assert (
+        sent.grammar is WholeKernel.of_task(SEED, task()).for_engine
+        and sent.n == 1
+        and sent.max_tokens == 16_000
+        and not sent.turns
+    )
 
 
 def test_what_is_refused_here_goes_back_as_the_next_turn_with_line_and_reason():

@@ -165,6 +165,7 @@ def paced(name: str, url: str, model: Path) -> list[str]:
     import edit_seeds
 
     from kernelsearch.propose.grammar import build_grammar
+    from kernelsearch.propose.grammar.build import is_edit
 
     engine = open_engine(f"openai:{url}#tiny?seed=off")
     parent, task = edit_seeds.seed("softmax_wide"), edit_seeds.task("softmax_wide")
@@ -172,13 +173,13 @@ def paced(name: str, url: str, model: Path) -> list[str]:
     page = grammar.numbered * 6  # as long as a page with its family is
     outside, tokens, cached, asked, times = 0, 0, 0, 0, []
     for round_ in range(ROUNDS):
-        reply = engine.complete(Ask(SYSTEM, page, grammar, SAMPLES, 512, 1.0, round_))
+        reply = engine.complete(Ask(SYSTEM, page, grammar.for_engine, SAMPLES, 512, 1.0, round_))
         if isinstance(reply, Failure):
             return [f"{name}: {reply.reason}"]
-        outside += sum(not grammar.accepts(s.text) for s in reply.samples if s.finish == "stop")
+        outside += sum(not is_edit(s.text) for s in reply.samples if s.finish == "stop")
         times.append(reply.seconds)
         tokens, cached, asked = tokens + reply.tokens_out, cached + reply.tokens_cached, asked + reply.tokens_in
-    short = [engine.complete(Ask(SYSTEM, page, grammar, 1, 1, 1.0, s)) for s in range(6)]
+    short = [engine.complete(Ask(SYSTEM, page, grammar.for_engine, 1, 1, 1.0, s)) for s in range(6)]
     first = sorted(s.seconds for s in short if not isinstance(s, Failure))
     print(f"{name}: {ROUNDS} asks of {SAMPLES} answers, {tokens} tokens out in {sum(times):.1f} s = "
           f"{tokens / sum(times):.0f} tokens/s "

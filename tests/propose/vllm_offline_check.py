@@ -10,6 +10,7 @@ import edit_seeds
 
 from kernelsearch.propose.engines import Ask, Failure, open_engine
 from kernelsearch.propose.grammar import build_grammar
+from kernelsearch.propose.grammar.build import is_edit
 from kernelsearch.propose.models.prompt import SYSTEM
 
 
@@ -19,14 +20,14 @@ def main(model: str, options: str) -> int:
     grammar = build_grammar(parent, edit_seeds.task("softmax"))
     tokens, cached, outside, seconds, pauses = 0, 0, 0, [], []
     for round_ in range(4):
-        reply = beside(engine, Ask(SYSTEM, grammar.numbered, grammar, 8, 512, 1.0, round_), pauses)
+        reply = beside(engine, Ask(SYSTEM, grammar.numbered, grammar.for_engine, 8, 512, 1.0, round_), pauses)
         if isinstance(reply, Failure):
             print(f"FAULT: {reply.reason}")
             return 1
-        outside += sum(not grammar.accepts(s.text) for s in reply.samples if s.finish == "stop")
+        outside += sum(not is_edit(s.text) for s in reply.samples if s.finish == "stop")
         tokens, cached = tokens + reply.tokens_out, cached + reply.tokens_cached
         seconds.append(reply.seconds)
-    long = engine.complete(Ask(SYSTEM, grammar.numbered * 200, grammar, 1, 512, 1.0, 0))
+    long = engine.complete(Ask(SYSTEM, grammar.numbered * 200, grammar.for_engine, 1, 512, 1.0, 0))
     fits = isinstance(long, Failure) and long.kind == "context"
     print(f"vllm: offline{options or ''}: 4 asks of 8 answers, {tokens} tokens out in {sum(seconds):.1f} s "
           f"(first {seconds[0]:.1f} s, the others {sum(seconds[1:]) / 3:.1f} s; asked ahead: {engine.after} trials; "

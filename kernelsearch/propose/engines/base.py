@@ -1,7 +1,7 @@
 """The contract of model engines: a prompt and a grammar in, texts out; failure is a value.
 
-An engine knows nothing of kernels. It keeps its answers within the grammar, and is not believed: the caller checks
-every answer again (`propose/models/answers.py`).
+An engine knows nothing of kernels. It keeps its answers within the grammar if it can, and is not believed: the caller
+checks every answer again (`propose/models/answers.py`), by the same reader whether it was held to a grammar or not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ ANSWERS = ("kernel", "edit", "both")
 
 
 class EngineGrammar(Protocol):
-    """One language in two dialects, for llguidance (Lark) and for xgrammar (EBNF)."""
+    """One language in two dialects: Lark for llguidance, EBNF for xgrammar and, as GBNF, llama.cpp.
+
+    after_thought is it behind a thought that the model's chat template has begun, if that differs.
+    """
+
+    @property
+    def after_thought(self) -> EngineGrammar | None: ...
 
     @property
     def lark(self) -> str: ...
@@ -177,6 +183,12 @@ class EngineSpec:
     kind: str
     rest: str
     options: Mapping[str, str] = field(default_factory=dict)
+
+
+def fit_grammar(grammar: EngineGrammar | None, prompt: str) -> EngineGrammar | None:
+    """The grammar for what follows a prompt, which may have begun a thought."""
+    thinks = grammar is not None and prompt.rstrip().endswith("<think>")
+    return (grammar.after_thought or grammar) if thinks else grammar
 
 
 def shorten(text: str, most: int = 300) -> str:

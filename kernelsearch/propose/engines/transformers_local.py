@@ -26,7 +26,18 @@ from transformers import (
 from transformers.utils import logging
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample, shorten
+from kernelsearch.propose.engines.base import (
+    CUT,
+    STOP,
+    Ask,
+    Engine,
+    EngineSpec,
+    Failure,
+    Reply,
+    Sample,
+    fit_grammar,
+    shorten,
+)
 from kernelsearch.propose.engines.registry import parse_ahead
 
 
@@ -59,14 +70,15 @@ class TransformersLocal(Engine):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         started = time.monotonic()
-        prompt = self.tokenizer(self._text(ask), return_tensors="pt").to(self.model.device)
+        text = self._text(ask)
+        prompt = self.tokenizer(text, return_tensors="pt").to(self.model.device)
         length = prompt["input_ids"].shape[1]
         if self._limit and length + ask.max_tokens > self._limit:
             reason = f"{self.label}: the prompt of {length} tokens and an answer of {ask.max_tokens} do not fit"
             return Failure(f"{reason} into its context of {self._limit}", "context", self._limit)
         mask = None
-        if ask.grammar is not None:
-            grammar = LLMatcher.grammar_from_lark(ask.grammar.lark)
+        if held := fit_grammar(ask.grammar, text):
+            grammar = LLMatcher.grammar_from_lark(held.lark)
             fault = LLMatcher.validate_grammar(grammar, self._guided)
             if fault:
                 return Failure(f"{self.label}: llguidance refuses the grammar: {shorten(fault)}", "grammar")

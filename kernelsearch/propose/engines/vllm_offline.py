@@ -24,7 +24,18 @@ except ImportError:  # older versions raise ValueError for a bad request
     VLLMError = ValueError
 
 from kernelsearch.core.errors import ModelError
-from kernelsearch.propose.engines.base import CUT, STOP, Ask, Engine, EngineSpec, Failure, Reply, Sample, shorten
+from kernelsearch.propose.engines.base import (
+    CUT,
+    STOP,
+    Ask,
+    Engine,
+    EngineSpec,
+    Failure,
+    Reply,
+    Sample,
+    fit_grammar,
+    shorten,
+)
 from kernelsearch.propose.engines.registry import parse_ahead, parse_choice
 
 
@@ -67,7 +78,7 @@ class VLLMOffline(Engine):
 
     def complete(self, ask: Ask) -> Reply | Failure:
         started = time.monotonic()
-        grammar = getattr(ask.grammar, self._dialect, None)
+        grammar = getattr(fit_grammar(ask.grammar, self._text(ask)), self._dialect, None)
         structured = StructuredOutputsParams(grammar=grammar) if grammar else None
         # The CPU engine of vLLM 0.32 dies of a seeded prompt that it reads in chunks: CPU generators have no offset.
         seed = None if current_platform.is_cpu() else ask.seed
@@ -90,6 +101,12 @@ class VLLMOffline(Engine):
 
     def close(self) -> None:
         self.model = None
+
+    def _text(self, ask: Ask) -> str:
+        """The prompt as the model reads it."""
+        if getattr(self._tokenizer, "chat_template", None):
+            return self._tokenizer.apply_chat_template(ask.messages, tokenize=False, add_generation_prompt=True)
+        return ask.plain
 
     def _generate(self, ask: Ask, params: SamplingParams) -> Any:
         if getattr(self._tokenizer, "chat_template", None):

@@ -1,28 +1,46 @@
-"""A grammar of the allowed answers for one parent: its rules, its texts for engines, its check and its application."""
+"""The form of edits of one parent: what its engine is held to, and what an answer makes of the parent.
+
+The grammar is that of kernel files with the parent's line numbers, names and settings filled in, bounded so that any
+model ends (`bounded.py`). The reader is the same for every engine, and knows no grammar: directives in their format,
+Python, names that are bound, the gate.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import TaskFacts, Value, Verdict
+from kernelsearch.core.types import LAUNCH_OPTIONS, TaskFacts, Value, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.contract import Rewrite
 from kernelsearch.propose.grammar.answer import Answer, AnswerRejection, Malformed, apply_changes, parse
-from kernelsearch.propose.grammar.language import Language
-from kernelsearch.propose.grammar.lines import Lines
+from kernelsearch.propose.grammar.kernel_file import KernelGrammar, make_grammar
 from kernelsearch.propose.grammar.names import find_unresolved
-from kernelsearch.propose.grammar.rules import Ref, Rules
-from kernelsearch.propose.grammar.settings import add_ending, draft_launch_changes, draft_typed_edits, space_of
-from kernelsearch.propose.grammar.source_page import SourcePage
+from kernelsearch.propose.grammar.settings import Space, list_grids, space_of, with_options
+from kernelsearch.propose.grammar.source_page import SourcePage, StatementPlace
 from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 
-BUDGET = 512
-"""Bytes of the longest answer: no tokenizer can need more tokens, since each is a byte at least."""
+CHANGES, LINES, NESTING, FRESH = 2, 3, 3, 2
+"""Of an answer under the grammar: changed places, new lines at each, brackets in each other, new names."""
+NUMBERS = ("0", "1", "2", "4", "16", "0.0", "0.5", "1.0", "2.0", "1.4426950408889634")
+"""Numbers that an answer may use, beside the parent's own; the last is log2(e), for exp2 in place of exp."""
+PLAIN = """GAP: " "
+WIDE: " "
+FLAG: WORD
+MESSAGE: WORD
+LIBDEVICE: "libdevice.rsqrt(" | "libdevice.tanh("
+value{s}: test{s} | WORD | collection
+test{s}: comparison{s}
+collection: "[" extent (", " extent)? "]"
+extent: NAME | NUMBER
+close: ")"
+"""
+"""Rules of the file in the short form that small models need."""
 
 
 class NoGrammar(ValueError):
@@ -30,24 +48,17 @@ class NoGrammar(ValueError):
 
 
 @dataclass(frozen=True)
-class Grammar(Language):
-    """All allowed answers for one parent.
-
-    lines is the parent's source as the prompt shows it; edits are the typed edits that an answer may name, with their
-    variants; budget is in bytes. `lark` is for llguidance, `ebnf` for xgrammar.
-    """
+class Grammar:
+    """The edits of one parent; edits are the typed ones that an answer may name, with their variants."""
 
     parent: Kernel
     page: SourcePage
-    rules: Rules
-    start: Ref
+    space: Space
     edits: Mapping[str, Sequence[Rewrite]] = field(default_factory=dict)
-    budget: int = BUDGET
-    fresh: Mapping[str, str] = field(default_factory=dict)
-    """Names that an answer may bind for itself, with their kinds in words: `float32 [BLOCK]`."""
 
     @property
     def lines(self) -> tuple[str, ...]:
+        """The parent's source as the prompt shows it."""
         return self.page.lines
 
     @cached_property
@@ -55,32 +66,43 @@ class Grammar(Language):
         """The parent's lines with their numbers, for the prompt."""
         return "\n".join(f"{n:>3} {line}".rstrip() for n, line in enumerate(self.lines, 1)) + "\n"
 
-    @property
-    def for_engine(self) -> Grammar:
-        """What an engine holds its answers to."""
-        return self
+    @cached_property
+    def fresh(self) -> Mapping[str, str]:
+        """Names that the parent does not use, for an answer's own values."""
+        free = (f"t{i}" for i in range(1000) if f"t{i}" not in self.page.names)
+        return {name: "yours to bind" for name, _ in zip(free, range(FRESH), strict=False)}
 
-    def accepts(self, text: str) -> bool:
-        """True if the rules themselves, and no engine, allow the text."""
-        return self.mismatch(text) is None
+    @cached_property
+    def for_engine(self) -> KernelGrammar:
+        """What an engine holds its answers to, if it can."""
+        words = {"NAME": (*self.page.names, *self.fresh), "NUMBER": dict.fromkeys((*NUMBERS, *self.page.numbers))}
+        helpers = "HELPER: " + (" | ".join(map(json.dumps, self.page.helpers)) or "NONE") + "\n"
+        rules = PLAIN + helpers + "\n".join(_write_rules(self)) + "\n"
+        return make_grammar("edit_answer", words, rules, NESTING)
+
+    @property
+    def digest(self) -> str:
+        return self.for_engine.digest
 
     def tidy(self, text: str) -> str:
-        """The answer without a model's habits, if the rules then allow it: thinking, white space, a code fence."""
+        """The answer without a model's habits, if it is in the format then: thinking, white space, a code fence."""
         said = strip_thinking(text)
         forms = [text, *(f for t in (said, *find_blocks(said)[::-1]) for f in (t, t.strip(), t.strip() + "\n"))]
-        near = (form for form in dict.fromkeys(forms) if len(form) <= self.longest + 1)
-        return next((form for form in near if self.accepts(form)), text)
+        return next((form for form in dict.fromkeys(forms) if is_edit(form)), text)
 
     def apply(
-        self, text: str, *, stopped: bool = True, gate: Callable[[str], Verdict] | None = None, strict: bool = True
+        self, text: str, *, stopped: bool = True, gate: Callable[[str], Verdict] | None = None
     ) -> Answer | AnswerRejection:
         """The kernel that an answer makes of the parent, or the first stage that refuses it.
 
-        stopped is False for an answer that the engine cut short; gate is `verify.gate.check`; without strict an answer
-        that does not belong to the grammar is still parsed, for studies of what engines without a grammar write.
+        stopped is False for an answer that the engine cut short; gate is `verify.gate.check`.
         """
-        if (strict or not stopped) and (refusal := self.refuse(text, stopped)):
-            return refusal
+        if not stopped:
+            return AnswerRejection(text, "stopped", f"the answer was cut short after {len(text)} characters")
+        try:
+            parse(text)
+        except Malformed as error:
+            return AnswerRejection(text, "grammar", str(error))
         try:
             answer = self._answer(text)
         except (Malformed, KernelSyntaxError) as error:
@@ -105,33 +127,39 @@ class Grammar(Language):
         if directives.changes:
             kernel = self.page.kernel(apply_changes(self.lines, self.page.spans, directives.changes))
         if directives.grid is not None:
+            if directives.grid not in list_grids(self.parent):
+                raise Malformed(
+                    f"GRID {directives.grid[:60]}: the grid of a kernel whose programs do not loop over it stays"
+                )
             kernel = kernel.with_changes(grid={**kernel.grid, kernel.entries[0]: directives.grid})
         config = {name: _value(value) for name, value in directives.settings.items()}
+        known = {*LAUNCH_OPTIONS, *self.space, *kernel.space, *(c for f in kernel.functions for c in f.constexprs)}
+        if unknown := [name for name in config if name not in known]:
+            raise Malformed(f"SET {unknown[0][:40]}: it may be one of {', '.join(sorted(known))}")
         if config:
             kernel = kernel.with_changes(config={**kernel.config, **config})
         touched = tuple(dict.fromkeys(c.line for c in directives.changes))
         return Answer(text, kernel, edit, variant, config, directives.grid, touched)
 
 
-def build_grammar(
-    kernel: Kernel, task: TaskFacts, edits: Mapping[str, Sequence[Rewrite]] | None = None, *, budget: int = BUDGET
-) -> Grammar:
-    """The grammar of the allowed answers for a parent.
+def build_grammar(kernel: Kernel, task: TaskFacts, edits: Mapping[str, Sequence[Rewrite]] | None = None) -> Grammar:
+    """The form of edits of a parent; edits are the typed ones to offer, by name, with their variants of this parent.
 
-    edits are the typed edits to offer, by name, with their variants of this parent. budget bounds an answer in bytes,
-    and so in tokens of any tokenizer: pass the engine's `max_tokens`. Raises NoGrammar when there is nothing to change.
+    Raises NoGrammar for a parent without statements.
     """
-    page = SourcePage.of(kernel, task)
+    page = SourcePage.of(kernel)
+    if not page.places:
+        raise NoGrammar("no line of the parent can be changed: its functions have no statements")
     offered = {name: tuple(variants) for name, variants in (edits or {}).items() if variants}
-    rules, space = Rules(), space_of(kernel, task)
-    lines = Lines(rules, page, add_ending(rules, space), budget)
-    others = [draft_launch_changes(rules, kernel, space), draft_typed_edits(rules, offered)]
-    short = [[d for d in drafts if None not in d and rules.length(d) <= budget] for drafts in others]
-    start = rules.add([(lines.start(),), *((rules.add(drafts),) for drafts in short)])
-    if start is None:
-        raise NoGrammar(f"no line, setting or edit of the parent fits into an answer of {budget} bytes, its budget")
-    fresh = {f.name: f.kind.text() for pool in lines.pool.values() for f in pool}
-    return Grammar(kernel, page, rules, start, offered, budget, fresh)
+    return Grammar(kernel, page, space_of(kernel, task), offered)
+
+
+def is_edit(text: str) -> bool:
+    """True if the text is in the format of edits."""
+    try:
+        return bool(parse(text))
+    except Malformed:
+        return False
 
 
 def _value(text: str) -> Value:
@@ -139,3 +167,74 @@ def _value(text: str) -> Value:
         return ast.literal_eval(parse_python(text.lstrip(" \t"), "eval"))
     except (ValueError, SyntaxError):
         return text
+
+
+# ---------------------------------------------------------------- the rules of one parent
+
+
+def _write_rules(grammar: Grammar) -> Iterator[str]:
+    """Rules in the file's syntax: a few changes in ascending order and settings, the launch alone, or a typed edit."""
+    places, endings = grammar.page.places, _Endings()
+    end = endings.of(grammar.space)
+    others = [endings.first(grammar.space)] if grammar.space else []
+    if grids := list_grids(grammar.parent):
+        others.append(f'"GRID " ({_choose(grids)}) "\\n" {end}')
+    for name, variants in grammar.edits.items():
+        for number, rewrite in enumerate(variants, 1):
+            others.append(f'"EDIT {name} {number}\\n" {endings.of(with_options(rewrite.kernel.space))}')
+    yield "edit_answer: " + " | ".join(["changes_0_0", *others])
+    for at, place in enumerate(places):
+        yield f"change_{at}: {_write_change(place)}"
+        for made in range(CHANGES):
+            after = f"(changes_{at + 1}_{made + 1} | {end})" if made + 1 < CHANGES and at + 1 < len(places) else end
+            later = f" | changes_{at + 1}_{made}" if at + 1 < len(places) else ""
+            yield f"changes_{at}_{made}: change_{at} {after}{later}"
+    for indent in sorted({p.indent for p in places}):
+        new = f'"{" " * indent}" action "\\n"'
+        yield f"new_{indent}: {new}" + f" ({new}" * (LINES - 1) + ")?" * (LINES - 1)
+    yield from endings.rules
+
+
+def _write_change(place: StatementPlace) -> str:
+    """The edits of one place; what takes a statement's place binds the name that it bound."""
+    n, new, indent = place.line, f"new_{place.indent}", " " * place.indent
+    before = f'"BEFORE {n}\\n" {new}'
+    if place.header:
+        heads = {
+            "if": '"if" GAP test{GAP}',
+            "while": '"while" GAP test{GAP}',
+            "for": f'"for {place.target} in " counted',
+        }
+        return f'"LINE {n}\\n" "{indent}" {heads[place.header]} ":\\n" | {before}'
+    if place.target:
+        return f'"LINE {n}\\n" {new}? "{indent}{place.target} = " value{{GAP}} "\\n" | {before}'
+    return f'"LINE {n}\\n" {new} | {before} | "DELETE {n}\\n"'
+
+
+class _Endings:
+    """Rules for END, perhaps after SET lines: each name once, in the space's order, two at most."""
+
+    def __init__(self) -> None:
+        self.rules: list[str] = []
+        self.known: dict[tuple, str] = {}
+
+    def of(self, space: Space) -> str:
+        return f'("END" | {self.first(space)})' if space else '"END"'
+
+    def first(self, space: Space) -> str:
+        """The rule of at least one SET line, and END."""
+        key = tuple((name, tuple(map(str, values))) for name, values in space.items())
+        if key not in self.known:
+            own = self.known[key] = f"settings_{len(self.known)}"
+            sets = [f'"SET {name} " ({_choose(values)}) "\\n"' for name, values in key]
+            self.rules += [f"{own}_{at}: {one}" for at, one in enumerate(sets)]
+            each = []
+            for at in range(len(sets)):
+                more = " | ".join(f'{own}_{later} "END"' for later in range(at + 1, len(sets)))
+                each.append(f'{own}_{at} ("END"{f" | {more}" if more else ""})')
+            self.rules.append(f"{own}: {' | '.join(each)}")
+        return self.known[key]
+
+
+def _choose(texts: Iterable[str]) -> str:
+    return " | ".join(map(json.dumps, texts))

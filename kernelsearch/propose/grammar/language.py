@@ -23,6 +23,7 @@ class Language:
 
     rules: Rules
     start: Ref
+    after_thought = None
 
     @cached_property
     def lark(self) -> str:

@@ -1,4 +1,4 @@
-"""The parent's source as the prompt shows it, its statements with what they see, and the way back to a kernel."""
+"""The parent's source as the prompt shows it, its statements, and the way back to a kernel."""
 
 from __future__ import annotations
 
@@ -8,60 +8,65 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import TaskFacts
-from kernelsearch.kernel.source import Function, Kernel, parse_function
+from kernelsearch.kernel.source import Kernel, parse_function
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.kinds import ValueKind
-from kernelsearch.propose.analysis.reader import KindReader, Scope
 from kernelsearch.propose.grammar.names import find_unresolved
-from kernelsearch.propose.grammar.parameters import parameter_kinds
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class StatementPlace:
-    """A statement of a function: its lines in the function's text (from 1), its indentation, and what it sees.
+    """A statement: its lines from 1, its indentation, and the word of its header if it has a body (`for`, `if`).
 
-    end is the last line of the statement, or of its header when it has a body. scope has the names that are bound
-    before it and whose kinds are known, after those behind it. block identifies the list of statements that it stands
-    in, as the path of headers' lines. kinds has the kinds of all expressions of the function, by the nodes' ids.
+    end is the last line of the statement, or of its header; target is the one name that it binds.
     """
 
-    function: str
     line: int
     end: int
     indent: int
-    node: ast.stmt
-    scope: Scope
-    after: Scope
-    block: tuple[int, ...]
-    kinds: Mapping[int, ValueKind]
+    header: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)
 class SourcePage:
     """The parent's lines, numbered from 1 by position, and its statements by those numbers.
 
-    unresolved are the parent's own unbound names.
+    unresolved are the parent's own unbound names, names those that its functions bind, helpers the functions that
+    others call, numbers its literals.
     """
 
     parent: Kernel
     lines: tuple[str, ...]
     places: tuple[StatementPlace, ...]
     unresolved: frozenset[str]
-    functions: Mapping[str, tuple[Function, ast.FunctionDef]]
-    """Each function with its node, of which the places' nodes are part."""
+    names: tuple[str, ...]
+    helpers: tuple[str, ...]
+    numbers: tuple[str, ...]
 
     @classmethod
-    def of(cls, kernel: Kernel, task: TaskFacts) -> SourcePage:
+    def of(cls, kernel: Kernel) -> SourcePage:
         functions = tuple(parse_function(tree.normalise(f.text)) for f in kernel.functions)
         local = {f.name for f in functions}
         functions = tuple(replace(f, calls=f.calls & local) for f in functions)
-        normal = kernel.with_changes(functions=functions)
-        text = normal.code
-        nodes = {n.name: n for n in parse_python(text).body if isinstance(n, ast.FunctionDef)}
-        both = {f.name: (f, nodes[f.name]) for f in functions}
-        every = tuple(place for function, node in both.values() for place in find_places(normal, function, node, task))
-        return cls(kernel, tuple(text.splitlines()), every, frozenset(find_unresolved(kernel)), both)
+        text = kernel.with_changes(functions=functions).code
+        nodes = [n for n in parse_python(text).body if isinstance(n, ast.FunctionDef)]
+        statements = [s for n in nodes for s in tree.all_statements(tree.strip_docstrings(n.body))]
+        found = sorted((_place_of(s) for s in statements), key=lambda p: p.line)
+        lines = tuple(text.splitlines())
+        every = [n for node in nodes for n in ast.walk(node)]
+        bound = {n.id for n in every if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        constants = {n for c in kernel.constants for n in tree.writes(parse_python(c))}
+        numbers = {repr(n.value) for n in every if isinstance(n, ast.Constant) and type(n.value) in (int, float)}
+        helpers = {name for f in functions for name in f.calls}
+        return cls(
+            kernel,
+            lines,
+            tuple(p for p in found if not lines[p.line - 1].lstrip().startswith("elif ")),
+            frozenset(find_unresolved(kernel)),
+            tuple(sorted(bound | constants | {p for f in functions for p in f.params})),
+            tuple(sorted(helpers)),
+            tuple(sorted(numbers - {"inf", "nan"})),
+        )
 
     @property
     def spans(self) -> Mapping[int, int]:
@@ -89,36 +94,12 @@ def _without_needless_passes(source: str) -> str:
     return "".join(line for n, line in enumerate(source.splitlines(keepends=True), 1) if n not in needless)
 
 
-def find_places(kernel: Kernel, function: Function, node: ast.FunctionDef, task: TaskFacts) -> list[StatementPlace]:
-    """Every statement of one function of a kernel, in source order."""
-    reader = _Places(function.name, parameter_kinds(kernel, function, task))
-    reader.read(tree.strip_docstrings(node.body), (node.lineno,))
-    return sorted(reader.places.values(), key=lambda p: p.line)
-
-
-class _Places(KindReader):
-    """Records a place for each statement; of a loop's two passes the second one counts."""
-
-    def __init__(self, function: str, scope: Scope) -> None:
-        super().__init__(scope)
-        self.function = function
-        self.places: dict[int, StatementPlace] = {}
-
-    def read_statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
-        before, line = self._known(), statement.lineno
-        super().read_statement(statement, path)
-        end, indent, after = _end(statement), statement.col_offset, self._known()
-        self.places[line] = StatementPlace(
-            self.function, line, end, indent, statement, before, after, path, self.by_node
-        )
-
-    def _known(self) -> Scope:
-        return {name: kind for name, kind in self.scope.items() if name in self.bound and kind.is_known}
-
-
-def _end(statement: ast.stmt) -> int:
-    """The last line of a statement, or of its header when it has a body."""
+def _place_of(statement: ast.stmt) -> StatementPlace:
+    header, end, target = "", statement.end_lineno or statement.lineno, ""
     match statement:
+        case ast.Assign(targets=[ast.Name(id=target)]) | ast.AnnAssign(target=ast.Name(id=target)):
+            pass
         case ast.For(body=body, iter=head) | ast.While(body=body, test=head) | ast.If(body=body, test=head):
-            return max(body[0].lineno - 1, head.end_lineno or statement.lineno)
-    return statement.end_lineno or statement.lineno
+            header, end = type(statement).__name__.lower(), max(body[0].lineno - 1, head.end_lineno or statement.lineno)
+            target = tree.text_of(statement.target) if isinstance(statement, ast.For) else ""
+    return StatementPlace(statement.lineno, end, statement.col_offset, header, target)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from kernelsearch.core.errors import KernelSyntaxError
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import Verdict
+from kernelsearch.core.types import TaskFacts, Verdict
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.grammar.answer import Answer, AnswerRejection
+from kernelsearch.propose.grammar.kernel_file import KernelGrammar, hold_kernels
 from kernelsearch.propose.grammar.unwrapped import find_blocks, strip_thinking
 
 JIT = "@triton.jit"
@@ -25,15 +26,24 @@ _IMPORT = re.compile(r"^import triton\b", re.MULTILINE)
 
 @dataclass(frozen=True)
 class WholeKernel:
-    """The form of whole-kernel answers for one parent; sites are the launches of the task."""
+    """The form of whole-kernel answers for one parent; sites are the launches of the task, passed their arguments."""
 
     parent: Kernel
     sites: tuple[str, ...]
+    passed: tuple[str, ...] = ()
     edits = ()
     """Typed edits that an answer may name: none."""
     digest = ""
-    for_engine = None
-    """What an engine holds its answers to: nothing, they are read here."""
+
+    @classmethod
+    def of_task(cls, parent: Kernel, task: TaskFacts) -> WholeKernel:
+        functions = (f for f in Kernel.parse(task.seed).functions if f.name in task.sites)
+        return cls(parent, task.sites, tuple(dict.fromkeys(p for f in functions for p in f.params)))
+
+    @property
+    def for_engine(self) -> KernelGrammar:
+        """What an engine holds its answers to, if it can: the last block is a kernel file for the task."""
+        return hold_kernels(self.sites, self.passed)
 
     def apply(
         self, text: str, *, stopped: bool = True, gate: Callable[[str], Verdict] | None = None

@@ -144,8 +144,8 @@ class ModelProposer:
     def make_form(self, parent: Kernel, task: TaskFacts) -> Form | NoGrammar:
         """What answers for a parent are read as."""
         if self.whole:
-            return WholeKernel(parent, task.sites)
-        return self.models.grammar(parent, task, self.settings.max_tokens)
+            return WholeKernel.of_task(parent, task)
+        return self.models.grammar(parent, task)
 
     def compose_page(self, request: Request, rng: random.Random) -> str:
         """The page for a request, with a drawn idea. Raises TooLong, or NoGrammar where nothing can be asked."""

@@ -44,16 +44,16 @@ class Models:
     ledger: Ledger = field(default_factory=Ledger)
     history: History = field(default_factory=History)
     say: Callable[[str], None] = lambda text: None
-    grammars: dict[tuple[str, int], Grammar | NoGrammar] = field(default_factory=dict)
+    grammars: dict[str, Grammar | NoGrammar] = field(default_factory=dict)
 
-    def grammar(self, parent: Kernel, task: TaskFacts, max_tokens: int) -> Grammar | NoGrammar:
-        """The cached grammar of a parent, with the typed edits that apply; no answer is longer than max_tokens."""
-        key = (parent.digest, max_tokens)
+    def grammar(self, parent: Kernel, task: TaskFacts) -> Grammar | NoGrammar:
+        """The cached grammar of a parent, with the typed edits that apply."""
+        key = parent.digest
         if key not in self.grammars:
             variants = {e.name: e.apply(parent, task) for e in TYPED_EDITS}
             edits = {name: v for name, v in variants.items() if not isinstance(v, NotApplicable)}
             try:
-                self.grammars[key] = build_grammar(parent, task, edits, budget=max_tokens)
+                self.grammars[key] = build_grammar(parent, task, edits)
             except NoGrammar as none:
                 self.grammars[key] = none
         return self.grammars[key]

@@ -6,7 +6,7 @@ import traced
 
 from kernelsearch.core.types import Verdict, Word
 from kernelsearch.propose.edits import edit_named
-from kernelsearch.propose.grammar import STAGES, Answer, AnswerRejection, NoGrammar, build_grammar
+from kernelsearch.propose.grammar import STAGES, Answer, AnswerRejection, build_grammar
 from kernelsearch.propose.grammar.answer import Malformed, apply_changes, parse
 from kernelsearch.verify import gate
 
@@ -27,8 +27,6 @@ def test_the_lines_are_the_source_that_is_compiled(grammar):
 
 def test_a_line_is_replaced_another_goes_before_and_one_goes(grammar):
     numerator, x = line_of(grammar, "numerator ="), line_of(grammar, "x = x")
-    text = f"BEFORE {x}\n    t0 = x * 2.0\nDELETE {x}\nEND"
-    assert grammar.mismatch(text) is not None  # one edit a place
     text = f"LINE {x}\n    t0 = x * 2.0\n    x = t0\n"
     text += f"LINE {numerator}\n    numerator = tl.exp2(x * 1.4426950408889634)\nEND"
     answer = grammar.apply(text, gate=gate.check)
@@ -62,8 +60,8 @@ def test_settings_and_the_grid_of_a_persistent_kernel_are_part_of_the_kernel(gra
 
 
 def test_where_each_program_does_its_own_share_no_other_grid_can_be_said(grammar):
-    assert "GRID" not in grammar.lark
-    assert grammar.apply("GRID (min(grid(0), num_sms),)\nEND").stage == "grammar"
+    assert "GRID" not in grammar.for_engine.lark
+    assert grammar.apply("GRID (min(grid(0), num_sms),)\nEND").stage == "parses"
 
 
 def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():
@@ -75,15 +73,15 @@ def test_a_typed_edit_is_named_with_its_variant_and_its_numbers():
     assert answer.edit == "tile_loop" and answer.variant == 1
     assert answer.kernel.digest == variants[0].kernel.digest and answer.kernel.config[name] == values[-1]
     for unknown in ("nothing 1", f"tile_loop {len(variants) + 1}"):
-        assert not grammar.accepts(f"EDIT {unknown}\nEND")
+        assert grammar.apply(f"EDIT {unknown}\nEND").stage == "parses"
 
 
 STAGED = {
     "stopped": ("LINE 11\n    x = x", {"stopped": False}, "cut short"),
-    "grammar": ("LINE 12\n    numerator = mask\nEND", {}, "line 2, column 17"),
-    "parses": ("LINE 12\n    numerator = tl.exp(\nEND", {"strict": False}, "not Python"),
-    "names": ("LINE 12\n    numerator = tl.exp(other)\nEND", {"strict": False}, "'other' is not bound"),
-    "gate": ("LINE 12\n    numerator = tl.exp(x)\n    tl.device_print(x)\nEND", {"strict": False}, "prints nothing"),
+    "grammar": ("LINE 12\nnumerator = mask\nEND", {}, "line 2 of the answer"),
+    "parses": ("LINE 12\n    numerator = tl.exp(\nEND", {}, "not Python"),
+    "names": ("LINE 12\n    numerator = tl.exp(other)\nEND", {}, "'other' is not bound"),
+    "gate": ("LINE 12\n    numerator = tl.exp(x)\n    tl.device_print(x)\nEND", {}, "prints nothing"),
 }
 
 
@@ -119,7 +117,7 @@ def test_lines_must_be_statements_of_the_parent_in_order(grammar):
         ("LINE 3\n    row = 0\nEND", "no statement that may be changed begins at line 3"),
         ("LINE 9\n    mask = mask\nLINE 8\n    cols = cols\nEND", "line numbers ascend"),
     ):
-        found = grammar.apply(text, strict=False)
+        found = grammar.apply(text)
         assert found.stage == "parses" and sentence in found.reason
 
 
@@ -143,14 +141,19 @@ def test_hostile_text_is_data(grammar):
         "LINE 12\n" + "    x = (" * 200 + "\nEND",
     ):
         found = grammar.apply(text, gate=gate.check)
-        assert isinstance(found, AnswerRejection) and found.stage == "grammar"
-        assert isinstance(grammar.apply(text, gate=gate.check, strict=False), AnswerRejection)
+        assert isinstance(found, AnswerRejection) and found.reason
 
 
-@pytest.mark.parametrize("budget", [0, 10, 20, 30, 60])
-def test_a_budget_that_nothing_fits_into_says_so(budget):
-    """And what fits is within it, however small it is."""
-    try:
-        assert build_grammar(seeds.seed("softmax"), traced.task("softmax"), budget=budget).longest <= budget
-    except NoGrammar as none:
-        assert budget < 20 and "budget" in str(none)
+def test_what_a_model_may_set_is_named():
+    """Where any name could be set, a misspelt one would be a config that nothing reads."""
+    grammar = traced.grammar("softmax")
+    found = grammar.apply("SET BLOK 512\nEND")
+    assert found.stage == "parses" and "BLOK" in found.reason and "num_warps" in found.reason
+    assert grammar.apply("SET num_stages 2\nSET num_warps 8\nEND").config == {"num_stages": 2, "num_warps": 8}
+
+
+def test_names_and_shapes_of_a_models_own_are_no_mistake(grammar):
+    """Refused once, since the grammar knew two names, one shape, and one order of settings."""
+    text = "BEFORE 12\n    top = tl.max(x, axis=0)\n    wide = tl.zeros([BLOCK], tl.float32) + top\n"
+    answer = grammar.apply(f"{text}LINE 12\n    numerator = tl.exp(x - wide)\nEND", gate=gate.check)
+    assert isinstance(answer, Answer) and "wide = tl.zeros([BLOCK], tl.float32) + top" in answer.kernel.code
