@@ -31,7 +31,7 @@ def test_a_line_is_replaced_another_goes_before_and_one_goes(grammar):
     text = f"LINE {x}\n    t0 = x * 2.0\n    x = t0\n"
     text += f"LINE {numerator}\n    numerator = tl.exp2(x * 1.4426950408889634)\nEND"
     answer = grammar.apply(text, gate=gate.check)
-    assert isinstance(answer, Answer) and answer.edit == "lines" and answer.touched == (x, numerator)
+    assert isinstance(answer, Answer) and answer.edit == "lines"
     lines = answer.kernel.code.splitlines()
     assert lines[x - 1 : x + 2] == ["    t0 = x * 2.0", "    x = t0", "    numerator = tl.exp2(x * 1.4426950408889634)"]
     gone = grammar.apply(f"DELETE {x}\nEND", gate=gate.check)
