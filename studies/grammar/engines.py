@@ -6,7 +6,6 @@ cost of running one. Everything else is the engine's: its compiled grammar, its 
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -125,7 +124,3 @@ def chosen(mask: np.ndarray, size: int, rng: np.random.Generator) -> int:
     if not len(allowed):
         raise ValueError("the engine allows no token at all")
     return int(allowed[np.argmax(rng.standard_normal(len(allowed)) + rng.gumbel(size=len(allowed)))])
-
-
-def save(path: Path, rows: list[dict]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

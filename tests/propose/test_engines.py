@@ -247,9 +247,9 @@ def test_an_answer_without_room_is_cut(local, grammar):
 
 
 def test_answers_that_nobody_wants_any_more_are_cut(local, grammar):
-    ask = Ask(SYSTEM, "x", grammar.for_engine, n=2, seed=5)
+    ask, same = (Ask(SYSTEM, "x", grammar.for_engine, n=2, max_tokens=16, seed=5) for _ in range(2))
     local.stop(ask)
-    cut, whole = local.complete(ask), local.complete(Ask(SYSTEM, "x", grammar.for_engine, n=2, seed=5))
+    cut, whole = local.complete(ask), local.complete(same)
     assert [s.tokens for s in cut.samples] == [1, 1] and min(s.tokens for s in whole.samples) > 1
 
 

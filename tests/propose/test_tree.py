@@ -6,11 +6,13 @@ import ast
 
 import edit_seeds as seeds
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.bounds import comparisons, find_true_condition
 from kernelsearch.propose.analysis.idle import Idle
-from kernelsearch.propose.analysis.reader import Shapes
+from kernelsearch.propose.analysis.shapes import Shapes, broadcast_shapes
 from kernelsearch.propose.analysis.view import View
 
 TEXT = """@triton.jit
@@ -80,6 +82,18 @@ def test_shapes(text, shape):
 def test_a_name_of_two_shapes_is_not_known():
     function = tree.function_of("def f(n, B):\n    x = 0.0\n    for i in range(n):\n        x = x + tl.arange(0, B)\n")
     assert Shapes(function, ("B",)).names["x"] is None
+
+
+DIMS = st.sampled_from(["1", "M", "N"])
+
+
+@given(st.tuples(DIMS, DIMS), st.tuples(DIMS, DIMS))
+def test_broadcast_gives_what_both_fit_into(a, b):
+    both = broadcast_shapes(a, b)
+    assert both == broadcast_shapes(b, a)
+    fits = all("1" in (x, y) or x == y for x, y in zip(a, b, strict=True))
+    assert (both is not None) == fits
+    assert broadcast_shapes(a, ()) == a and broadcast_shapes(a, None) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"
@@ -12,6 +13,7 @@ def texts() -> list[str]:
     return [p.read_text(encoding="utf-8") for p in sorted(STUDIES.glob("*/*.py"))]
 
 
+@cache
 def tokenizer(size: int = 1024):
     """A byte-level BPE as a transformers tokenizer, with `<|endoftext|>` (also its padding) and a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers

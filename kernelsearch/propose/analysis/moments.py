@@ -18,10 +18,9 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import format_identity, format_reduction, is_identity
 from kernelsearch.propose.analysis.flow import find_dependent, strip_axes, terms
 from kernelsearch.propose.analysis.idle import ZERO, Idle
-from kernelsearch.propose.analysis.kinds import Shape
 from kernelsearch.propose.analysis.lanes import reduce_tiles
 from kernelsearch.propose.analysis.passes import Fold, TwoPasses, find_two_passes, inline_names
-from kernelsearch.propose.analysis.reader import axis_of
+from kernelsearch.propose.analysis.shapes import Shape, axis_of
 from kernelsearch.propose.analysis.tiles import conjuncts
 from kernelsearch.propose.analysis.view import Change, View
 

@@ -18,7 +18,7 @@ from kernelsearch.propose.analysis.flow import Flow
 from kernelsearch.propose.analysis.folding import fold_branches, read_launched, split_pairs
 from kernelsearch.propose.analysis.inlining import inline_helpers
 from kernelsearch.propose.analysis.loop_forms import count_elements, count_while_loops, name_loops_alike
-from kernelsearch.propose.analysis.reader import Shapes
+from kernelsearch.propose.analysis.shapes import Shapes
 
 Tunable = tuple[tuple[Value, ...], Value]
 """The values of a new constexpr that the search tunes, and the one to start from."""

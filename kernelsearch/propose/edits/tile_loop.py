@@ -15,7 +15,7 @@ from kernelsearch.propose.analysis import tree
 from kernelsearch.propose.analysis.accumulate import COMBINE, format_identity, reduction_of
 from kernelsearch.propose.analysis.flow import strip_axes, terms
 from kernelsearch.propose.analysis.idle import FALSE, IDENTITY, Idle
-from kernelsearch.propose.analysis.reader import Shapes, axis_of
+from kernelsearch.propose.analysis.shapes import Shapes, axis_of
 from kernelsearch.propose.analysis.view import Change, Changes, NotApplicable, View
 from kernelsearch.propose.edits.base import Edit
 

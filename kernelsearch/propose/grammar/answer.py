@@ -25,12 +25,11 @@ STAGES = ("stopped", "grammar", "parses", "names", "gate")
 
 @dataclass(frozen=True)
 class Answer:
-    """A well-formed answer: the kernel that it makes of the parent, and its directives.
+    """A well-formed answer: the kernel that it makes of the parent, and how.
 
     edit is `lines`, `launch` (only GRID and SET), `kernel` (a whole one) or the name of the typed edit, whose variant
-    counts from 1. config has
-    the values of SET, which kernel.config has too. touched are the parent's line numbers. why is a whole kernel's own
-    sentence on its idea.
+    counts from 1. config has the values of SET, which kernel.config has too. why is a whole kernel's own sentence on
+    its idea.
     """
 
     text: str
@@ -38,8 +37,6 @@ class Answer:
     edit: str = "lines"
     variant: int = 0
     config: Mapping[str, Value] = field(default_factory=dict)
-    grid: str | None = None
-    touched: tuple[int, ...] = ()
     why: str = ""
 
 

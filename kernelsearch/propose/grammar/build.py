@@ -138,8 +138,7 @@ class Grammar:
             raise Malformed(f"SET {unknown[0][:40]}: it may be one of {', '.join(sorted(known))}")
         if config:
             kernel = kernel.with_changes(config={**kernel.config, **config})
-        touched = tuple(dict.fromkeys(c.line for c in directives.changes))
-        return Answer(text, kernel, edit, variant, config, directives.grid, touched)
+        return Answer(text, kernel, edit, variant, config)
 
 
 def build_grammar(kernel: Kernel, task: TaskFacts, edits: Mapping[str, Sequence[Rewrite]] | None = None) -> Grammar:

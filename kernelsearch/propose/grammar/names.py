@@ -8,34 +8,34 @@ from kernelsearch.core.parsing import parse_python
 from kernelsearch.kernel.language import BUILTINS
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.propose.analysis import tree
-from kernelsearch.propose.analysis.kinds import UNKNOWN
-from kernelsearch.propose.analysis.reader import KindReader
 
 
 def find_unresolved(kernel: Kernel) -> list[str]:
-    """Names, in order, that are read where no way to that place has bound them; none for a sound kernel."""
+    """Names, in order, that are read where not every way to that place has bound them; none for a sound kernel."""
     known = {*tree.MODULES, *BUILTINS, *(f.name for f in kernel.functions)}
     for text in kernel.constants:
         known |= tree.writes(parse_python(text))
     names: dict[str, None] = {}
     for function in kernel.functions:
-        reader = _Unbound(dict.fromkeys([*known, *function.params], UNKNOWN))
-        reader.read(tree.strip_docstrings(tree.function_of(function.text).body))
-        names |= dict.fromkeys(reader.unbound)
+        body = tree.strip_docstrings(tree.function_of(function.text).body)
+        _follow(body, known.union(function.params), names)
     return list(names)
 
 
-class _Unbound(KindReader):
-    """Collects the names that a statement, or its header when it has a body, reads before they are bound."""
-
-    def __init__(self, scope: dict) -> None:
-        super().__init__(scope)
-        self.unbound: list[str] = []
-
-    def read_statement(self, statement: ast.stmt, path: tuple[int, ...]) -> None:
+def _follow(body: list[ast.stmt], bound: set[str], unbound: dict[str, None]) -> set[str]:
+    """The names that are bound behind the statements; adds to unbound what they read before."""
+    for statement in body:
         match statement:
-            case ast.For(target=ast.Name(), iter=read) | ast.While(test=read) | ast.If(test=read):
-                self.unbound += sorted(tree.reads(read) - self.bound)
+            case ast.For(target=target, iter=head, body=inner):
+                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+                _follow(inner, bound | tree.writes(target), unbound)
+            case ast.While(test=head, body=inner):
+                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+                _follow(inner, bound, unbound)
+            case ast.If(test=head, body=inner, orelse=other):
+                unbound |= dict.fromkeys(sorted(tree.reads(head) - bound))
+                bound = _follow(inner, bound, unbound) & _follow(other, bound, unbound)
             case _:
-                self.unbound += sorted(tree.reads(statement) - self.bound)
-        super().read_statement(statement, path)
+                unbound |= dict.fromkeys(sorted(tree.reads(statement) - bound))
+                bound = bound | tree.writes(statement)
+    return bound
