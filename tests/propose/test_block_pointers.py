@@ -53,7 +53,9 @@ LOOPS = {
     for start in range(0, K, BLOCK_K):
         k = start + BLOCK_K
         k = k - BLOCK_K
-        tile = tl.make_block_ptr(a_ptr, (M, K), (stride_am, stride_ak), (pid_m * BLOCK_M, k), (BLOCK_M, BLOCK_K), (1, 0))
+        tile = tl.make_block_ptr(
+            a_ptr, (M, K), (stride_am, stride_ak), (pid_m * BLOCK_M, k), (BLOCK_M, BLOCK_K), (1, 0)
+        )
         a_block = tile
         k = K - k
         b_block = tl.make_block_ptr(
@@ -205,7 +207,7 @@ def test_what_is_not_seen_through_stays(body):
         (["v = tl.load(p, boundary_check=(0,))"], "new_1[None, :], mask=new_0[:, None] < n)"),
         (["v = tl.load(p, (), None, (1,), 'nan')"], "make_block_ptr(x"),
         (["v = tl.load(p, padding_option='nan', boundary_check=(1,))"], "mask=new_1[None, :] < n, other=float('nan'))"),
-        (["p = tl.advance(p, (0, -1))", "tl.store(p, 1.0, boundary_check=(1,))"], "(new_2[None, :] >= 0) & (new_2[None, :] < n"),
+        (["p = tl.advance(p, (0, -1))", "v = tl.load(p, boundary_check=(1,))"], "mask=(new_2[None, :] >= 0) & (new_2"),
         (["tl.store(p, 1.0, eviction_policy='evict_last')"], "new_1[None, :], 1.0, eviction_policy='evict_last')"),
         (["v = n.to(p.dtype.element_ty)"], "v = n.to(x.dtype.element_ty)"),
     ],
@@ -223,3 +225,8 @@ def test_tensors_of_bools_keep_their_block_pointers():
         facts = replace(seeds.task("softmax"), traces={"0": Trace("0", (launch,))})
         view = View(kernel, kernel.functions[0], facts)
         assert (view.in_normal_form() or view).text.count("make_block_ptr") == left
+
+
+def test_a_second_name_for_an_underscore_passes_the_gate():
+    view = View(Kernel.parse(SOFTMAX.replace("row", "_")), Kernel.parse(SOFTMAX).functions[0], seeds.task("softmax"))
+    assert view.fresh_name("_") == "each_2"

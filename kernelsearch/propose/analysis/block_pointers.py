@@ -56,7 +56,7 @@ def replace_block_pointers(text: str, fresh: Callable[[str], str]) -> str | None
     refused: set[str] = set()
     while "make_block_ptr" in text:
         node = tree.function_of(text)
-        rewriter = _Rewriter(node, counted, refused, fresh)
+        rewriter = _Unblocker(node, counted, refused, fresh)
         try:
             body = rewriter.rewrite_block(node.body, {})
         except _Unseen as unseen:
@@ -93,7 +93,7 @@ def _is_hint(stmt: ast.stmt, name: str) -> bool:
     return pair is not None and pair[0] == name == tree.text_of(strip_hints(pair[1]))
 
 
-class _Rewriter:
+class _Unblocker:
     """One pass over a function. counted are pointers that need counters in loops, refused those that stay."""
 
     def __init__(
