@@ -101,10 +101,15 @@ def factors(node: ast.expr) -> list[ast.expr]:
 
 
 def strip_hints(node: ast.expr) -> ast.expr:
-    """The expression without hints about its alignment."""
-    while tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
-        node = node.args[0]  # type: ignore[attr-defined]
-    return node
+    """The expression without hints about its alignment and without `.to(tl.int64)`, which both leave its value."""
+    while True:
+        match node:
+            case ast.Call(ast.Attribute(inner, "to"), [ast.Attribute(ast.Name("tl"), "int64")], []):
+                node = inner
+            case ast.Call(args=[inner, *_]) if tree.is_tl(node, "multiple_of", "max_contiguous", "max_constancy"):
+                node = inner
+            case _:
+                return node
 
 
 def strip_axes(node: ast.expr) -> ast.expr:

@@ -119,7 +119,7 @@ def _wrapped(index: ast.expr) -> tuple[ast.expr, str | None]:
 
 def _begin(index: ast.expr) -> tuple[str, str]:
     """The start and the width of a range `start + tl.arange(0, width)`."""
-    ranges = [(sign, t) for sign, t in terms(index) if tree.calls(t, "arange")]
+    ranges = [(sign, strip_hints(t)) for sign, t in terms(index) if tree.calls(t, "arange")]
     rest = [(sign, t) for sign, t in terms(index) if not tree.calls(t, "arange")]
     match ranges:
         case [(1, ast.Call(args=[zero, width]) as call)] if tree.is_tl(call, "arange") and tree.is_number(zero, 0):

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from kernelsearch.core.parsing import parse_python
-from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, Value, content_digest
+from kernelsearch.core.types import LAUNCH_OPTIONS, LaunchFact, TaskFacts, TensorFact, Value, content_digest
 from kernelsearch.kernel.source import Function, Kernel, parse_function
 from kernelsearch.propose.analysis import tree
+from kernelsearch.propose.analysis.block_pointers import replace_block_pointers
 from kernelsearch.propose.analysis.carried_pointers import compute_pointers, settle_arguments
 from kernelsearch.propose.analysis.flow import Flow
 from kernelsearch.propose.analysis.folding import fold_branches, read_launched, split_pairs
@@ -96,7 +97,7 @@ class View:
 
     def fresh_name(self, base: str) -> str:
         """A name like base that the kernel does not use yet; it counts as used from now on."""
-        names = itertools.chain([base], (f"{base}_{i}" for i in itertools.count(2)))
+        names = itertools.chain([base], (f"{base.rstrip('_') or 'each'}_{i}" for i in itertools.count(2)))
         name = next(n for n in names if n not in self.taken)
         self.taken.add(name)
         return name
@@ -135,7 +136,12 @@ class View:
 
     def in_normal_form(self) -> View | None:
         """The view without branches that all launches decide, with one form of loops; None if it is in this form."""
-        key = (repr(self._launched()), content_digest(self.kernel.render()), self.function.name, self.text)
+        key = (
+            repr((self._launched(), self._takes_bools)),
+            content_digest(self.kernel.render()),
+            self.function.name,
+            self.text,
+        )
         if key not in _NORMAL_FORMS:
             if len(_NORMAL_FORMS) >= MAX_NORMAL_FORMS:
                 _NORMAL_FORMS.clear()
@@ -157,6 +163,7 @@ class View:
             split_pairs,
             lambda text: settle_arguments(text, fresh),
             count_while_loops,
+            lambda text: None if self._takes_bools else replace_block_pointers(text, fresh),
             lambda text: compute_pointers(text, self.function, fresh("start"), fresh("at")),
             count_elements,
             name_loops_alike,
@@ -164,6 +171,12 @@ class View:
         for rewrite in rewrites:
             text = rewrite(text) or text
         return text, tuple(folded[1]) if folded else ()
+
+    @property
+    def _takes_bools(self) -> bool:
+        """Whether a launch passes a tensor of bools, which block pointers read as bytes and pointers do not."""
+        facts = [fact for launch in self.launches for fact in launch.args.values()]
+        return any(isinstance(fact, TensorFact) and fact.dtype == "i1" for fact in facts)
 
     def _helpers(self) -> set[str]:
         """The functions that this one calls, directly or not."""
