@@ -273,3 +273,14 @@ def test_a_launch_without_loads_has_no_chain_of_them():
     """A fill reads nothing: its time by dependent loads is one round of one latency, no error."""
     launch = SimpleNamespace(main_loads=(), programs=1, occupancy=1, target=SimpleNamespace(num_sms=132))
     assert DeviceLaunch.chain_us.func(launch) == pytest.approx(device_launch.DRAM_LATENCY_NS / 1e3)
+
+
+@pytest.mark.parametrize(("second", "n", "said"), [("k2", 4096, True), ("k", 4096, False), ("k2", 16, False)])
+def test_a_tensor_that_two_kernels_load_is_no_byte_that_moves_once(second, n, said):
+    """Mean, then variance, in two kernels: each is alone without a fault. What L2 keeps in between costs little."""
+    one = row_sum(n=n, tile=4096)
+    (first, *_) = hinting.diagnose(hinting.LauncherCall("s", (one, replace(one, function=second))))
+    assert (first.hint.name == "Read by several kernels") == said
+    assert not said or (
+        first.lost == pytest.approx(0.5, abs=0.01) and "k and k2 each load x, 1.07 GB" in first.hint.why
+    )

@@ -7,12 +7,13 @@ than the difference between the time and the roofline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.core.types import Hint
-from kernelsearch.measure.hints.changes import NOT_EDITS, Finding, make_finding, word_of
+from kernelsearch.measure.hints.changes import MEMORY, NOT_EDITS, Finding, make_finding, word_of
 from kernelsearch.measure.hints.detectors import DETECTORS
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
@@ -77,6 +78,9 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         for detect in DETECTORS
         if (fault := detect(launch)) is not None
     ]
+    faults += (
+        [replace(again, hint=replace(again.hint, lost=min(again.lost, limit)))] if (again := find_reread(call)) else []
+    )
     faults.sort(key=lambda f: -f.lost)
     worth = tuple(f for f in faults if f.lost >= WORTH)
     if worth:
@@ -87,7 +91,8 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         rest = f"{first.why} Such faults explain only a part of its distance from the roofline."
         return (Finding(replace(first, why=rest)), *small[1:])
     main = max(call.launches, key=weight_of)
-    return (settle_advice(call, main, find_binding_resource(call, main), 0.0),)
+    alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
+    return (settle_advice(alone, main, find_binding_resource(call, main), 0.0),)
 
 
 def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lost: float) -> Finding:
@@ -99,10 +104,13 @@ def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lo
         named = f"{chosen} (here by {', '.join(call.tiles)})"
         chosen = named if call.tiles else "none: the launcher sets the tile: " + chosen.partition(": ")[2]
     why = finding.hint.why
+    assuming = finding.hint.assuming
+    if not call.measured and call.time_us and lost > 1 - sum(x.roofline_us for x in call.launches) / call.time_us:
+        assuming += "; the estimated time does not contain it all"
     if len(call.launches) > 1:
         number = next(n for n, one in enumerate(call.launches, 1) if one is launch)
         why = f"Launch {number} of {len(call.launches)}, {launch.function}: {why}"
-    return Finding(replace(finding.hint, suggestion=chosen, lost=lost, why=why))
+    return Finding(replace(finding.hint, suggestion=chosen, lost=lost, why=why, assuming=assuming))
 
 
 def weight_of(launch: DeviceLaunch) -> float:
@@ -127,6 +135,27 @@ def find_launch_bound(call: LauncherCall) -> Finding | None:
     return make_finding(lost, "launch", "Launch overhead", why, f"none: {instead}", assuming=free, **evidence)
 
 
+def find_reread(call: LauncherCall) -> Finding | None:
+    """The largest tensor that launches of several functions load under the same name, if L2 cannot keep it."""
+    readers: dict[tuple[str, object], dict[str, DeviceLaunch]] = {}
+    for launch in call.launches:
+        for base in {a.base for a in launch.main_loads}:
+            readers.setdefault((base, launch.args.get(base)), {})[launch.function] = launch
+    again = [(one.tensor_bytes_of(base), base, by) for (base, _), by in readers.items() for one in by.values()]
+    again = [found for found in again if len(found[2]) > 1 and math.isfinite(found[0])]
+    size, base, by = max(again, key=lambda found: found[0], default=(0.0, "", {}))
+    if not by or size < next(iter(by.values())).target.l2_bytes:
+        return None
+    extra, total = size * (len(by) - 1), sum(one.footprint for one in call.launches)
+    why = f"{' and '.join(by)} each load {base}, {format_bytes(size)}, which L2 does not keep from one to the next."
+    advice = "none: do it in one kernel that loads it once, by sums that can be taken together"
+    assuming = f"it is the same tensor and {MEMORY}"
+    evidence = {"launches": len(by), "read_again_gb": extra / 1e9}
+    return make_finding(
+        extra / total, "memory bandwidth", "Read by several kernels", why, advice, assuming=assuming, **evidence
+    )
+
+
 def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     """The resource that takes longest without faults, and how near the call is to its time."""
     roofline = sum(one.roofline_us for one in call.launches)
@@ -145,7 +174,7 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
         evidence["moved_gb"] = sum(map(moved_bytes_of, call.launches)) / 1e9
         again = not near and launch.traffic > 1.5 * launch.footprint
         what = f"The {format_bytes(evidence['moved_gb'] * 1e9)} that must move"
-        advice = ["none: move fewer bytes; it moves none twice"]
+        advice = ["none: move fewer bytes; no launch moves one twice"]
         if again and launch.code.dots:
             advice = ["grouped_order", "tile size: larger tiles of the product, which load their operands less often"]
         elif again and _shared_bytes_of(launch) > 0.5 * launch.footprint:
