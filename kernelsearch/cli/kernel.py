@@ -75,6 +75,7 @@ def try_(task: str, **options: Any) -> None:
 @click.option(
     "--seconds", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Sampling time per shape."
 )
+@isolation_option
 @json_option
 @quiet_option
 def measure(task: str, **options: Any) -> None:
@@ -96,6 +97,7 @@ def measure(task: str, **options: Any) -> None:
 @click.option(
     "--counters/--no-counters", default=True, show_default=True, help="Ask Nsight Compute, some seconds a shape."
 )
+@isolation_option
 @json_option
 def hints(task: str, **options: Any) -> None:
     """Says where a kernel's time goes, and what to change.

@@ -43,7 +43,14 @@ RATES = "ceilings measured on this device: rates are the datasheet's"
 
 
 def main(
-    path: str, kernel: str | None, target: str, db: str, shapes: tuple[str, ...], counters: bool, as_json: bool
+    path: str,
+    kernel: str | None,
+    target: str,
+    db: str,
+    shapes: tuple[str, ...],
+    counters: bool,
+    require_isolation: bool,
+    as_json: bool,
 ) -> int:
     """Prints the hints. Returns 0, or 1 when the kernel is refused. Raises KernelsearchError for misuse."""
     say = make_say()
@@ -55,6 +62,7 @@ def main(
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, target, say=say))
         pool = open_counting_pool(bench)
+        bench.check_isolation(say, require_isolation)
         bench.ceilings = find_ceilings(bench, db)
         facts = narrow_to_shapes(bench.facts, shapes)
         found = examine(bench, facts, text, pool, profile=counters)

@@ -45,6 +45,7 @@ class MeasureOptions:
     db: str = DEFAULT_DB
     shapes: tuple[str, ...] = ()
     seconds: float = SECONDS
+    require_isolation: bool = False
     as_json: bool = False
     quiet: bool = False
 
@@ -59,6 +60,7 @@ def main(path: str, options: MeasureOptions) -> int:
     if note:
         say(f"note: {note}")
     with Bench.open(path, options.target, say=say) as bench:
+        bench.check_isolation(say, options.require_isolation)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         facts = tune_seed(bench, facts, Evaluation.of(bench, facts), say=say)
         contestants = [Contestant(SEED, bench.seed, dict(facts.config))]

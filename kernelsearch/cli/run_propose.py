@@ -65,6 +65,7 @@ class ProposeOptions:
     record: str | None = None
     target: str = "auto"
     shapes: tuple[str, ...] = ()
+    require_isolation: bool = False
     as_json: bool = False
     quiet: bool = False
 
@@ -97,6 +98,7 @@ def main(path: str, options: ProposeOptions) -> int:
         return print_refusal(verdict)
     with ExitStack() as stack:
         bench = stack.enter_context(Bench.open(path, options.target, compiled=default_folder(), say=say))
+        bench.check_isolation(say, options.require_isolation)
         facts = narrow_to_shapes(bench.facts, options.shapes)
         evaluation = Evaluation.of(bench, facts)
         proposer = proposers.open_proposer(

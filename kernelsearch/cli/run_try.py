@@ -13,7 +13,7 @@ from typing import Any
 from kernelsearch.cli.say import make_say
 from kernelsearch.core import formats
 from kernelsearch.core.errors import DatabaseBusy, StoreError
-from kernelsearch.core.types import WHOLE, TaskFacts, Trial, Verdict, Word
+from kernelsearch.core.types import WHOLE, Hint, TaskFacts, Trial, Verdict, Word
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.contract import Proposer, Rewrite
 from kernelsearch.propose.grammar import AnswerRejection, WholeKernel
@@ -162,8 +162,7 @@ def _describe(
         "device": result.run.facts.target,
         "best": best,
         "shapes": [_describe_shape(s, trial, trials[0], times, target) for s in facts.shapes],
-        "hints": [{"bottleneck": h.bottleneck, "evidence": dict(h.evidence), "change": h.suggestion}
-                  for h in trial.outcome.hints],
+        "hints": [{**vars(hint)} for hint in trial.outcome.hints],
     }  # fmt: skip
 
 
@@ -203,8 +202,8 @@ def as_text(tried: dict[str, Any]) -> str:
         if shape["time_us"]:
             lines.append(f"  {shape['shape']}: {formats.format_time(shape['time_us'])} ({others})")
     for hint in tried["hints"]:
-        numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in hint["evidence"].items())
-        lines.append(f"  {hint['bottleneck']} ({numbers}): {hint['change']}")
+        head, why, change = formats.explain_hint(Hint(**hint))
+        lines += [f"  {head}", f"    {why}", f"    -> {change}"]
     if verdict["depth"] != "full":
         lines.append("  judged at screen depth, as a trial that is no new best: `kernelsearch verify` judges it fully")
     return "\n".join(lines)

@@ -113,6 +113,7 @@ def optimize(task: str, **options: Any) -> None:
 @click.option("--record", type=OutputFile(), help="Write the answers to a file for replay:FILE.")
 @target_option
 @shape_option
+@isolation_option
 @json_option
 @quiet_option
 def propose(task: str, **options: Any) -> None:

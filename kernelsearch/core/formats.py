@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelsearch.core.types import Config
+from kernelsearch.core.types import LAUNCH_OPTIONS, Config, Hint
 
 
 def format_time(us: float) -> str:
@@ -48,6 +48,33 @@ def format_duration(seconds: float) -> str:
     whole = max(0, round(seconds))
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
+
+
+def format_bytes(size: float) -> str:
+    """`96 bytes`, `16.4 kB`, `1.05 GB`."""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= one:
+            return f"{size / one:.3g} {unit}"
+    return f"{size:.3g} bytes"
+
+
+def format_advice(hint: Hint, edits: bool = True) -> str:
+    """What a hint advises: `edit online: ...`, `num_warps: ...` or `by hand: ...`; edits: their names are said."""
+    word, _, rest = hint.suggestion.partition(": ")
+    if word == "none":
+        return f"by hand: {rest}" if edits else rest
+    if not rest or word in LAUNCH_OPTIONS or word == "tile size":
+        return hint.suggestion
+    return f"edit {hint.suggestion}" if edits else rest
+
+
+def explain_hint(hint: Hint, edits: bool = True) -> tuple[str, str, str]:
+    """A hint in three texts: its rule with the gain to expect, why, and the change to make."""
+    head = f"{hint.name} ({hint.bottleneck})" if hint.name else hint.bottleneck
+    if hint.lost:
+        head += f": up to {1 / (1 - min(hint.lost, 0.99)):.2f}x faster (an estimate), if {hint.assuming}"
+    why = hint.why or ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in hint.evidence.items())
+    return head, why, format_advice(hint, edits)
 
 
 def format_verdict(word: str) -> str:

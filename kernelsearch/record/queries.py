@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from kernelsearch.record.rows import SEED_SETTING, Row
+from kernelsearch.core.types import Hint
+from kernelsearch.record.rows import SEED_SETTING, Row, hint_of
 from kernelsearch.record.store import OF_TASK, Store
 
 # ---------------------------------------------------------------- leaderboard
@@ -200,15 +201,15 @@ def first_rejections(store: Store, run: int) -> dict[str, Row]:
     return {row["kernel"]: row for row in rows}
 
 
-def first_hints(store: Store, run: int) -> dict[str, list[Row]]:
+def first_hints(store: Store, run: int) -> dict[str, list[Hint]]:
     """The hints of the first trial of each kernel of a run that has any."""
-    hints: dict[str, list[Row]] = {}
+    first: dict[str, int] = {}
+    hints: dict[str, list[Hint]] = {}
     for row in store.query(
-        """SELECT t.kernel, h.bottleneck, h.evidence, h.suggestion, h.number FROM hint AS h
+        """SELECT t.kernel, h.* FROM hint AS h
            JOIN trial AS t ON t.run = h.run AND t.number = h.number WHERE h.run = ? ORDER BY h.number, h.position""",
         [run],
     ):
-        of_kernel = hints.setdefault(row.pop("kernel"), [])
-        if not of_kernel or of_kernel[0]["number"] == row["number"]:
-            of_kernel.append({**row, "evidence": json.loads(row["evidence"])})
+        if first.setdefault(row["kernel"], row["number"]) == row["number"]:
+            hints.setdefault(row["kernel"], []).append(hint_of(row))
     return hints

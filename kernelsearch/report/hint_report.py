@@ -1,7 +1,8 @@
-"""Hints as text for people, 80 columns wide, and as data."""
+"""Hints as text for people, as wide as the terminal, and as data."""
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from typing import Any
 
 from kernelsearch.core import formats
 from kernelsearch.core.types import Config
-from kernelsearch.measure.hints.detectors import Finding, round_for_people
+from kernelsearch.measure.hints.changes import Finding, round_for_people
 from kernelsearch.measure.hints.findings import MOST, LauncherCall, diagnose
 from kernelsearch.measure.static_model.counters import Counters
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.record.rows import columns
 
-WIDTH = 80
+WIDEST = 120
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,7 @@ def as_dict(report: HintReport) -> dict[str, Any]:
                 "evidence": None if call.time_us is None else _evidence(call),
                 "roofline_us": _roofline_us(call),
                 "launches": [_launch_dict(one, counts) for one, counts in zip(call.launches, machine, strict=True)],
-                "hints": [
-                    {**vars(f.hint), "evidence": dict(f.hint.evidence), "lost": round(f.lost, 3)}
-                    for f in diagnose(call)[:MOST]
-                ],
+                "hints": [{**vars(f.hint), "lost": round(f.lost, 3)} for f in diagnose(call)[:MOST]],
             }
             for label, call, machine in report.calls
         ],
@@ -136,17 +134,11 @@ def _launch_dict(launch: DeviceLaunch, counts: Mapping[str, int]) -> dict[str, A
 
 
 def _finding(number: int, finding: Finding) -> list[str]:
-    hint = finding.hint
-    costs = f", about {100 * finding.lost:.0f} % of the time" if finding.lost else ""
-    numbers = ", ".join(f"{name} {_number(value)}" for name, value in hint.evidence.items())
-    lines = _wrapped(f"{number}. {hint.bottleneck}{costs}", "  ", "     ")
-    return [*lines, *_wrapped(numbers, "     ", "     "), *_wrapped(hint.suggestion, "     -> ", "        ")]
-
-
-def _number(value: float) -> str:
-    value = round_for_people(value)
-    return f"{value:,}" if abs(value) < 1e9 else f"{value:.3g}"
+    head, why, advice = formats.explain_hint(finding.hint)
+    lines = [*_wrapped(f"{number}. {head}", "  ", "     "), *_wrapped(why, "     ", "     ")]
+    return [*lines, *_wrapped(advice, "     -> ", "        ")]
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    width = min(WIDEST, shutil.get_terminal_size((80, 24)).columns)
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

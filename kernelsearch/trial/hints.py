@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 from kernelsearch.compile.build import Binary
 from kernelsearch.compile.code import mean_width
-from kernelsearch.core.types import ArgFact, Evidence, LaunchFact, Measurement, TaskFacts, TensorFact, content_digest
+from kernelsearch.core.types import (
+    LAUNCH_OPTIONS,
+    ArgFact,
+    Evidence,
+    LaunchFact,
+    Measurement,
+    TaskFacts,
+    TensorFact,
+    content_digest,
+)
 from kernelsearch.kernel.launch import BoundLaunch, LaunchStep, Passed, Scratch
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
@@ -33,12 +42,18 @@ def describe_calls(
     """The launcher's call at each of these shapes, as `measure.hints` reads it; once keeps what edits answered."""
     target = calibrate_target(candidate.bench.target, candidate.bench.ceilings)
     measured = measurement is not None and measurement.evidence is not Evidence.ESTIMATED
+    tiles = tuple(n for n, value in candidate.config.items() if _is_tile(n, value))
     applies, calls = ask_edits(candidate.kernel, candidate.bench.facts, once), []
     for shape in shapes:
         launches = launches_of(candidate.launches(shape), binaries, target, (counts or {}).get(shape, ()))
         time_us = measurement.time_us(shape) if measurement else None
-        calls.append(LauncherCall(shape, launches, time_us, measured, applies))
+        calls.append(LauncherCall(shape, launches, time_us, measured, applies, tiles))
     return tuple(calls)
+
+
+def _is_tile(name: str, value: object) -> bool:
+    plain = name.rpartition(".")[2]
+    return plain not in LAUNCH_OPTIONS and isinstance(value, int) and not isinstance(value, bool) and value > 1
 
 
 def ask_edits(kernel: Kernel, facts: TaskFacts, once: Once) -> Callable[[str, str], bool]:

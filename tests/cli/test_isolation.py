@@ -56,3 +56,13 @@ def test_it_is_kept_with_every_verdict(run, missing, tmp_path):
     done = run(*COMMANDS["verify"], "--explain")
     assert done.json["detail"].get("missing isolation") == wanted
     assert ("missing isolation" in done.err) == missing
+
+
+@pytest.mark.parametrize("command", [["measure"], ["propose", "--proposer", "edits"], ["hints"]], ids=lambda c: c[0])
+def test_commands_without_a_record_say_it_too(run, missing, command):
+    """They refuse with the same line where it is required; the rest of their work is tested elsewhere."""
+    if missing:
+        one_line(run(command[0], "good.py", *command[1:], "--require-isolation"), f"--require-isolation: {SAID}")
+    if missing and command == ["hints"]:
+        done = run(*command, "good.py")
+        assert done.code == 0 and done.err.count("candidates are not fully isolated: compile worker without") == 1

@@ -1,5 +1,6 @@
 """Kernels with exactly one fault are diagnosed rightly from the binary alone; healthy ones raise no alarm."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "hints"))
 import binary_alone
 
 from kernelsearch.compile.code import Access, Code, InstructionCounts, Loop, Work
+from kernelsearch.core import formats
 from kernelsearch.core.types import LAUNCH_OPTIONS, Hint, TensorFact
 from kernelsearch.kernel.targets import target_by_name
 from kernelsearch.measure.hints import findings as hinting
-from kernelsearch.measure.hints.changes import CHANGES, NOT_EDITS, format_suggestion, list_suggested_edits, word_of
-from kernelsearch.measure.hints.detectors import (
+from kernelsearch.measure.hints.changes import (
     BOTTLENECKS,
-    DETECTORS,
-    detect_second_read,
+    CHANGES,
+    NOT_EDITS,
+    format_suggestion,
+    list_suggested_edits,
     make_finding,
     round_for_people,
+    word_of,
 )
+from kernelsearch.measure.hints.detectors import DETECTORS
+from kernelsearch.measure.hints.memory_detectors import detect_second_read
 from kernelsearch.measure.static_model import device_launch
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 from kernelsearch.measure.static_model.occupancy import BinaryResources
@@ -49,6 +55,10 @@ def test_the_one_fault_is_the_first_hint(path):
     first, *others = hinting.make_hints(calls)
     assert binary_alone.agrees(said, first.bottleneck, word_of(first)), first
     assert len(first.evidence) <= 4 and len(others) < hinting.MOST
+    for hint in (first, *others):
+        head, why, advice = formats.explain_hint(hint)
+        assert hint.name in head and why.endswith(".") and not re.search("[a-z]_[a-z]+ [0-9]", why), why
+        assert bool(hint.lost) == bool("x faster (an estimate), if " in head) and ": " in advice
     if said["fault"] == "none":
         assert all(f.lost == 0 for c in calls for f in hinting.diagnose(c))
 
@@ -87,9 +97,11 @@ def test_suggestions_are_in_the_words_of_the_edits():
 
 def test_a_finding_has_at_most_four_numbers_and_a_known_bottleneck():
     with pytest.raises(ValueError, match="5 numbers"):
-        make_finding(0.5, "issue", "exp2", a=1, b=2, c=3, d=4, e=5)
+        make_finding(0.5, "issue", "Rule", "Why.", "none: more", a=1, b=2, c=3, d=4, e=5)
     with pytest.raises(ValueError, match="bad luck"):
-        make_finding(0.5, "bad luck", "exp2")
+        make_finding(0.5, "bad luck", "Rule", "Why.", "none: more")
+    with pytest.raises(ValueError, match="may not apply: exp2"):
+        make_finding(0.5, "issue", "Rule", "Why.", "none: more", "exp2")
     assert round_for_people(1234567.0) == 1234567 and round_for_people(0.123456) == 0.123
 
 
@@ -218,9 +230,57 @@ def test_a_row_that_registers_cannot_hold_is_not_to_be_one_tile():
         twice = replace(launch, args=args, code=replace(launch.code, accesses=(first, first, store)))
         words.append(word_of(detect_second_read(twice).hint))
     assert words == ["tile size", "fused_passes"]
+    whole = replace(twice, code=replace(twice.code, accesses=(replace(first, shape=(65536,), loops=()),) * 2))
+    nothing = hinting.settle_advice(
+        hinting.LauncherCall("s", (whole,), applies=lambda *_: False), whole, detect_second_read(whole), 0.5
+    )
+    assert nothing.hint.suggestion == "none: load the tile once into a variable and use that"
+
+
+def test_what_is_near_a_limit_is_named_before_it_is_called_unexplained():
+    """A row of 257 in a tile of 512, four bytes a thread: small faults, and a time far from the roofline."""
+    launch = row_sum(n=257, tile=512, mix=InstructionCounts(loads={4: 4}))
+    first, store = launch.code.accesses
+    launch = replace(launch, code=replace(launch.code, accesses=(replace(first, loops=()), store)))
+    for far, names in ((1.2, {"Limited by memory"}), (3.0, {"Empty lanes", "Narrow loads"})):
+        found = hinting.diagnose(hinting.LauncherCall("s", (launch,), far * launch.roofline_us))
+        assert {f.hint.name for f in found} >= names
+        assert not any("no rule explains" in f.hint.suggestion for f in found)
+
+
+@pytest.mark.parametrize(
+    ("tiles", "said"),
+    [
+        (None, "tile size: smaller tiles, so"),
+        (("BLOCK",), "(here by BLOCK)"),
+        ((), "none: the launcher sets the tile: "),
+    ],
+)
+def test_a_tile_is_advised_by_the_names_that_set_it(tiles, said):
+    launch = row_sum(programs=32)
+    call = hinting.LauncherCall("s", (launch,), applies=lambda *_: False, tiles=tiles)
+    assert said in hinting.diagnose(call)[0].hint.suggestion
+
+
+def test_of_several_launches_the_one_that_is_meant_is_named():
+    small, big = row_sum(programs=64, tile=4096), replace(row_sum(tile=4096, stack_bytes=400), function="second")
+    (hint,) = hinting.make_hints([hinting.LauncherCall("s", (small, big))])
+    assert hint.why.startswith("Launch 2 of 2, second: A thread holds 400 bytes")
+    assert "Launch" not in hinting.make_hints([hinting.LauncherCall("s", (big,))])[0].why
 
 
 def test_a_launch_without_loads_has_no_chain_of_them():
     """A fill reads nothing: its time by dependent loads is one round of one latency, no error."""
     launch = SimpleNamespace(main_loads=(), programs=1, occupancy=1, target=SimpleNamespace(num_sms=132))
     assert DeviceLaunch.chain_us.func(launch) == pytest.approx(device_launch.DRAM_LATENCY_NS / 1e3)
+
+
+@pytest.mark.parametrize(("second", "n", "said"), [("k2", 4096, True), ("k", 4096, False), ("k2", 16, False)])
+def test_a_tensor_that_two_kernels_load_is_no_byte_that_moves_once(second, n, said):
+    """Mean, then variance, in two kernels: each is alone without a fault. What L2 keeps in between costs little."""
+    one = row_sum(n=n, tile=4096)
+    (first, *_) = hinting.diagnose(hinting.LauncherCall("s", (one, replace(one, function=second))))
+    assert (first.hint.name == "Read by several kernels") == said
+    assert not said or (
+        first.lost == pytest.approx(0.5, abs=0.01) and "k and k2 each load x, 1.07 GB" in first.hint.why
+    )

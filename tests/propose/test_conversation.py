@@ -23,7 +23,10 @@ from kernelsearch.propose.models.conversation import PATIENCE
 from kernelsearch.record.rows import RunFacts
 from kernelsearch.record.store import Store
 
-HINT = Hint("occupancy", {"programs": 8.0, "num_sms": 132.0}, "none: no edit does it here: smaller tiles")
+HINT = Hint(
+    "occupancy", {"programs": 8.0, "num_sms": 132.0}, "none: smaller tiles",
+    "Idle SMs", "8 programs for 132 SMs.", 0.9, "work can be spread",
+)  # fmt: skip
 LAUNCH = dict(kernel="add_parts", programs=32, programs_per_sm=4, num_warps=8, registers=40, stack_bytes=16,
               shared_bytes=512, load_bytes=4.0, limiter="programs")  # fmt: skip
 
@@ -64,7 +67,8 @@ def test_an_accepted_kernel_goes_back_with_its_times_its_means_and_what_it_gaine
     answer, said = follow_up.turns[0]
     for part in ("2.00x as fast as the kernel that it was made from", "no kernel is faster", "BLOCK=64, SPLIT=16",
                  "of 8 tried", "rows=64: this kernel 5 us", "40 registers and 16 spilled bytes", "4 at once on an SM",
-                 "occupancy (programs 8", "DO THIS"):  # fmt: skip
+                 "Idle SMs (occupancy): up to 10.00x faster (an estimate), if work can be spread",
+                     "8 programs for 132 SMs. Change: smaller tiles", "DO THIS"):  # fmt: skip
         assert part in said, part
     assert (
         "C1 = tl.constexpr(1)" in answer and second.edit == "kernel:scripted" and second.parent == first.kernel.digest

@@ -1,4 +1,4 @@
-"""The changes that hints suggest, by the names of the edits.
+"""Findings, and the changes that they suggest by the names of the edits.
 
 A suggestion reads `word: sentence`. The word is an edit's name, a launch option, `tile size` (the kernel's block
 constexprs) or `none`; a test compares this table with the registry of edits, which this room may not import.
@@ -6,7 +6,9 @@ constexprs) or `none`; a test compares this table with the registry of edits, wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from kernelsearch.core.types import Hint
@@ -40,6 +42,52 @@ CHANGES: Final = {
 """Each word with its usual sentence; empty for words that are no edits, whose sentence depends on the numbers."""
 
 NOT_EDITS = frozenset(word for word, sentence in CHANGES.items() if not sentence)
+
+
+BOTTLENECKS = tuple(
+    "memory bandwidth/memory latency/occupancy/issue/tensor core/shared-memory banks/launch/tail wave/spills".split("/")
+)
+
+MEMORY = "memory traffic is all that it waits for"
+"""What the gain of a fault in memory traffic takes for granted."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A hint and, in order, the suggestions to make instead where its own edit does not apply to the kernel."""
+
+    hint: Hint
+    others: tuple[str, ...] = ()
+
+    @property
+    def lost(self) -> float:
+        return self.hint.lost
+
+
+def make_finding(
+    lost: float, bottleneck: str, name: str, why: str, *advice: str, assuming: str = MEMORY, **evidence: float
+) -> Finding:
+    """A finding; advice is words of `CHANGES`, or `word: sentence`, the best first, the last one no edit.
+
+    Whether an edit applies is found out later; the last one can always be followed. At most four numbers.
+    """
+    if bottleneck not in BOTTLENECKS or len(evidence) > 4:
+        raise ValueError(f"no such finding: {bottleneck!r} with {len(evidence)} numbers")
+    if advice[-1].partition(":")[0] not in NOT_EDITS:
+        raise ValueError(f"the last advice of {name!r} may not apply: {advice[-1]}")
+    parts = (text.partition(": ") for text in advice)
+    first, *others = (format_suggestion(word, sentence) for word, _, sentence in parts)
+    numbers = {k: round_for_people(v) for k, v in evidence.items()}
+    return Finding(Hint(bottleneck, numbers, first, name, why, lost, assuming), tuple(others))
+
+
+def round_for_people(value: float) -> float:
+    """Three significant digits, whole numbers kept whole."""
+    if value == 0 or not math.isfinite(value):
+        return value
+    if float(value).is_integer():
+        return int(value)
+    return float(f"{value:.3g}")
 
 
 def format_suggestion(word: str, sentence: str = "") -> str:

@@ -7,19 +7,29 @@ than the difference between the time and the roofline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from kernelsearch.core.formats import format_bytes, format_time
 from kernelsearch.core.types import Hint
-from kernelsearch.measure.hints.changes import NOT_EDITS, word_of
-from kernelsearch.measure.hints.detectors import DETECTORS, Finding, make_finding
+from kernelsearch.measure.hints.changes import MEMORY, NOT_EDITS, Finding, make_finding, word_of
+from kernelsearch.measure.hints.detectors import DETECTORS
 from kernelsearch.measure.static_model.device_launch import DeviceLaunch
 
 WORTH = 0.1
 """The least share of the time for a fault to be reported."""
+SMALL = 0.03
+"""The least share where nothing larger explains a time far from the roofline."""
 MOST = 3
 FAR = 0.7
 """Below this share of the roofline a kernel is not called as fast as its bytes allow."""
+LIMITS = {
+    "memory bandwidth": "Limited by memory",
+    "tensor core": "Limited by matrix units",
+    "issue": "Limited by arithmetic",
+}
+"""The rule's name for the resource that takes longest where no fault is found."""
 LARGE_PRODUCT = 128 * 64
 """From this tile size (elements of the product) on, feeding the matrix units matters, no longer the tile's size."""
 MEASURED_LAUNCH_US = 1.0
@@ -30,7 +40,8 @@ MEASURED_LAUNCH_US = 1.0
 class LauncherCall:
     """One launcher call at one shape: its launches in order, and its time if there is one (measured, or estimated).
 
-    applies says of a function of the kernel whether an edit makes anything of it.
+    applies says of a function of the kernel whether an edit makes anything of it; tiles are the names in its config
+    that set tile sizes, None where they are not known.
     """
 
     shape: str
@@ -38,6 +49,7 @@ class LauncherCall:
     time_us: float | None = None
     measured: bool = False
     applies: Callable[[str, str], bool] = field(default=lambda function, edit: True, compare=False)
+    tiles: tuple[str, ...] | None = None
 
 
 def make_hints(calls: Sequence[LauncherCall]) -> tuple[Hint, ...]:
@@ -61,26 +73,44 @@ def diagnose(call: LauncherCall) -> tuple[Finding, ...]:
         return (start,)
     limit, whole = _gap_of(call), sum(map(weight_of, call.launches))
     faults = [
-        replace(settle_advice(call, launch, fault), lost=min(fault.lost * (weight_of(launch) / whole), limit))
+        settle_advice(call, launch, fault, min(fault.lost * (weight_of(launch) / whole), limit))
         for launch in call.launches
         for detect in DETECTORS
         if (fault := detect(launch)) is not None
     ]
-    worth = sorted((f for f in faults if f.lost >= WORTH), key=lambda f: -f.lost)
+    faults += (
+        [replace(again, hint=replace(again.hint, lost=min(again.lost, limit)))] if (again := find_reread(call)) else []
+    )
+    faults.sort(key=lambda f: -f.lost)
+    worth = tuple(f for f in faults if f.lost >= WORTH)
     if worth:
-        return tuple(worth)
+        return worth
+    far = call.time_us is not None and sum(one.roofline_us for one in call.launches) < FAR * call.time_us
+    if far and (small := tuple(f for f in faults if f.lost >= SMALL)):
+        first = small[0].hint
+        rest = f"{first.why} Such faults explain only a part of its distance from the roofline."
+        return (Finding(replace(first, why=rest)), *small[1:])
     main = max(call.launches, key=weight_of)
-    return (settle_advice(call, main, find_binding_resource(call, main)),)
+    alone = replace(call, launches=(main,))  # what limits the call is said of all its launches
+    return (settle_advice(alone, main, find_binding_resource(call, main), 0.0),)
 
 
-def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding) -> Finding:
-    """The finding with its first suggestion that can be followed: no edit, or one that applies to the launch."""
-    for text in (finding.hint.suggestion, *finding.others):
-        hint = replace(finding.hint, suggestion=text)
-        if word_of(hint) in NOT_EDITS or call.applies(launch.function, word_of(hint)):
-            return Finding(finding.lost, hint)
-    sentence = finding.hint.suggestion.partition(": ")[2]
-    return Finding(finding.lost, replace(finding.hint, suggestion=f"none: no edit does it here: {sentence}"))
+def settle_advice(call: LauncherCall, launch: DeviceLaunch, finding: Finding, lost: float) -> Finding:
+    """The finding with its share of the call, its launch, and its first suggestion that can be followed there."""
+    texts = (finding.hint.suggestion, *finding.others)
+    words = ((text.partition(":")[0], text) for text in texts)
+    chosen = next(text for word, text in words if word in NOT_EDITS or call.applies(launch.function, word))
+    if chosen.startswith("tile size: ") and call.tiles is not None:
+        named = f"{chosen} (here by {', '.join(call.tiles)})"
+        chosen = named if call.tiles else "none: the launcher sets the tile: " + chosen.partition(": ")[2]
+    why = finding.hint.why
+    assuming = finding.hint.assuming
+    if not call.measured and call.time_us and lost > 1 - sum(x.roofline_us for x in call.launches) / call.time_us:
+        assuming += "; the estimated time does not contain it all"
+    if len(call.launches) > 1:
+        number = next(n for n, one in enumerate(call.launches, 1) if one is launch)
+        why = f"Launch {number} of {len(call.launches)}, {launch.function}: {why}"
+    return Finding(replace(finding.hint, suggestion=chosen, lost=lost, why=why, assuming=assuming))
 
 
 def weight_of(launch: DeviceLaunch) -> float:
@@ -96,9 +126,34 @@ def find_launch_bound(call: LauncherCall) -> Finding | None:
         return None
     if call.measured and call.time_us is not None and call.time_us > 4 * overhead + work:
         return None  # it takes longer than starting it can explain
-    instead = "do it in one launch" if len(call.launches) > 1 else "give it more work, or fuse it with its neighbours"
+    instead = (
+        "do the work in one launch" if len(call.launches) > 1 else "give it more work, or fuse it with its neighbours"
+    )
     evidence = {"launch_us": overhead, "work_us": work, "launches": len(call.launches)}
-    return make_finding(overhead / (overhead + work), "launch", f"none: no edit does it: {instead}", **evidence)
+    lost, free = overhead / (overhead + work), "nothing of the start is left"
+    why = f"To start its kernels takes about {format_time(overhead)}; their work takes {format_time(work)}."
+    return make_finding(lost, "launch", "Launch overhead", why, f"none: {instead}", assuming=free, **evidence)
+
+
+def find_reread(call: LauncherCall) -> Finding | None:
+    """The largest tensor that launches of several functions load under the same name, if L2 cannot keep it."""
+    readers: dict[tuple[str, object], dict[str, DeviceLaunch]] = {}
+    for launch in call.launches:
+        for base in {a.base for a in launch.main_loads}:
+            readers.setdefault((base, launch.args.get(base)), {})[launch.function] = launch
+    again = [(one.tensor_bytes_of(base), base, by) for (base, _), by in readers.items() for one in by.values()]
+    again = [found for found in again if len(found[2]) > 1 and math.isfinite(found[0])]
+    size, base, by = max(again, key=lambda found: found[0], default=(0.0, "", {}))
+    if not by or size < next(iter(by.values())).target.l2_bytes:
+        return None
+    extra, total = size * (len(by) - 1), sum(one.footprint for one in call.launches)
+    why = f"{' and '.join(by)} each load {base}, {format_bytes(size)}, which L2 does not keep from one to the next."
+    advice = "none: do it in one kernel that loads it once, by sums that can be taken together"
+    assuming = f"it is the same tensor and {MEMORY}"
+    evidence = {"launches": len(by), "read_again_gb": extra / 1e9}
+    return make_finding(
+        extra / total, "memory bandwidth", "Read by several kernels", why, advice, assuming=assuming, **evidence
+    )
 
 
 def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
@@ -118,28 +173,35 @@ def find_binding_resource(call: LauncherCall, launch: DeviceLaunch) -> Finding:
     if name == "memory bandwidth":
         evidence["moved_gb"] = sum(map(moved_bytes_of, call.launches)) / 1e9
         again = not near and launch.traffic > 1.5 * launch.footprint
-        advice = "none: it moves no byte twice; only fewer bytes make it faster"
+        what = f"The {format_bytes(evidence['moved_gb'] * 1e9)} that must move"
+        advice = ["none: move fewer bytes; no launch moves one twice"]
         if again and launch.code.dots:
-            advice = "grouped_order"
+            advice = ["grouped_order", "tile size: larger tiles of the product, which load their operands less often"]
         elif again and _shared_bytes_of(launch) > 0.5 * launch.footprint:
-            advice = "rows_2d: several rows a program, so that what all rows share is loaded once"
+            advice = [
+                f"{w}: several rows a program, so that what all share is loaded once" for w in ("rows_2d", "none")
+            ]
         elif call.time_us and roofline < FAR * call.time_us:
-            unexplained = "nothing in the binary explains why it is so far from the roofline"
-            advice = f"tile size: another one, and other num_warps: {unexplained}"
+            advice = ["tile size: another one, and other num_warps: no rule explains its distance from the roofline"]
     elif name == "tensor core":
         evidence["tflop"] = sum(one.flops for one in call.launches) / 1e12
-        advice = "tile size: larger tiles and other num_warps and num_stages feed the matrix units better"
+        what = f"Its {evidence['tflop']:.3g} TFLOP of matrix products"
+        advice = ["tile size: larger tiles and other num_warps and num_stages feed the matrix units better"]
         if near:
-            advice = "none: it runs at the rate of the matrix units"
+            advice = ["none: do fewer products; it runs at the rate of the matrix units"]
         elif _is_fed_by_threads(launch):
-            advice = "tensor_descriptor"
+            advice.insert(0, "tensor_descriptor")
     else:
         evidence["issue_us"] = times["issue"]
+        what = f"Its arithmetic takes {format_time(times['issue'])}; its bytes or products"
         kinds = {w.kind for w in launch.code.work}
-        advice = "none: its arithmetic takes longer than its bytes; only less of it makes it faster"
-        if kinds & {"divide", "special"}:
-            advice = "reciprocal" if "divide" in kinds else "exp2"
-    return make_finding(0.0, name, advice, **evidence)
+        words = ["reciprocal"] * ("divide" in kinds) + ["exp2"] * ("special" in kinds)
+        advice = [*words, "none: do less arithmetic, which takes longer than its bytes"]
+    why = f"{what} take {format_time(roofline)} at the machine's full rate"
+    if call.time_us:
+        kind = "measured" if call.measured else "estimated"
+        why += f", {100 * roofline / call.time_us:.0f} % of the {kind} {format_time(call.time_us)}"
+    return make_finding(0.0, name, LIMITS[name], f"{why}.", *advice, **evidence)
 
 
 def _shared_bytes_of(launch: DeviceLaunch) -> float:

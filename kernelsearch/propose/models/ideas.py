@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
+from kernelsearch.core.formats import format_advice
 from kernelsearch.core.types import Hint, content_digest
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.history import History
@@ -119,13 +119,6 @@ def _worth(idea: Idea, parent: str, history: History) -> float:
     return math.exp(SHARPNESS * mean) / (1 + 2 * done + 0.5 * failed)
 
 
-def read_advice(hint: Hint) -> str:
-    """What a hint advises, in words: the name of an edit says nothing, that of a launch option does."""
-    word, _, rest = hint.suggestion.partition(": ")
-    alone = word == "none" or any(e.name == word for e in EDITS)
-    return re.sub("^no edit does it( here)?: ", "", rest) if rest and alone else hint.suggestion
-
-
 def _sentence(hint: Hint) -> str:
-    text = f"{read_advice(hint)} (the bottleneck is {hint.bottleneck})."
+    text = f"{format_advice(hint, edits=False)} (the bottleneck is {hint.bottleneck})."
     return text[:1].upper() + text[1:]

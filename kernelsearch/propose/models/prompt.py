@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kernelsearch.core.formats import explain_hint
 from kernelsearch.core.types import Hint, LaunchFact, ShapeFact, TaskFacts, TensorFact, Trial
 from kernelsearch.kernel.source import Kernel
 from kernelsearch.kernel.targets import Target
 from kernelsearch.propose.edits import EDITS
 from kernelsearch.propose.grammar import Grammar, WholeKernel
 from kernelsearch.propose.history import Entry, History
-from kernelsearch.propose.models.ideas import Idea, read_advice
+from kernelsearch.propose.models.ideas import Idea
 from kernelsearch.propose.models.repair import FailedAnswer, clean
 from kernelsearch.propose.models.sections import FittedPage, Section, fit_sections
 
@@ -191,8 +192,8 @@ def roofline_us(shape: ShapeFact, target: Target | None) -> float | None:
 
 
 def format_hint(hint: Hint) -> str:
-    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(hint.evidence.items())[:4])
-    return clean(f"{hint.bottleneck} ({numbers}): {read_advice(hint)}", 400)
+    head, why, advice = explain_hint(hint, edits=False)
+    return clean(f"{head}. {why} Change: {advice}", 600)
 
 
 def _format_try(history: History, entry: Entry) -> str:

@@ -4,6 +4,6 @@ Tables have a `name` column where a person needs one: Datasette shows it in plac
 Text columns that hold JSON say so in their comment. Times are UTC, ISO 8601.
 """
 
-from kernelsearch.record.migrations.m005_to_m011 import migrations
+from kernelsearch.record.migrations.m012_hints import migrations
 
 __all__ = ["migrations"]

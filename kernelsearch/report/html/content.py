@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kernelsearch.core.formats import explain_hint
 from kernelsearch.record import family_tree, queries
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.record.family_tree import LineageStep
@@ -105,7 +106,7 @@ def _tree(store: Store, run: int) -> Facts:
             "first": step.number,
             "speedup": 1 / step.score if step.score else None,
             "why": None if step.accepted else why,
-            "hints": hints.get(step.kernel, []),
+            "hints": [explain_hint(hint) for hint in hints.get(step.kernel, [])],
             "diff": diff_structures(parent, step) if parent else "",
             **({"config": trial["config"], "time_us": trial["time_us"], "trial": trial["number"]} if trial else {}),
         }

@@ -91,8 +91,8 @@
     if (node.gain_at_config) fact("step", `${node.gain_at_config.toFixed(3)}× its parent, both at the best kernel's config`);
     if (node.config) fact("config", Object.entries(node.config).map(([name, value]) => `${name}=${value}`).join(" "));
     fact("refused", node.why);
-    const hints = node.hints.map((hint) => make("li", {}, make("strong", {}, hint.bottleneck), `: ${hint.suggestion} `,
-      make("span", { class: "muted" }, Object.entries(hint.evidence).map(([name, value]) => `${name} ${Number(value.toPrecision(3))}`).join(", "))));
+    const hints = node.hints.map(([head, why, advice]) => make("li", {}, make("strong", {}, head), `. ${advice} `,
+      make("span", { class: "muted" }, why)));
     return [make("h3", { id: "node-title" }, node.edit || "seed"), node.rationale ? make("p", {}, node.rationale) : null, facts,
       hints.length ? make("h4", {}, "Hints") : null, hints.length ? make("ul", {}, ...hints) : null,
       node.diff ? diff(node.diff) : node.diff === null ? make("p", { class: "muted" }, "Its diff was left out to keep the page small.") : null,
