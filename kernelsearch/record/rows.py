@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelsearch.core.model_calls import AnswerRecord, ModelCall
@@ -101,8 +102,13 @@ def columns(source: object, names: str) -> Row:
 
 def from_row(cls: type[T], row: Row, **values: Any) -> T:
     """An instance of a dataclass from the columns that bear its fields' names; `values` replace or add some."""
-    names = {f.name for f in fields(cls)}
+    names = _names_of(cls)
     return cls(**{name: value for name, value in row.items() if name in names} | values)
+
+
+@cache
+def _names_of(cls: type) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cls))
 
 
 def geometric_mean(values: list[float]) -> float | None:

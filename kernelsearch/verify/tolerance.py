@@ -71,8 +71,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+
+from kernelsearch.verify.dispatch import DispatchMode
 
 TILE = 128
 TINY_AXIS = 16
@@ -157,7 +158,7 @@ COPIES = frozenset(("clone", "_to_copy", "copy_", "cat", "stack", "where", "inde
 """Operations that move values and round none."""
 
 
-class RoundingMode(TorchDispatchMode):
+class RoundingMode(DispatchMode):
     """Inside, what each operation of torch computes moves by a relative amount eps of random sign.
 
     Whole numbers stay: masks, counts and indices have no rounding, and an index must stay an index.

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from kernelsearch.kernel.targets import Target
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.verify.judge import poison_value
 
 CUDA = torch.device("cuda", 0)
@@ -265,7 +265,7 @@ _EMPTY = frozenset(
 )
 
 
-class _Poisoning(TorchDispatchMode):
+class _Poisoning(DispatchMode):
     def __init__(self, value: float | None) -> None:
         super().__init__()
         self.value, self.filled = value, set()

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from kernelsearch.verify.dispatch import DispatchMode
 from kernelsearch.worker.launcher.standin import replace_attributes
 
 
@@ -27,7 +27,7 @@ class Refused(Exception):
     """An operation of the reference that no kernel can stand for; the message says what it does."""
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(DispatchMode):
     """Raises Refused where the reference draws random numbers or has complex ones."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -44,8 +44,6 @@ LIMITS = WorkerLimits(cpu_s=600)  # a backstop: the driver's wall clock ends a j
 
 def preload() -> None:
     """Prepares what every job needs, once, before forking; TRITON_INTERPRET is in the environment."""
-    import torch._dynamo  # a second of work, which torch would else do in every worker under a dispatch mode
-
     torch.set_num_threads(1)
 
 

@@ -17,8 +17,6 @@ LIMITS = WorkerLimits(descriptors=4096, file_bytes=None)
 
 def preload() -> None:
     """Imports the modules of every job without touching a GPU: a spare worker waits in this state."""
-    import torch._dynamo  # noqa: F401  (four seconds, which torch would else take in every fresh worker)
-
     import kernelsearch.measure.timing.events
     import kernelsearch.worker.launcher.intercept
     import kernelsearch.worker.launcher.standin
