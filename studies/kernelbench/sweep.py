@@ -31,6 +31,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from kernelsearch.core.errors import KernelsearchError
+from kernelsearch.core.files import write_text
 from kernelsearch.measure.timing.baselines import COMPILE, EAGER, MAX_AUTOTUNE, SEED
 from kernelsearch.record.confirmation_rows import CONFIRMED
 from kernelsearch.report.findings import UNSTABLE
@@ -70,11 +71,11 @@ class Problem:
         return json.loads(file.read_text()) if file.exists() else None
 
     def save(self, step: str, row: Row) -> None:
-        (self.folder / f"{self.name}.{step}.json").write_text(json.dumps(row, indent=1))
+        write_text(self.folder / f"{self.name}.{step}.json", json.dumps(row, indent=1))
 
 
-def copy_problems(checkout: Path, out: Path, levels: Sequence[int], only: Sequence[str]) -> list[Problem]:
-    """The problems of these levels in KernelBench's order; only: their numbers like 1/19."""
+def copy_problems(checkout: Path, out: Path, levels: Sequence[int]) -> list[Problem]:
+    """The problems of these levels in KernelBench's order."""
     problems = []
     for level in levels:
         sources = list((checkout / "KernelBench" / f"level{level}").glob("[0-9]*_*.py"))
@@ -83,10 +84,9 @@ def copy_problems(checkout: Path, out: Path, levels: Sequence[int], only: Sequen
         folder = out / f"level{level}"
         folder.mkdir(parents=True, exist_ok=True)
         for source in sorted(sources, key=lambda p: int(p.stem.partition("_")[0])):
-            if not only or f"{level}/{source.stem.partition('_')[0]}" in only:
-                problems.append(Problem(level, source.stem, folder))
-                if not problems[-1].file.exists():
-                    shutil.copyfile(source, problems[-1].file)
+            problems.append(Problem(level, source.stem, folder))
+            if not problems[-1].file.exists():
+                shutil.copyfile(source, problems[-1].file)
     return problems
 
 
@@ -159,7 +159,10 @@ def call(limit: float, gpu: str, *words: Any) -> tuple[Row | None, str]:
         return None, (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
-def search_all(problems: Sequence[Problem], out: Path, gpus: Sequence[str], trials: int, limit: float) -> None:
+def search_all(
+    problems: Sequence[Problem], chosen: Sequence[Problem], out: Path, gpus: Sequence[str], trials: int, limit: float
+) -> None:
+    """Searches the chosen problems, as many at a time as there are GPUs; the table is of all that are done."""
     free: queue.SimpleQueue[str] = queue.SimpleQueue()
     for gpu in gpus:
         free.put(gpu)
@@ -170,11 +173,11 @@ def search_all(problems: Sequence[Problem], out: Path, gpus: Sequence[str], tria
             problem.save("search", search_problem(problem, gpu, out / "trials.db", trials, limit))
         finally:
             free.put(gpu)
-        write_table(out, "table.md", list_searches(problems))
+        write_text(out / "table.md", "\n".join(list_searches(problems)) + "\n")
         print(row_of_search(problem.label, problem.load("search") or {}), flush=True)
 
     with ThreadPoolExecutor(len(gpus)) as pool:
-        list(pool.map(search, [p for p in problems if p.load("search") is None]))
+        list(pool.map(search, [p for p in chosen if p.load("search") is None]))
 
 
 # ---------------------------------------------------------------- tables
@@ -269,10 +272,6 @@ def as_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")[:200]
 
 
-def write_table(out: Path, name: str, lines: Sequence[str]) -> None:
-    (out / name).write_text("\n".join(lines) + "\n")
-
-
 def find_gpus() -> list[str]:
     """The GPUs by what CUDA_VISIBLE_DEVICES calls them."""
     import torch
@@ -293,14 +292,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds-only", action="store_true")
     parser.add_argument("--verify", action="store_true")
     options = parser.parse_args(arguments)
-    problems = copy_problems(options.checkout, options.out, options.levels, options.only)
+    problems = copy_problems(options.checkout, options.out, options.levels)
+    chosen = [p for p in problems if not options.only or f"{p.level}/{p.name.partition('_')[0]}" in options.only]
     steps: list[Callable[[], None]] = []
     if options.seeds_only:
-        steps.append(lambda: write_seeds(problems, options.out, options.target))
+        steps.append(lambda: write_seeds(chosen, options.out, options.target))
         if options.verify:
-            steps.append(lambda: verify_seeds(problems, options.target, options.limit))
+            steps.append(lambda: verify_seeds(chosen, options.target, options.limit))
     elif gpus := find_gpus():
-        steps.append(lambda: search_all(problems, options.out, gpus, options.trials, options.limit))
+        steps.append(lambda: search_all(problems, chosen, options.out, gpus, options.trials, options.limit))
     else:
         sys.exit("no GPU is here, so nothing can be measured: give --seeds-only")
     name, rows = ("seeds.md", list_seeds) if options.seeds_only else ("table.md", list_searches)
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for step in steps:
             step()
     finally:
-        write_table(options.out, name, rows(problems))
+        write_text(options.out / name, "\n".join(rows(problems)) + "\n")
     print(f"wrote {options.out / name}")
 
 
