@@ -262,9 +262,8 @@ def list_seeds(problems: Sequence[Problem]) -> list[str]:
             row["cpu_s"],
             judged.get("word", "-"),
         )
-        lines.append(
-            f"| {p.label} | {' | '.join(map(str, cells))} | {as_cell(row.get('why') or judged.get('why', ''))} |"
-        )
+        why = row.get("why", "").removeprefix(f"{p.name}.py: ") or judged.get("why", "")
+        lines.append(f"| {p.label} | {' | '.join(map(str, cells))} | {as_cell(why)} |")
     return lines
 
 
